@@ -10,7 +10,6 @@ import io
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -39,7 +38,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     own = [file for file in files if str(file.abs_src_path).startswith(config.docs_dir)]
     for file in own:
         files.remove(file)
-    written = {"reports/gallery.md": _gallery(root), **_reference(root)}
+    written = _reference(root)
     waiting = [*FIRST, *(f"docs/{file.src_uri}" for file in own), *written]
     texts: dict[str, str] = {}
     while waiting:
@@ -98,92 +97,6 @@ def _title(item: str) -> str:
     from ragauge import registry
 
     return (registry.module("item", item).__doc__ or "").partition("\n")[0] if item in registry.names("item") else ""
-
-
-# --- committed reports ---
-
-COMPARABLE = """# Committed reports
-
-The runs whose tables, figures and provenance are in the repository, by machine. Times, speeds and what they lead to
-may be compared on the same machine only, and there only where threads and data types are the same: a folder is one
-machine. Metrics of answers and compute cycles do not depend on the machine's speed; they may be compared between
-machines where questions, model, data type and limits are the same, which the provenance states. A GPU or another
-processor may round otherwise, so that single answers differ.
-
-[How to read the numbers](../docs/numbers.md) says the rest, and [the state of reproduction](index.md) has every
-number of the papers.
-"""
-
-
-def _gallery(root: Path) -> str:
-    """Every committed run, by machine, from its provenance."""
-    listed = subprocess.run(["git", "ls-files", "reports"], cwd=root, capture_output=True, text=True, check=True)
-    places = [Path(line) for line in listed.stdout.split() if len(Path(line).parts) > 2]
-    parts = [COMPARABLE]
-    for folder in sorted({place.parent for place in places}):
-        files = sorted(root / place for place in places if place.parent == folder and place.suffix == ".json")
-        runs = [(path, json.loads(path.read_bytes())) for path in files]
-        runs = [(path, found) for path, found in runs if _machines(found)]
-        pictures = sum(place.suffix == ".svg" for place in places if place.parent == folder)
-        parts += [
-            f"## {folder.name}",
-            "",
-            f"{_machine([found for _, found in runs])}. [{pictures} tables and figures]({folder.name})",
-            "",
-            "| run | what was measured | finished | commit |",
-            "| --- | --- | --- | --- |",
-            *(_run(path, found) for path, found in runs),
-            "",
-        ]
-    return "\n".join(parts)
-
-
-def _machines(found: Any) -> list[dict[str, Any]]:
-    """The machines and environments of a file of provenance, or of a measurement that states its own."""
-    if not isinstance(found, dict):
-        return []
-    return list(found.get("machines") or filter(None, [found.get("provenance")]))
-
-
-def _machine(runs: list[dict[str, Any]]) -> str:
-    """Processors or GPUs, cores, memory and system, each named once."""
-    machines = [machine for found in runs for machine in _machines(found)]
-    names = dict.fromkeys((machine.get("gpu") or {}).get("name") or machine["cpu"] for machine in machines)
-    cores = dict.fromkeys(f"{machine['cores']['physical']} cores" for machine in machines if machine.get("cores"))
-    memory = dict.fromkeys(
-        f"{machine['memory_bytes'] / 1e9:.0f} GB" for machine in machines if "memory_bytes" in machine
-    )
-    return ", ".join([*names, *cores, *memory])
-
-
-def _run(path: Path, found: dict[str, Any]) -> str:
-    """A row of the gallery."""
-    done = [one for key in ("answers", "latency", "load", "stream", "pipelines") for one in found.get(key) or ()]
-    times = sorted(str(one["finished"]) for one in done if one.get("finished"))
-    times = times or [str(machine["time"]) for machine in _machines(found) if machine.get("time")]
-    commits = dict.fromkeys(str((machine.get("git") or {}).get("commit", ""))[:9] for machine in _machines(found))
-    name = path.name.removesuffix(".json").removesuffix("provenance").rstrip(".") or "default"
-    days = dict.fromkeys(time[:10] for time in (times[:1] + times[-1:]))
-    told = (
-        f"[{name}]({path.parent.name}/{path.name})",
-        _measured(found),
-        " to ".join(days),
-        ", ".join(filter(None, commits)),
-    )
-    return f"| {' | '.join(told)} |"
-
-
-def _measured(found: dict[str, Any]) -> str:
-    """How many results a file of provenance is about, on which data; of a measurement, what it holds."""
-    if "machines" not in found:
-        return "a measurement: " + ", ".join(key.replace("_", " ") for key in [*found][:6] if key != "provenance")
-    kinds = {"answers": "variants", "latency": "timed", "load": "under load", "stream": "on a stream"}
-    counted = ("answers", "latency", "load", "stream", "pipelines")
-    counts = [f"{kinds.get(key, key)}: {len(found[key])}" for key in counted if found.get(key)]
-    used = [one for key in ("answers", "latency", "pipelines") for one in found.get(key) or ()]
-    data = sorted({str(one["dataset"]) for one in used if one.get("dataset")})
-    models = sorted({str(one["model"]) for one in used})
-    return f"{', '.join(counts)}; {', '.join(data)}; {', '.join(models)}"
 
 
 # --- reference ---

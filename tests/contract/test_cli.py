@@ -39,12 +39,9 @@ MISTAKES = {
     ),
     "new": ("method 5x", "NAME: '5x' must be words of small letters and digits joined by '_', as in last_first"),
     "pipeline": ("--database none --model m --out x.jsonl", "--model: unknown model 'm'; known: "),
-    "provenance": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "publish": ("--config none.yaml --out x", "none.yaml: cannot be read: No such file or directory"),
     "query": ("--server nowhere --text who", "retrieval address 'nowhere': must be host:port, as in 127.0.0.1:50051"),
-    "render": ("frontier --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
-    "report": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),
-    "reproduction": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "report": ("page --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "retrofit": ("--database none --out x", "training requires retrieval: give --index or --server"),
     "run": (
         "--method naiv --dataset nq_open --model smollm2-135m-instruct --out x.jsonl",

@@ -175,7 +175,10 @@ QUESTIONS = ["--dataset", "nq_open", "--out", "x.jsonl"]
         (["cost", "--method", "naive", "--model", "mpt-7b-instrct"], "did you mean 'mpt-7b-instruct'?"),
         (["cost", "--method", "naive", "--model", "MPT-7B-Instruct", "--tokens", "nqopen"], "did you mean 'nq_open'?"),
         (["fetch", "smollm2-135m-instrct"], "did you mean 'smollm2-135m-instruct'?"),
-        (["render", "superposition_table1", "--config", "config.yaml"], "did you mean 'superposition_table_1'?"),
+        (
+            ["report", "item", "superposition_table1", "--config", "config.yaml"],
+            "did you mean 'superposition_table_1'?",
+        ),
     ],
     ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
 )

@@ -208,8 +208,8 @@ import ragauge.cli, ragauge.evaluation.runner, ragauge.results.scoring
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
-        ("report --config {root}/configs/ci/smoke.yaml", "report"),
-        ("render superposition_table_1 --config {root}/configs/ci/smoke.yaml", "report"),
+        ("report page --config {root}/configs/ci/smoke.yaml", "report"),
+        ("report item superposition_table_1 --config {root}/configs/ci/smoke.yaml", "report"),
         ("data --dataset musique --out x.jsonl", "workflow"),
         ("needs {root}/configs/ci/smoke.yaml", "retrieval"),
         ("serve --database db --index ivf", "service"),

@@ -1,4 +1,4 @@
-"""The committed reports/index.md is the page that the code writes for configs/papers/paper.yaml."""
+"""The committed reports/reproduction.md is the page that the code writes for configs/papers/paper.yaml."""
 
 import subprocess
 from collections import Counter
@@ -21,8 +21,8 @@ def runs() -> Runs:
 
 
 def test_the_committed_page_is_what_the_code_writes(runs: Runs) -> None:
-    written = (ROOT / "reports/index.md").read_text(encoding="utf-8")
-    assert page(runs, ROOT / "reports") == written, "run `ragauge reproduction`"
+    written = (ROOT / "reports/reproduction.md").read_text(encoding="utf-8")
+    assert page(runs, ROOT / "reports") == written, "run `ragauge report reproduction`"
 
 
 def test_a_number_is_reproduced_where_a_committed_table_measured_it(runs: Runs, tmp_path: Path) -> None:

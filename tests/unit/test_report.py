@@ -306,13 +306,13 @@ def test_the_page_is_the_same_every_time(small: Path, out: Path) -> None:
 def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(settings().model_dump(exclude_none=True)))
-    arguments = ["report", "--config", str(file), "--results", str(small), "--out"]
+    arguments = ["report", "page", "--config", str(file), "--results", str(small), "--out"]
     assert main([*arguments, str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "index.html")
     (tmp_path / "taken").write_text("")
     assert main([*arguments, str(tmp_path / "taken" / "out")]) == 2
     assert "cannot be written" in capsys.readouterr().err
-    assert main(["report", "--config", str(tmp_path / "none.yaml")]) == 2
+    assert main(["report", "page", "--config", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml: cannot be read" in capsys.readouterr().err
 
 

@@ -24,7 +24,7 @@ rule provenance:
         config=PATHS.settings,
         code=code_of("results.provenance"),
     shell:
-        "ragauge provenance --config {params.config:q} 2>&1 | tee {log:q}"
+        "ragauge report provenance --config {params.config:q} 2>&1 | tee {log:q}"
 
 
 for item in PLAN.items.names():
@@ -52,6 +52,6 @@ for item in PLAN.items.names():
             config=PATHS.settings,
             experiment=PLAN.config.model_dump(),
         shell:
-            "ragauge render {params.item:q} --config {params.config:q} 2>&1 | tee {log:q}"
+            "ragauge report item {params.item:q} --config {params.config:q} 2>&1 | tee {log:q}"
 
     getattr(rules, item).rule.docstring = PLAN.items.title(item)  # what `snakemake --list-rules` shows

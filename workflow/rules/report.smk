@@ -26,7 +26,7 @@ rule report_page:
         code=PLAN.items.page_code(),
         experiment=PLAN.config.model_dump(),
     shell:
-        "ragauge report --config {params.config:q} 2>&1 | tee {log:q}"
+        "ragauge report page --config {params.config:q} 2>&1 | tee {log:q}"
 
 
 rule reproduction:
@@ -34,7 +34,7 @@ rule reproduction:
     input:
         "configs/papers/paper.yaml",
     output:
-        "reports/index.md",
+        "reports/reproduction.md",
     log:
         f"{PATHS.logs}/reproduction.log",
     localrule: True
@@ -43,4 +43,4 @@ rule reproduction:
     params:
         code=code_of("report.reproduction", "results.planned"),
     shell:
-        "ragauge reproduction --config {input:q} --out {output:q} 2>&1 | tee {log:q}"
+        "ragauge report reproduction --config {input:q} --out {output:q} 2>&1 | tee {log:q}"

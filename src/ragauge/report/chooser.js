@@ -46,7 +46,7 @@ function buildControls() {
   const unit = setting.kind ? unitOf(setting.kind).name : "";
   document.getElementById("controls").replaceChildren(
     picker("group", "Data set and model", groups, setting.group, (value) => chooseGroup(Number(value))),
-    picker("kind", "What is waited for", kinds, setting.kind, chooseKind),
+    picker("kind", "Cost to limit", kinds, setting.kind, chooseKind),
     number("target", `At most (${unit})`, setting.target, (value) => (setting.target = value)),
     number("memory", "Memory at most (GB)", setting.memory, (value) => (setting.memory = value)),
     number("reuse", "Questions on the same documents", setting.asked, (value) => (setting.asked = value), "prepared before"),
@@ -226,19 +226,19 @@ function costLines({ variant, cost }) {
   const sum = entry && `${price(entry.online, kind)} online + ${percent(1 - part)} × ${price(entry.offline, kind)} offline`;
   const late = entry && known(target) && spread(variant, kind, part)[1] > target * unitOf(kind).size;
   const quarter = late && kind !== "compute_cycles" ? "; a quarter of the answers took longer than the target" : "";
-  return line("waits", el("b", {}, price(cost, kind)), sum ? ` = ${sum}${quarter}` : "");
+  return line("wait", el("b", {}, price(cost, kind)), sum ? ` = ${sum}${quarter}` : "");
 }
 
 function memoryLines({ variant, memory }) {
   const weights = known(variant.weight_bytes) ? `${bytes(variant.weight_bytes)} decoder weights + ` : "";
-  return line("holds", el("b", {}, bytes(memory)), memory === null ? "" : ` = ${weights}${bytes(variant.kv_bytes)} keys and values at most`);
+  return line("memory", el("b", {}, bytes(memory)), memory === null ? "" : ` = ${weights}${bytes(variant.kv_bytes)} keys and values at most`);
 }
 
 function priceLines(first, best) {
-  if (!best || best.variant === first.variant) return line("gives up", "nothing: no variant here is better");
+  if (!best || best.variant === first.variant) return line("quality lost", "none: no variant here is better");
   const gap = difference(best.variant, first.variant);
   const interval = gap ? ` [${share(gap.low)}, ${share(gap.high)}]` : "";
-  return line("gives up", el("b", {}, share(gap ? gap.mean : best.quality - first.quality)), `${interval} against ${best.variant.name}, the best without limits`);
+  return line("quality lost", el("b", {}, share(gap ? gap.mean : best.quality - first.quality)), `${interval} against ${best.variant.name}, the best without limits`);
 }
 
 /** Those that qualify and whose lead or lag chance could have made: ties to the reader. */

@@ -66,7 +66,7 @@ def page(runs: Runs, reports: Path) -> str:
     head = [
         "# State of reproduction",
         "",
-        f"The {len(cells)} numbers in the papers' tables and text ({source}), written by `ragauge reproduction`:",
+        f"The {len(cells)} numbers in the papers' tables and text ({source}), by `ragauge report reproduction`:",
         "reproduced where a table in this folder has a measured number beside it, predicted where the model's shape",
         "gives it, planned where the configuration of the papers' experiments fills it (`make miniature` runs every",
         "kind of its cells), planned without a ratio where that measures the same of another model, machine or",

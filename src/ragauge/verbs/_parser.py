@@ -18,7 +18,7 @@ GROUPS = {
     "retrieve": ("index", "serve", "query", "staleness", "pipeline"),
     "train": ("sft", "retrofit", "export"),
     "time": ("time", "load", "stream", "cost"),
-    "report": ("render", "report", "provenance", "publish", "reproduction"),
+    "report": ("report", "publish"),
     "this installation": ("list", "fetch", "cache", "doctor", "completion"),
 }
 

@@ -218,7 +218,7 @@ def write(path: Path, jobs: tuple[BuildJob, ...]) -> Path:
 
 def test_the_page_holds_what_the_command_prints(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c4.yaml").write_text(CONFIG)
-    measured = root / "reports" / "epyc-2core" / "scale.csv"
+    measured = root / "benchmarks" / "results" / "epyc-2core" / "scale.csv"
     shapes = ["estimate", str(tmp_path / "c4.yaml"), "--from-shapes"]
     assert cli.main([*shapes, "--builds", str(measured), "--nodes", "32"]) == 0
     _, _, build = capsys.readouterr().out.partition("build of c4")

@@ -1,0 +1,96 @@
+"""Numbers in pages, generated from committed tables; a hook of MkDocs.
+
+A page names rows of tables in a comment, and a comment after each number says which cell it shows and how:
+
+    <!-- numbers:
+    oracle: {table: reports/reference-superposition/superposition_table_1.csv, variant: oracle, quantity: accuracy}
+    -->
+    The model answers 60<!--oracle:points-->% with the gold document alone.
+
+`<!--name.column:format-->` shows another column than `measured`. A name may also stand for `{ratio: [a, b]}`,
+`{saving: [a, b]}` (the part by which a is less than b) or `{reversed: a}` (a difference counted the other way).
+Formats are Python's own, `points` and `+points` (hundredths as whole numbers), and a suffix `s` (seconds of ms).
+
+`python docs/page_numbers.py` writes the numbers of all pages again; the site is built with them.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"<!-- numbers:\n(.*?)-->", re.DOTALL)
+NUMBER = re.compile(r"[-+−]?[\d.,]*\d<!--(\w+)(?:\.(\w+))?:([^>]*?)-->")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Write the numbers of a page of the site: an event of MkDocs."""
+    return generated(markdown)
+
+
+def generated(text: str) -> str:
+    """A page with its numbers as the tables have them."""
+    parts = BLOCK.split(text)  # text, names, text, names, ...
+    for place in range(1, len(parts), 2):
+        names = yaml.safe_load(parts[place])
+        parts[place + 1] = NUMBER.sub(lambda found, names=names: _shown(names, found), parts[place + 1])
+        parts[place] = f"<!-- numbers:\n{parts[place]}-->"
+    return "".join(parts)
+
+
+def _shown(names: dict[str, Any], found: re.Match[str]) -> str:
+    name, column, form = found.groups()
+    value = _value(names, name, column or "measured")
+    number = found[0].partition("<!--")
+    minus = "−" if "−" in number[0] else "-"
+    return _formatted(value, form).replace("-", minus) + number[1] + number[2]
+
+
+def _value(names: dict[str, Any], name: str, column: str) -> float:
+    stated = dict(names[name])
+    for kind in ("ratio", "saving"):
+        if kind in stated:
+            a, b = (_value(names, other, "measured") for other in stated[kind])
+            return a / b if kind == "ratio" else 1 - a / b
+    if "reversed" in stated:
+        other = {"low": "high", "high": "low"}.get(column, column)
+        return (1 if column in ("p", "n") else -1) * _value(names, stated["reversed"], other)
+    return float(_row(stated.pop("table"), stated)[column])
+
+
+def _row(table: str, where: dict[str, Any]) -> dict[str, str]:
+    """The one row of a table whose columns have these values."""
+    found = [row for row in _table(table) if all(row[key] == str(value) for key, value in where.items())]
+    if len(found) != 1:
+        raise ValueError(f"{table}: {len(found)} rows with {where}")
+    return found[0]
+
+
+@cache
+def _table(name: str) -> list[dict[str, str]]:
+    with (ROOT / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _formatted(value: float, form: str) -> str:
+    if form.endswith("points"):
+        return format(round(100 * value, 6), f"{form.removesuffix('points')}.0f")
+    return format(value / 1000, f"{form.removesuffix('s')}f") if form.endswith("s") else format(value, form)
+
+
+def pages() -> list[Path]:
+    """The Markdown pages of the repository that carry numbers of tables."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [page for page in map(ROOT.joinpath, listed.split()) if BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(generated(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,32 @@
+"""Pages that carry numbers of committed runs say what the tables say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("page_numbers", ROOT / "docs" / "page_numbers.py")
+assert spec
+assert spec.loader
+page_numbers = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(page_numbers)
+
+
+@pytest.mark.parametrize("page", page_numbers.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_numbers_of_a_page_are_those_of_the_tables(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert page_numbers.generated(text) == text, "run `python docs/page_numbers.py`"
+
+
+def test_a_number_is_written_in_the_form_that_its_comment_states(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("variant,measured,low,high\na,0.25,0.2,0.31\nb,0.5,0.4,0.6\n")
+    names = f"a: {{table: {table}, variant: a}}\nb: {{table: {table}, variant: b}}\nmore: {{reversed: a}}\n"
+    names += "times: {ratio: [b, a]}\nsaved: {saving: [a, b]}\n"
+    text = "9<!--a:points-->% [−1.5<!--more.low:+.2f-->] 1<!--times:.1f--> 1<!--saved:points-->%"
+    found = page_numbers.generated(f"9<!--a:points-->\n<!-- numbers:\n{names}-->\n{text}")
+    shown = "25<!--a:points-->% [−0.31<!--more.low:+.2f-->] 2.0<!--times:.1f--> 50<!--saved:points-->%"
+    assert found == f"9<!--a:points-->\n<!-- numbers:\n{names}-->\n{shown}"
