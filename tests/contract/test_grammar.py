@@ -239,8 +239,8 @@ def commands(path: Path) -> Iterator[list[str]]:
         found = [command for line in lines for command in re.findall(r"\bragauge (.*)", line)]
     else:
         found = re.findall(r"^    ragauge (.*)$", text.replace("\\\n", " "), re.MULTILINE)
-    for line in found:  # {params.verb}: the protocols of times share a rule
-        yield re.split(r"2>&1|\|\||#", line.replace("{params.verb}", "time"))[0].split()
+    for line in found:  # {params.verb:q}: the protocols of times share a rule
+        yield re.split(r"2>&1|\|\||#", line.replace("{params.verb:q}", "time"))[0].split()
 
 
 def known_options(command: list[str]) -> set[str]:

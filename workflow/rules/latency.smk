@@ -51,7 +51,7 @@ for protocol, verb in PLAN.timing.verbs.items():
             settings=PLAN.timing.settings(protocol),
             code=PLAN.timing.code(protocol),
         shell:
-            "ragauge {params.verb} --config {params.config:q} --dataset {wildcards.dataset:q}"
+            "ragauge {params.verb:q} --config {params.config:q} --dataset {wildcards.dataset:q}"
             " --examples {input.examples:q} --model {wildcards.model:q} {params.machine:q} --out {output:q}"
             " 2>&1 | tee {log:q}"
 

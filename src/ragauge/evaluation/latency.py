@@ -45,26 +45,6 @@ TIMES = ("first_token_s", "per_token_s", "total_s")
 UNBOUNDED = 1 << 62  # bytes of a store that is temporary
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One timed answer."""
-
-    first_token_s: float  # until the first token was known
-    total_s: float  # until the last one was
-    new_tokens: int
-    load: Load
-    stages: Mapping[str, float]  # seconds of each
-
-    @property
-    def per_token_s(self) -> float | None:
-        """Seconds of each token after the first; None where there was one only."""
-        return (self.total_s - self.first_token_s) / (self.new_tokens - 1) if self.new_tokens > 1 else None
-
-    @property
-    def disturbed(self) -> bool:
-        return self.load.share > MAX_LOAD
-
-
 def measure_latency(
     variants: Mapping[str, Method],
     bench: Bench,
@@ -249,27 +229,54 @@ class _Trials:
         self.progress.set_postfix_str("preparing documents")
         with self.disk.storing_documents(self.engine) if self.disk else nullcontext():
             states = {name: method.prepare(self.engine, prompt) for name, method in self.variants.items()}
-        traces = {name: self._warm(name, states[name], prompt) for name in self.variants}
-        costs = {name: self._costs(name, trace) for name, trace in traces.items()}
+        costs = {name: self._costs(name, self._warm_up(name, states[name], prompt)) for name in self.variants}
         self.progress.set_postfix_str("")
         for _ in range(trials):
             gc.collect()
-            self._look()
+            self._look_at_gpu()
             names = list(self.variants)
             self.order.shuffle(names)
             for name in names:
-                trial = self._undisturbed(name, states[name], prompt)
-                self.load += Load() if trial.disturbed else trial.load
-                self.rows.append(self._row(name, index, trial) | costs[name])
-                self.progress.update()
-        self._look()
+                self._add_trial(name, index, states[name], prompt, costs[name])
+        self._look_at_gpu()
         if self.disk and self.documents_cold:
-            del states, traces  # memory for what is prepared anew
+            states.clear()  # memory for what is prepared anew
             self._time_documents(self.disk, index, prompt)
 
-    def _look(self) -> None:
+    def _look_at_gpu(self) -> None:
         if self.gpu:
             self.gpu.look()
+
+    def _add_trial(self, name: str, index: int, state: Any, prompt: Prompt, costs: Mapping[str, Any]) -> None:
+        """Time an answer; again, up to RETRIES times, while other processes keep the machine busy."""
+        times, load = self._trial(name, state, prompt)
+        for _ in range(RETRIES):
+            if load.share <= MAX_LOAD or not self.retries_left:
+                break
+            self.retries_left -= 1
+            self.retried += 1
+            time.sleep(PAUSE_S)
+            times, load = self._trial(name, state, prompt)
+        disturbed = load.share > MAX_LOAD
+        self.load += Load() if disturbed else load
+        number = sum(row["variant"] == name for row in self.rows)
+        about = {"variant": name, "trial": number, "prompt": index, "load_share": load.share, "disturbed": disturbed}
+        self.rows.append({**about, **times, **costs})
+        self.progress.update()
+
+    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[dict[str, Any], Load]:
+        """The times of one answer and of its stages, and what other processes did meanwhile."""
+        self.engine.synchronize()
+        with competing_load() as load, self.engine.tracing() as trace:
+            started = time.perf_counter()
+            self._answer(name, state, prompt)
+            self.engine.synchronize()
+            total_s = time.perf_counter() - started
+        assert self.engine.first_token_at is not None
+        first_token_s, further = self.engine.first_token_at - started, self.limits.max_new_tokens - 1
+        per_token_s = (total_s - first_token_s) / further if further else None
+        times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
+        return {**times, "stages": stage_seconds(trace)}, load
 
     def _time_documents(self, disk: cold.Disk, index: int, prompt: Prompt) -> None:
         """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
@@ -279,7 +286,7 @@ class _Trials:
             if found:
                 self.documents.append({"variant": name, "prompt": index, **found})
 
-    def _warm(self, name: str, state: Any, prompt: Prompt) -> Trace:
+    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> Trace:
         """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
         for _ in range(self.warmup - 1):
             self._answer(name, state, prompt)
@@ -290,45 +297,6 @@ class _Trials:
     def _answer(self, name: str, state: Any, prompt: Prompt) -> None:
         answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
         timing.check_length(answer, self.limits, self.engine, name)
-
-    def _undisturbed(self, name: str, state: Any, prompt: Prompt) -> Trial:
-        """A trial; repeated, up to RETRIES times, while other processes keep the machine busy."""
-        trial = self._trial(name, state, prompt)
-        for _ in range(RETRIES):
-            if not trial.disturbed or not self.retries_left:
-                break
-            self.retries_left -= 1
-            self.retried += 1
-            time.sleep(PAUSE_S)
-            trial = self._trial(name, state, prompt)
-        return trial
-
-    def _trial(self, name: str, state: Any, prompt: Prompt) -> Trial:
-        self.engine.synchronize()
-        with competing_load() as load, self.engine.tracing() as trace:
-            started = time.perf_counter()
-            self._answer(name, state, prompt)
-            self.engine.synchronize()
-            finished = time.perf_counter()
-        assert self.engine.first_token_at is not None
-        return Trial(
-            self.engine.first_token_at - started,
-            finished - started,
-            self.limits.max_new_tokens,
-            load,
-            stage_seconds(trace),
-        )
-
-    def _row(self, name: str, prompt: int, trial: Trial) -> dict[str, Any]:
-        return {
-            "variant": name,
-            "trial": sum(row["variant"] == name for row in self.rows),
-            "prompt": prompt,
-            **{time_: getattr(trial, time_) for time_ in TIMES},
-            "stages": dict(trial.stages),
-            "load_share": trial.load.share,
-            "disturbed": trial.disturbed,
-        }
 
     def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
         """Costs of the answers of one prompt; its stages' seconds and floors are kept where it is the first."""

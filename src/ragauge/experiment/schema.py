@@ -63,37 +63,30 @@ class Resources(_Section):
 
 
 class Price(_Section):
-    """What a server's tokens cost, per million."""
+    """The price of a server's tokens, per million."""
 
     prompt: float = Field(ge=0, description="tokens of prompts that are not in the server's cache")
-    cached: float | None = Field(
-        None, ge=0, description="tokens of prompts that are in its cache; default: as other tokens of prompts"
-    )
+    cached: float | None = Field(None, ge=0, description="tokens of prompts in its cache; default: as other prompts")
     new: float = Field(ge=0, description="generated tokens")
     currency: str = Field("USD", description="currency of all three")
 
 
 class Served(_Section):
-    """How a model behind a server is asked."""
+    """The requests to a model behind a server."""
 
     environment: str = Field(
         "OPENAI",
         pattern=r"^[A-Z][A-Z0-9_]*$",
-        description="the environment has the server's URL as <this>_BASE_URL and its key, if any, as <this>_API_KEY",
+        description="prefix of the environment variables <prefix>_BASE_URL and, if there is a key, <prefix>_API_KEY",
     )
-    tokenizer: str | None = Field(
-        None,
-        description=(
-            "an asset whose tokenizer counts and cuts texts on this side, such as hf:org/name; default: words, roughly"
-        ),
-    )
+    tokenizer: str | None = Field(None, description="an asset whose tokenizer counts prompts; default: words, roughly")
     body: dict[str, Any] = Field({}, description="further keys of every request; a key with null is left out")
     concurrency: int | None = Field(
-        None, ge=1, description="requests under way at a time; default: generation.batch, or 1 if that is auto"
+        None, ge=1, description="requests at a time; default: generation.batch, or 1 if that is auto"
     )
     timeout_s: float = Field(600.0, gt=0, description="seconds until the first token, and between two tokens")
     attempts: int = Field(5, ge=1, description="requests for one answer, with growing pauses between them")
-    price: Price | None = Field(None, description="what tokens cost; default: tables show no costs")
+    price: Price | None = Field(None, description="price of the tokens; default: tables show no costs")
 
 
 class ModelEntry(_Section):
@@ -105,28 +98,13 @@ class ModelEntry(_Section):
             "model behind an OpenAI-compatible server; default: the key"
         )
     )
-    revision: str | None = Field(
-        None, description="commit, tag or branch of a source hf:org/name, which then reads hf:org/name@revision"
-    )
+    revision: str | None = Field(None, description="commit, tag or branch of a source hf:org/name")
     sha256: str | None = Field(
-        None,
-        description=(
-            "hash of what is downloaded from a source hf:, pypi: or https:, of a hub repository that of all its files "
-            "together; the source then ends in #sha256=..."
-        ),
+        None, description="hash of the download of a source hf:, pypi: or https:; of a repository, of all its files"
     )
-    engine: str = Field(
-        "torch",
-        description=(
-            "the engine that runs the model, openai for a source openai:NAME; only models of the engine torch are timed"
-        ),
-    )
+    engine: str = Field("torch", description="engine that runs the model, openai for openai:NAME; only torch is timed")
     dtype: AnyDtype = Field(
-        "auto",
-        description=(
-            "type of activations, and of weights, keys and values that are kept in full; auto: float32 or bfloat16, "
-            "whichever is faster on the machine where the run starts"
-        ),
+        "auto", description="data type; auto: float32 or bfloat16, whichever is faster where the run starts"
     )
     weights: Weights = Field(
         "full",
@@ -136,11 +114,7 @@ class ModelEntry(_Section):
         ),
     )
     kv: CacheType = Field(
-        "full",
-        description=(
-            "storage of cached keys and values: full, in the dtype; int8, a scale for each token and head, to save "
-            "memory, CPU only"
-        ),
+        "full", description="storage of cached keys and values: full, in the dtype; int8, to save memory, CPU only"
     )
     device: Device = Field("cpu", description="where the decoder runs")
     kernels: str | None = Field(
@@ -153,27 +127,17 @@ class ModelEntry(_Section):
     max_context: int | None = Field(
         None,
         ge=1,
-        description=(
-            "longest context in tokens, which may exceed the trained one where positions extrapolate (RoPE, ALiBi); "
-            "default: the trained one"
-        ),
+        description="longest context in tokens; beyond the trained one only where positions extrapolate (RoPE, ALiBi)",
     )
     resources: Resources = Field(Resources(), description="resources of a job with this model")
     template: Template | None = Field(
-        None,
-        description=(
-            "how prompts are wrapped; default: what the catalog says of the model, else chat "
-            "where its tokenizer has a template"
-        ),
+        None, description="prompt template; default: the catalog's, else chat where the tokenizer has a template"
     )
-    training: str | None = Field(
-        None, description="label of the training that produces it, in place of a source; such a model is not timed"
-    )
+    training: str | None = Field(None, description="label of the training that makes it, in place of a source")
     finder: str | None = Field(
-        None,
-        description="label of the model that finds the evidence that this one answers from; default: this model",
+        None, description="label of the model that finds the evidence that this one answers from; default: this model"
     )
-    served: Served | None = Field(None, description="how a model with source openai:NAME is asked")
+    served: Served | None = Field(None, description="requests to a model with source openai:NAME")
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
 
@@ -245,22 +209,15 @@ class DatasetEntry(_Section):
 
     dataset: str = Field(description="name of the data set; default: the key")
     data: str | None = Field(
-        None,
-        description=(
-            "a file in the data set's official format, .jsonl or .jsonl.gz; default: the data set's own source"
-        ),
+        None, description="a file in the official format, .jsonl or .jsonl.gz; default: the data set's own source"
     )
     revision: str | None = Field(None, description="commit, tag or branch of the data set's repository on the hub")
     sha256: str | None = Field(None, description="hash of the official file, downloaded or named by `data`")
     limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
     seed: int | None = Field(None, description="seed of the order of the documents; default: the experiment's seed")
-    max_new_tokens: int | None = Field(
-        None, ge=1, description="tokens after which an answer ends; default: those of `generation`"
-    )
+    max_new_tokens: int | None = Field(None, ge=1, description="tokens of an answer; default: those of `generation`")
     options: dict[str, Any] = Field({}, description="the data set's own options")
-    jobs: int = Field(
-        1, ge=1, description="jobs that a variant's questions are split into; their records are gathered in order"
-    )
+    jobs: int = Field(1, ge=1, description="jobs that share a variant's questions; their records are gathered in order")
 
     @field_validator("sha256")
     @classmethod
@@ -299,16 +256,10 @@ class Generation(_Section):
 
     max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
     batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        1,
-        description=(
-            "questions answered together, which then have no times of their own; auto: as many as memory allows and "
-            "the processor gains from"
-        ),
+        1, description="questions answered together, without times of their own; auto: as many as memory allows and pay"
     )
     documents_gb: float = Field(
-        0,
-        ge=0,
-        description="disk space for documents' keys and values, shared by all variants of a model; 0: none are stored",
+        0, ge=0, description="disk space for documents' keys and values, shared by a model's variants; 0: none"
     )
 
 
@@ -316,7 +267,7 @@ def _one_or_several(protocols: Any) -> str:
     return "several protocols" if isinstance(protocols, list) else "one protocol"
 
 
-# The tags are what pydantic names the two forms by in the path of a mistake (`_UNWRITTEN`).
+# The tags are what pydantic names the two forms by in the path of a mistake (`reading.NOT_KEYS`).
 Protocols = Annotated[
     Annotated[LatencySettings, Tag("one protocol")]
     | Annotated[list[LatencySettings], Tag("several protocols"), Field(min_length=1)],
@@ -330,22 +281,15 @@ class JudgeSettings(_Section):
     methods: list[str] = Field(min_length=1, description="names of the variants that are judged")
     of: Literal["evidence", "answers"] = Field(
         "evidence",
-        description=(
-            "what is judged: whether evidence supports the reference answer, or whether answers are correct by the "
-            "passages of their question"
-        ),
+        description="evidence: whether it supports the reference answer; answers: by the question's passages",
     )
     model: str = Field(
-        ENDPOINT,
-        description=(
-            "a local judge: a name in the catalog, hf:org/name or path:/folder; default: endpoint, the one "
-            "that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and RAGAUGE_JUDGE_KEY describe"
-        ),
+        ENDPOINT, description="a local judge: catalog name, hf:org/name or path:/folder; default: RAGAUGE_JUDGE_URL's"
     )
     dtype: Dtype = Field("float32", description="type of a local judge's weights")
     device: Device = Field("cpu", description="where a judge on this machine runs")
     limit: int | None = Field(
-        None, ge=1, description="questions of each data set that are judged, drawn at random; default: all"
+        None, ge=1, description="judged questions of each data set, drawn at random; default: all"
     )
 
 
@@ -366,22 +310,16 @@ class Config(_Section):
     models: dict[Label, ModelEntry] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field({}, description="the data sets, by label")
     methods: dict[Label, VariantEntry] = Field({}, description="the method variants, one line each, by name")
-    training: dict[Label, TrainingSettings] = Field(
-        {}, description="the fine-tunings whose results are models, by label"
-    )
+    training: dict[Label, TrainingSettings] = Field({}, description="the fine-tunings that make models, by label")
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
     pipelines: dict[Label, PipelineSettings] = Field({}, description="runs of generation with retrieval, by label")
     staleness: dict[Label, StalenessSettings] = Field(
-        {}, description="comparisons of what stale and fresh queries find, by label"
+        {}, description="comparisons of stale and fresh queries, by label"
     )
     generation: Generation = Generation()
-    latency: Protocols | None = Field(
-        None, description="what is timed: one protocol, or a list of protocols on different data sets"
-    )
+    latency: Protocols | None = Field(None, description="one latency protocol, or several on different data sets")
     load: LoadSettings | None = Field(None, description="the measurement under load; default: none")
-    stream: StreamSettings | None = Field(
-        None, description="the measurement on a stream of questions whose documents come back; default: none"
-    )
+    stream: StreamSettings | None = Field(None, description="the measurement on a stream of questions; default: none")
     judge: JudgeSettings | None = Field(None, description="the judge of evidence or answers; default: none")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
