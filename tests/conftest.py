@@ -15,7 +15,7 @@ import quick_machine
 from preloaded import Preloaded
 
 # Runs of the workflow in tests are too short to be worth a process for their jobs; those that are about it say so.
-os.environ.setdefault("RAGAUGE_WARM", "0")
+os.environ.setdefault("RAGAUGE_FORKS", "0")
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["RAGAUGE_KERNELS"] = "default"  # a test measures kernels only where they are its subject
 os.environ["RAGAUGE_DTYPE"] = "float32"  # what `dtype: auto` stands for

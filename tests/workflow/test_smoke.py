@@ -184,13 +184,13 @@ def test_a_target_has_its_own_variants_answered_and_no_others(
 def test_jobs_as_forks_of_one_process_make_the_same(
     folder: Path, finished: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAGAUGE_WARM", "1")
-    run_file(folder, configure(folder, METHODS, name="warm"), preloaded)
-    assert (folder / ".snakemake" / "warm" / "ragauge").is_file()
+    monkeypatch.setenv("RAGAUGE_FORKS", "1")
+    run_file(folder, configure(folder, METHODS, name="forked"), preloaded)
+    assert (folder / ".snakemake" / "forks" / "ragauge").is_file()
     for variant in METHODS:
         answers = Path("answers", "nq_open", "tiny", f"{variant}.jsonl")
-        assert records(folder / "results" / "warm" / answers) == records(finished / answers)
-    assert (folder / "reports" / "warm" / "superposition_table_1.csv").is_file()
+        assert records(folder / "results" / "forked" / answers) == records(finished / answers)
+    assert (folder / "reports" / "forked" / "superposition_table_1.csv").is_file()
 
 
 def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:

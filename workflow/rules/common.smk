@@ -66,7 +66,7 @@ def begin():
     except UserError as error:
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:
-        launch.warm_up()
+        launch.start_fork_server()
 
 
 def rendered(item):

@@ -23,14 +23,13 @@ from ragauge.experiment.schema import Config
 from ragauge.io import safe_yaml
 from ragauge.io.disks import lock_trouble, locks_reach_all, take
 from ragauge.io.files import write_file
-from ragauge.retrieval.service.settings import FORKS
 
 SNAKEFILE = Path("workflow", "Snakefile")
 PROFILE = Path("profiles", "default")
 LOCK = Path(".snakemake", "ragauge.lock")
 SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
 JOB_NAMES = "ragauge_"  # profiles/slurm: slurm-jobname-prefix
-WARM = Path(".snakemake", "warm")  # the folder of the command `ragauge` of jobs on this machine
+FORKS = Path(".snakemake", "forks")  # the folder of the command `ragauge` of jobs on this machine
 FEW_JOBS = 3  # import what they need themselves
 _STARTED: list[subprocess.Popen[bytes]] = []
 ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
@@ -158,17 +157,16 @@ def _let_go(held: IO[str]) -> None:
         held.truncate(0)
 
 
-def warm_up(folder: Path = WARM) -> None:
-    """Have `ragauge` start at once in the jobs of this process: `ragauge.verbs._warm` imports what they import."""
-    if sys.platform != "linux" or os.environ.get("RAGAUGE_WARM", "1") == "0":
+def start_fork_server(folder: Path = FORKS) -> None:
+    """Have `ragauge` start at once in the jobs of this process (`ragauge.verbs._fork_server`)."""
+    if sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
         return
-    command = [sys.executable, "-m", "ragauge.verbs._warm", str(folder)]
+    command = [sys.executable, "-m", "ragauge.verbs._fork_server", str(folder)]
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as the jobs that it serves
     (folder / "ragauge").unlink(missing_ok=True)  # of a run that ended
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **threads})
     _STARTED.append(process)  # the pipe stays open for as long as this process lives
     os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"
-    os.environ[FORKS] = str(folder.resolve() / "ragauge")
 
 
 def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> None:

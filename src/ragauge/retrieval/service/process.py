@@ -18,7 +18,6 @@ from typing import IO, TYPE_CHECKING
 
 from ragauge.errors import UserError
 from ragauge.retrieval.service.client import RetrievalError
-from ragauge.retrieval.service.settings import FORKS
 
 if TYPE_CHECKING:
     from ragauge.retrieval.service.server import Server
@@ -129,15 +128,9 @@ def running(
     """
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]
-    command = [*_program(), *served, "--port", "0", "--while-stdin-open"]
+    command = [sys.executable, "-m", "ragauge.cli", *served, "--port", "0", "--while-stdin-open"]
     with running_command([*command, *options], start_s=start_s, stop_s=stop_s) as server:
         yield server
-
-
-def _program() -> list[str]:
-    """The command `ragauge`: in a workflow's jobs a fork of a warm process, else a new Python process."""
-    forks = os.environ.get(FORKS, "")
-    return [forks] if os.path.exists(forks) else [sys.executable, "-m", "ragauge.cli"]
 
 
 @contextmanager

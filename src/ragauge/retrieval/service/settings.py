@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ragauge.errors import UserError
 
-FORKS = "RAGAUGE_FORKS"  # in the environment of a run's jobs: the command `ragauge` that forks (verbs/_warm.py)
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 
 

@@ -8,17 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 import service_parts as parts
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import process
 from ragauge.retrieval.service.client import Client
-from ragauge.retrieval.service.settings import FORKS
 
 HEARD_S = 5.0
 ELSEWHERE = """
@@ -84,28 +80,3 @@ def test_a_reload_loses_no_request() -> None:
             asker.join(5)
     assert [answers.count(one) > 0 for one in known] == [True, True]
     assert all(answer in known for answer in answers)
-
-
-def test_a_server_of_a_job_is_a_fork_where_the_run_has_a_process_to_fork(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[list[str]] = []
-
-    @contextmanager
-    def noted(command: Sequence[str], **_: float) -> Iterator[None]:
-        started.append(list(command))
-        yield
-
-    monkeypatch.setattr(process, "running_command", noted)
-
-    def program() -> list[str]:
-        """What is started, up to the verb."""
-        with process.running(tmp_path / "db" / "indexes" / "ivf"):
-            return started[-1][: started[-1].index("serve")]
-
-    monkeypatch.setenv(FORKS, str(tmp_path / "ragauge"))
-    assert program() == [sys.executable, "-m", "ragauge.cli"], "the process has not come up yet"
-    (tmp_path / "ragauge").touch()
-    assert program() == [str(tmp_path / "ragauge")]
-    monkeypatch.delenv(FORKS)
-    assert program() == [sys.executable, "-m", "ragauge.cli"]

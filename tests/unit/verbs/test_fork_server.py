@@ -23,7 +23,7 @@ STARTED = """
 import runpy
 from ragauge.verbs import completion
 completion.run = lambda args: 1 / 0
-runpy.run_module("ragauge.verbs._warm", run_name="__main__", alter_sys=True)
+runpy.run_module("ragauge.verbs._fork_server", run_name="__main__", alter_sys=True)
 """
 
 
@@ -35,7 +35,7 @@ def wait_for(happened: Callable[[], Any]) -> Any:
     return found
 
 
-class Warm:
+class ForkServer:
     """The process, and its command."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,8 +60,8 @@ def plain(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    started = Warm(tmp_path_factory.mktemp("warm"))
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    started = ForkServer(tmp_path_factory.mktemp("forks"))
     yield started
     assert started.end() == 0
 
@@ -75,25 +75,25 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
         ["run", "--method", "naiv", "--dataset", "nq_open", "--model", "m", "--out", "x.jsonl"],
     ],
 )
-def test_output_and_exit_code_are_those_of_the_command_itself(warm: Warm, arguments: list[str]) -> None:
-    there, here = warm.run(*arguments), plain(*arguments)
+def test_output_and_exit_code_are_those_of_the_command_itself(forks: ForkServer, arguments: list[str]) -> None:
+    there, here = forks.run(*arguments), plain(*arguments)
     assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
 
 
-def test_a_command_has_its_own_folder_and_environment(warm: Warm, tmp_path: Path) -> None:
+def test_a_command_has_its_own_folder_and_environment(forks: ForkServer, tmp_path: Path) -> None:
     source = tmp_path / "source.txt"
     source.write_text("text")
     given = {"cwd": tmp_path, "env": {**ENVIRONMENT, "RAGAUGE_HOME": str(tmp_path / "home")}}
-    done = warm.run("fetch", "path:source.txt", "--out", "manifest.json", **given)
+    done = forks.run("fetch", "path:source.txt", "--out", "manifest.json", **given)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "manifest.json").is_file()
 
 
-def test_a_defect_is_a_traceback(warm: Warm) -> None:
-    done = warm.run("completion", "bash")
+def test_a_defect_is_a_traceback(forks: ForkServer) -> None:
+    done = forks.run("completion", "bash")
     assert done.returncode == 1
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
-    assert warm.run("--version").returncode == 0
+    assert forks.run("--version").returncode == 0
 
 
 class Answering:
@@ -115,32 +115,32 @@ class Answering:
         return size == self.partial.stat().st_size
 
 
-def test_a_fork_ends_with_its_command_and_the_others_go_on(warm: Warm, tmp_path: Path) -> None:
-    answering = Answering([str(warm.command)], tmp_path)
-    [fork] = warm.process.children()
+def test_a_fork_ends_with_its_command_and_the_others_go_on(forks: ForkServer, tmp_path: Path) -> None:
+    answering = Answering([str(forks.command)], tmp_path)
+    [fork] = forks.process.children()
     answering.process.kill()
     answering.process.wait()
     wait_for(lambda: not fork.is_running())
     assert answering.has_stopped()
-    assert warm.run("--version").returncode == 0
+    assert forks.run("--version").returncode == 0
 
 
-def test_a_command_ends_with_its_fork(warm: Warm, tmp_path: Path) -> None:
-    answering = Answering([str(warm.command)], tmp_path)
-    [fork] = warm.process.children()
+def test_a_command_ends_with_its_fork(forks: ForkServer, tmp_path: Path) -> None:
+    answering = Answering([str(forks.command)], tmp_path)
+    [fork] = forks.process.children()
     fork.kill()
     assert answering.process.wait(PATIENCE_S) == 137
 
 
-def test_a_job_of_several_threads_is_no_fork(warm: Warm, tmp_path: Path) -> None:
-    answering = Answering([str(warm.command)], tmp_path, threads="2")
-    assert not warm.process.children()
+def test_a_job_of_several_threads_is_no_fork(forks: ForkServer, tmp_path: Path) -> None:
+    answering = Answering([str(forks.command)], tmp_path, threads="2")
+    assert not forks.process.children()
     assert "ragauge.cli" in answering.process.cmdline()
     answering.process.kill()
     answering.process.wait()
 
 
 def test_the_process_ends_with_the_run_and_commands_do_without_it(tmp_path: Path) -> None:
-    started = Warm(tmp_path)
+    started = ForkServer(tmp_path)
     assert started.end() == 0
     assert started.run("--version").stdout == plain("--version").stdout
