@@ -238,8 +238,8 @@ def test_a_name_that_cannot_be_is_refused(
 
 def test_what_is_written_keeps_the_houses_style(root: Path, tmp_path: Path) -> None:
     rules = ",".join(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"])
-    for kind in skeletons.MODULES:
-        skeletons.write(kind, f"new_{kind}", tmp_path / kind)
+    for kind, kv in [*((kind, False) for kind in skeletons.MODULES), ("method", True)]:
+        skeletons.write(kind, f"new_{kind}", tmp_path / kind / str(kv), kv=kv)
         for verb in (["check", "--select", rules], ["format", "--check"]):
             command = [sys.executable, "-m", "ruff", *verb, "--isolated", "--line-length", "120", "."]
             done = subprocess.run(command, cwd=tmp_path / kind, capture_output=True, text=True, check=False)

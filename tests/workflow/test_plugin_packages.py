@@ -25,8 +25,10 @@ NEW = {
     "dataset": "river_quiz",
     "metric": "answer_words",
     "ranker": "overlap",
+    "compressor": "first_tokens",
     "item": "kept_share",
 }
+KV = "stored_ends"  # a method that `ragauge new method --kv` writes
 RECORD = {
     "question": "Which city lies on the Danube?",
     "answers": ["Vienna"],
@@ -43,9 +45,9 @@ def written(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> P
     folder = tmp_path_factory.mktemp("written")
     for kind, name in NEW.items():
         preloaded.run("ragauge", "new", kind, name, folder=folder)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(
-        f"ragauge-{n.replace('_', '-')}" for n in NEW.values()
-    )
+    preloaded.run("ragauge", "new", "method", KV, "--kv", folder=folder)
+    packages = {f"ragauge-{name.replace('_', '-')}" for name in (*NEW.values(), KV)}
+    assert {path.name for path in folder.iterdir()} == packages
     return folder
 
 
@@ -81,7 +83,13 @@ def finished(root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, 
         "run": "plugged",
         "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
         "datasets": {"river_quiz": {"data": "quiz.jsonl"}},
-        "methods": {"naive": {}, "last_k2": {"method": "last_first", "top_k": 2}, "overlap": {}},
+        "methods": {
+            "naive": {},
+            "last_k2": {"method": "last_first", "top_k": 2},
+            "overlap": {},
+            "stored": {"method": KV, "reread": 10_000},
+            "first_half": {"method": "compressed", "inner": "naive_reuse", "compressor": "first_tokens"},
+        },
         "generation": {"max_new_tokens": 4},
         "items": ["kept_share"],
     }
@@ -109,18 +117,20 @@ def test_the_list_says_where_they_come_from(places: str, preloaded: Preloaded) -
 def test_the_configuration_knows_them(finished: Path, places: str, preloaded: Preloaded) -> None:
     command = ("-m", "ragauge.cli", "validate", "plugged.yaml")
     plan = preloaded.run("python", *command, folder=finished, PYTHONPATH=places)
-    assert "methods   3 variants: naive, last_k2, overlap" in plan
+    assert "methods   5 variants: naive, last_k2, overlap, stored, first_half" in plan
     assert "data set  river_quiz: all questions" in plan
     assert "items     kept_share" in plan
 
 
 def test_their_methods_answered(finished: Path) -> None:
     answers = finished / "results/plugged/answers/river_quiz/tiny"
-    kept = {
-        path.stem: [json.loads(line)["kept"] for line in path.read_text().splitlines()]
-        for path in answers.glob("*.jsonl")
+    records = {
+        path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in answers.glob("*.jsonl")
     }
-    assert kept == {"naive": [[0, 1]] * 2, "last_k2": [[1, 0]] * 2, "overlap": [[1]] * 2}
+    kept = {name: [record["kept"] for record in found] for name, found in records.items()}
+    whole = {name: [[0, 1]] * 2 for name in ("naive", "stored", "first_half")}
+    assert kept == {**whole, "last_k2": [[1, 0]] * 2, "overlap": [[1]] * 2}
+    assert [r["text"] for r in records["stored"]] == [r["text"] for r in records["naive"]]  # its anchor
     meta = json.loads((answers / "last_k2.meta.json").read_text())
     assert meta["provenance"]["packages"]["ragauge-last-first"] == "0.1.0"
 
@@ -131,14 +141,15 @@ def test_the_library_reads_what_the_workflow_wrote(finished: Path, places: str, 
         "print(*table['variant'], *set(table['metric']), *set(table['questions']))"
     )
     printed = preloaded.run("python", "-c", code, folder=finished, PYTHONPATH=places)
-    assert printed.split() == ["last_k2", "naive", "overlap", "f1", "2"]
+    assert printed.split() == ["first_half", "last_k2", "naive", "overlap", "stored", "f1", "2"]
 
 
 def test_their_item_is_in_the_report(finished: Path) -> None:
     folder = finished / "reports/plugged"
     with open(folder / "kept_share.csv") as file:
         measured = {row["variant"]: float(row["measured"]) for row in csv.DictReader(file)}
-    assert measured == {"naive": 1.0, "last_k2": 1.0, "overlap": 0.5}
+    assert measured.pop("overlap") == 0.5
+    assert set(measured.values()) == {1.0}
     assert "How many of the documents each variant keeps" in (folder / "index.html").read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What `ragauge new` writes: a package that adds one component, which can be installed and tested as it is."""
+"""The packages that `ragauge new` writes: each adds one component and can be installed and tested as it is."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import write_file
 
-# kind -> the kinds that the package has a module of: a ranker is used by a method
+# kind -> the kinds that the package has a module of: a ranker comes with a method that uses it
 MODULES = {
     "method": ("method",),
     "dataset": ("dataset",),
     "metric": ("metric",),
     "ranker": ("ranker", "method"),
+    "compressor": ("compressor",),
     "item": ("item",),
 }
 TEXTS = Path(__file__).parent
 
 
-def write(kind: str, name: str, folder: Path) -> list[Path]:
+def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]:
     """Write the package of a component into a folder of its own; returns the files.
 
     Args:
         kind: a key of MODULES.
         name: of the component.
+        kv: the method stores, moves and reads again keys and values.
 
     Raises:
         UserError: the name is none of a Python module or taken, or the folder holds something.
@@ -37,15 +39,7 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
     _check(kind, name)
     if folder.exists() and not (folder / folders.UNFINISHED).exists() and (folder.is_file() or any(folder.iterdir())):
         raise UserError(f"{folder}: exists already; name another folder with --out")
-    words = {
-        "kind": kind,
-        "name": name,
-        "cls": "".join(part.capitalize() for part in name.split("_")),
-        "package": package(name),
-        "module": package(name).replace("-", "_"),
-        "version": ragauge.__version__,
-    }
-    texts = _files(kind, words)
+    texts = _files(kind, name, "kv_" if kv else "")
 
     def fill(unfinished: Path) -> None:
         for place, text in texts.items():
@@ -56,7 +50,7 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
 
 
 def package(name: str) -> str:
-    """The name of the package, which is that of its folder, too."""
+    """Name the package, which is the name of its folder, too."""
     return f"ragauge-{name.replace('_', '-')}"
 
 
@@ -70,23 +64,28 @@ def _check(kind: str, name: str) -> None:
             raise UserError(f"NAME: {each} {name!r} is in {registry.origins(each, name)[0]} already; choose another")
 
 
-def _files(kind: str, words: dict[str, str]) -> dict[str, str]:
+def _files(kind: str, name: str, variant: str) -> dict[str, str]:
     """The text of each file by its place in the package's folder."""
-    points = [
-        f'[project.entry-points."ragauge.{each}s"]\n{words["name"]} = "{words["module"]}.{each}s.{words["name"]}"\n'
-        for each in MODULES[kind]
-    ]
-    root, name = f"src/{words['module']}", words["name"]
-    words = {**words, "entry_points": "\n".join(points)}
+    module = package(name).replace("-", "_")
+    points = (f'[project.entry-points."ragauge.{k}s"]\n{name} = "{module}.{k}s.{name}"\n' for k in MODULES[kind])
+    words = {
+        "kind": kind,
+        "name": name,
+        "cls": "".join(part.capitalize() for part in name.split("_")),
+        "package": package(name),
+        "module": module,
+        "version": ragauge.__version__,
+        "entry_points": "\n".join(points),
+    }
     files = {
         "pyproject.toml": _filled("pyproject", words),
         "README.md": _filled("readme", words),
-        f"{root}/__init__.py": f'"""The {kind} `{name}` for ragauge."""\n',
-        f"tests/test_{name}.py": _filled(f"test_{kind}", words),
+        f"src/{module}/__init__.py": f'"""The {kind} `{name}` for ragauge."""\n',
+        f"tests/test_{name}.py": _filled(f"test_{variant}{kind}", words),
     }
     for each in MODULES[kind]:
-        text = kind if each == kind else f"{kind}_{each}"
-        files |= {f"{root}/{each}s/__init__.py": "", f"{root}/{each}s/{name}.py": _filled(text, words)}
+        text = f"{variant}{kind}" if each == kind else f"{kind}_{each}"
+        files |= {f"src/{module}/{each}s/__init__.py": "", f"src/{module}/{each}s/{name}.py": _filled(text, words)}
     return files
 
 
