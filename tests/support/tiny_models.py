@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from prompt_graphs import mask
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
@@ -138,13 +139,13 @@ def encoder(folder: Path) -> Path:
 def dense(lm: LM, graph: PromptGraph, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Logits (token, vocab) and attention weights (layer, head, query, key) of the whole graph in one pass.
 
-    Plain attention over every pair of tokens, hidden ones masked by `graph.mask()`; no cache and none of the engine's
+    Plain attention over every pair of tokens, hidden ones masked by `mask(graph)`; no cache and none of the engine's
     layouts. `bias` (query, key) is added to every head's scores.
     """
     shape, weights = lm.shape, lm.decoder.weights
     ids = torch.tensor([token for segment in graph for token in segment.ids])
     positions = torch.tensor([p for segment in graph for p in segment.positions], dtype=torch.float64)
-    hidden = torch.from_numpy(~graph.mask())
+    hidden = torch.from_numpy(~mask(graph))
     x = weights.embedding[ids]
     if weights.embedding_norm is not None:
         x = norm(weights.embedding_norm, x)

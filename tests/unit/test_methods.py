@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from prompt_graphs import chain, generations, mask
 
 import tiny_models
 from ragauge import methods
@@ -19,7 +20,7 @@ from ragauge.errors import UserError
 from ragauge.methods import Answer, Method
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import split_paths
-from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, chain, unit_steps
+from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 from tiny_models import dense, tiny_prompt
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
@@ -200,7 +201,7 @@ def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
         )
     logits, weights = dense(lm, graph)
     reading = Reading(lm, graph, lm.new_cache(4))  # too small: it grows
-    for generation in graph.generations():
+    for generation in generations(graph):
         read = reading.read(generation, stage="x", parallel=bool(seed % 2), logp=True, last_logits=True, attention=True)
         for name, logp, attention in zip(generation, read.logp, read.attention, strict=True):
             rows = token_range(graph, name)
@@ -360,7 +361,7 @@ def test_kept_paths_are_biased_by_their_saliency(lm: LM, prompt: Prompt, tempera
     log_weights = scores.log_softmax(0) - scores.log_softmax(0).max()
 
     def bias(whole: PromptGraph) -> torch.Tensor:
-        added = torch.zeros(len(whole.mask()), len(whole.mask()))
+        added = torch.zeros(len(mask(whole)), len(mask(whole)))
         for i, value in zip(answer.kept, log_weights, strict=True):
             for name in (("document", i), ("query", i)):
                 added[token_range(whole, TASK), token_range(whole, name)] = value

@@ -6,8 +6,9 @@ import random
 
 import numpy as np
 import pytest
+from prompt_graphs import chain, generations, mask
 
-from ragauge.prompts import PREAMBLE, TASK, Name, PromptGraph, Segment, chain, unit_steps
+from ragauge.prompts import PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
 
 
 def fork_join(documents: int) -> PromptGraph:
@@ -55,7 +56,7 @@ def test_the_mask_is_the_transitive_closure_and_causal_within_a_segment(graph: P
     blocks = np.repeat(np.repeat(closure(graph), lengths, axis=0), lengths, axis=1)
     for stop, count in zip(np.cumsum(lengths), lengths, strict=True):
         blocks[stop - count : stop, stop - count : stop] = np.tri(count, dtype=bool)
-    assert (graph.mask() == blocks).all()
+    assert (mask(graph) == blocks).all()
 
 
 def test_paths_of_a_fork_join_do_not_see_each_other_and_the_task_sees_all() -> None:
@@ -68,23 +69,23 @@ def test_paths_of_a_fork_join_do_not_see_each_other_and_the_task_sees_all() -> N
 def test_the_chain_is_causal_at_unit_steps() -> None:
     graph = chain([(PREAMBLE, [1, 2]), (("document", 0), [3, 4, 5]), (TASK, [6])])
     assert [p for s in graph for p in s.positions] == [0, 1, 2, 3, 4, 5]
-    assert (graph.mask() == np.tri(6, dtype=bool)).all()
+    assert (mask(graph) == np.tri(6, dtype=bool)).all()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_generations_hold_every_segment_once_after_its_ancestors_and_none_that_sees_another(seed: int) -> None:
     graph = random_graph(seed)
     read: set[Name] = set()
-    for generation in graph.generations():
+    for generation in generations(graph):
         assert all(set(graph.ancestors(name)) <= read for name in generation)
         read |= set(generation)
     assert read == {s.name for s in graph}
-    assert sum(map(len, graph.generations())) == len(read)
+    assert sum(map(len, generations(graph))) == len(read)
 
 
 def test_generations_of_a_fork_join() -> None:
     documents, queries = [("document", 0), ("document", 1)], [("query", 0), ("query", 1)]
-    assert fork_join(2).generations() == [[PREAMBLE], documents, queries, [TASK]]
+    assert generations(fork_join(2)) == [[PREAMBLE], documents, queries, [TASK]]
 
 
 def test_a_part_keeps_the_edges_among_its_segments() -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from choose_distractors import ENCODER, NearPassages, choose, in_turns
 
 from ragauge import assets, datasets
-from ragauge.datasets import _distractors
-from ragauge.datasets._distractors import ENCODER, NearPassages, choose, in_turns
 from ragauge.datasets._wiki_corpus import (
     DOCUMENTS,
     QUESTIONS,
@@ -23,7 +22,7 @@ from ragauge.datasets._wiki_corpus import (
     WikiQuestion,
     read_questions,
 )
-from ragauge.datasets._wiki_questions import records
+from ragauge.datasets._wiki_questions import distractors, records
 from ragauge.errors import UserError
 from ragauge.io.wikipedia import ArticlePassage, read_passages
 from ragauge.metrics._text import normalise
@@ -54,7 +53,7 @@ def corpus() -> WikiCorpus:
 
 @pytest.fixture(scope="module")
 def near(corpus: WikiCorpus) -> NearPassages:
-    return NearPassages(corpus.passages, hashed([passage.text for passage in corpus.passages]))
+    return NearPassages(corpus, hashed([passage.text for passage in corpus.passages]))
 
 
 def test_there_are_enough_questions_and_no_two_alike() -> None:
@@ -114,7 +113,7 @@ def test_no_sentence_of_the_sample_is_stored(corpus: WikiCorpus, questions: list
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus: WikiCorpus, path: Path) -> None:
     questions = read_questions(path)
-    for record in records(questions, corpus, _distractors.of(path, questions, corpus)):
+    for record in records(questions, corpus, distractors(path, questions, corpus)):
         texts = [document["text"] for document in record["documents"]]
         assert len(set(texts)) == DOCUMENTS
         answers = [normalise(answer) for answer in record["answers"]]
@@ -122,38 +121,27 @@ def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus:
         assert not any(answer in normalise(text) for answer in answers for text in others), record["id"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_kept_distractors_are_of_these_questions_and_passages(corpus: WikiCorpus, path: Path) -> None:
-    kept = json.loads(_distractors.kept(path).read_bytes())
-    assert kept["made_from"] == _distractors.digest(read_questions(path), corpus.passages), "choose them anew"
-
-
-def test_the_kept_distractors_are_what_the_encoder_chooses(corpus: WikiCorpus) -> None:
+def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiCorpus) -> None:
     try:
         assets.resolve(ENCODER)
     except UserError as error:
         pytest.skip(f"needs the encoder: {error}")
     question = MULTI[0]
-    kept = _distractors.of(FILES[1], MULTI, corpus)[question.id]
+    stored = distractors(FILES[1], MULTI, corpus)[question.id]
     encode = load_encoder(ENCODER).encode
-    rows = [*kept, *range(0, len(corpus.passages), 100)]  # among others, the chosen ones stand first
+    rows = [*stored, *range(0, len(corpus.passages), 100)]  # among others, the chosen ones stand first
     few = WikiCorpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
     embeddings = encode([f"{p.title}\n{p.text}" for p in few.passages])
-    again = choose([question], few, NearPassages(few.passages, embeddings), encode)[question.id]
-    assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in kept}
+    again = choose([question], few, NearPassages(few, embeddings), encode)[question.id]
+    assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in stored}
 
 
-def test_distractors_are_chosen_anew_where_the_kept_ones_are_of_other_passages(
-    corpus: WikiCorpus, near: NearPassages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(_distractors, "choose_embedded", lambda questions, _: asked.extend(q.id for q in questions))
-    _distractors.of(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
-    assert asked == [question.id for question in SINGLE]
+def test_distractors_hold_no_answer_and_are_those_of_their_passages(corpus: WikiCorpus, near: NearPassages) -> None:
     chosen = choose(MULTI, corpus, near, hashed)
-    assert chosen == choose(MULTI, corpus, NearPassages(near.passages, near.embeddings), hashed)
     for question in MULTI:
         assert len(set(chosen[question.id]) - corpus.holding(question.answers)) == DOCUMENTS - len(question.gold)
+    with pytest.raises(UserError, match=r"distractors\.json: was chosen for other questions or passages"):
+        distractors(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
 
 
 @pytest.mark.parametrize("name", ["wiki_single", "wiki_multi"])
@@ -181,8 +169,8 @@ def test_a_place_must_name_one_passage() -> None:
     assert corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days", "year 2"),))) == [1]
 
 
-def test_distractors_take_turns_and_skip_what_is_barred() -> None:
-    assert in_turns([[1, 2, 3], [1, 4, 5], [6]], barred={4}, count=4) == [1, 6, 2, 3]
+def test_distractors_take_turns_and_skip_excluded_ones() -> None:
+    assert in_turns([[1, 2, 3], [1, 4, 5], [6]], excluded={4}, count=4) == [1, 6, 2, 3]
 
 
 def words(text: str) -> list[str]:

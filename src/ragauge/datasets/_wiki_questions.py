@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragauge.datasets import _distractors, _wiki_corpus
+from ragauge.datasets import _wiki_corpus
 from ragauge.datasets._base import (
     Dataset,
     Document,
@@ -20,8 +21,10 @@ from ragauge.datasets._base import (
     shuffled_order,
 )
 from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, read_questions
+from ragauge.errors import UserError
 from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, objects, strings
+from ragauge.io.wikipedia import ArticlePassage
 
 Json = dict[str, Any]
 
@@ -69,27 +72,51 @@ def records(
         }
 
 
-# --- what is kept on disk ---
+def distractors(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpus) -> Mapping[str, Sequence[int]]:
+    """Read the distractors of each question's id, as numbers of passages, the hardest first.
+
+    Args:
+        path: the file of the questions.
+
+    Raises:
+        UserError: they were chosen for other questions or passages.
+    """
+    stored = json.loads(distractors_file(path).read_bytes())
+    if stored["made_from"] != digest(questions, corpus.passages):
+        raise UserError(f"{distractors_file(path)}: was chosen for other questions or passages")
+    chosen: dict[str, list[int]] = stored["distractors"]
+    return chosen
+
+
+def distractors_file(path: Path) -> Path:
+    """Name the file of the distractors of a file of questions."""
+    return path.with_suffix(".distractors.json")
+
+
+def digest(questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]) -> str:
+    """Digest everything that a choice of distractors depends on but the code: questions and passages, in order."""
+    texts = [f"{passage.title}\n{passage.text}" for passage in passages]
+    parts = [json.dumps(asdict(question)) for question in questions] + texts
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def built(questions: Path) -> Path:
-    """The data set of a file of questions as JSONL, made once for every state of questions, sample and code."""
+    """Build the data set of a file of questions as JSONL, once for every state of questions, sample and code."""
     from ragauge import assets
     from ragauge.assets import store
     from ragauge.io.folders import file_sha256
 
     sample = assets.resolve(SAMPLE)
-    code = map(Path, (__file__, _distractors.__file__, _wiki_corpus.__file__, wikipedia.__file__))
+    code = map(Path, (__file__, _wiki_corpus.__file__, wikipedia.__file__))
     state = [file_sha256(path) for path in (questions, *code, sample)]
     home = store.Store(store.home())
     target = home.folder("datasets", questions.stem, *state)
     return home.build(target, lambda folder: _write(folder, questions, sample)) / "records.jsonl"
 
 
-def _write(folder: Path, questions: Path, sample: Path) -> dict[str, Any]:
-    corpus = WikiCorpus(wikipedia.read_passages(sample))
-    asked = read_questions(questions)
+def _write(folder: Path, path: Path, sample: Path) -> dict[str, Any]:
+    corpus, questions = WikiCorpus(wikipedia.read_passages(sample)), read_questions(path)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for record in records(asked, corpus, _distractors.of(questions, asked, corpus)):
+        for record in records(questions, corpus, distractors(path, questions, corpus)):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    return {"source": SAMPLE, "questions": questions.name, "passages": len(corpus.passages)}
+    return {"source": SAMPLE, "questions": path.name, "passages": len(corpus.passages)}

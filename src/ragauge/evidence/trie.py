@@ -1,10 +1,9 @@
-"""The trie of a document's sentences: which tokens can follow, and how soon a prefix belongs to one sentence alone."""
+"""The trie of a document's sentences: the tokens after a prefix, and when it belongs to one sentence alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 LONGEST = 64  # tokens of a prefix; sentences that agree in so many count as identical
 
@@ -48,13 +47,3 @@ class Trie:
     def settled(self, node: Node) -> bool:
         """Whether the prefix is of one sentence, or of identical ones, alone."""
         return not node.shared and len({self._ids[sentence] for sentence in node.sentences}) == 1
-
-    @cached_property
-    def depth(self) -> int:
-        """Tokens after which every prefix is settled: no search takes more steps."""
-        depth, open_nodes = 0, [self.root] if self._ids else []
-        while open_nodes:
-            depth += 1
-            grown = [child for node in open_nodes for _, child in self.branches(node)]
-            open_nodes = [child for child in grown if not self.settled(child)]
-        return depth

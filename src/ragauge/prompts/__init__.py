@@ -1,6 +1,6 @@
 """Prompts: templates, segments, the graph of which segment attends to which, and token positions."""
 
-from ragauge.prompts.graph import PREAMBLE, TASK, Name, PromptGraph, Segment, chain, unit_steps
+from ragauge.prompts.graph import PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
 from ragauge.prompts.positions import LAYOUTS
 from ragauge.prompts.prompt import Prompt, build_prompt
 from ragauge.prompts.sources import Source, cut_middle
@@ -18,7 +18,6 @@ __all__ = [
     "Source",
     "Template",
     "build_prompt",
-    "chain",
     "cut_middle",
     "unit_steps",
 ]

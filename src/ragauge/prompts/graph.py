@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Name = tuple[str, int]
 """A segment's kind and its number, such as ("document", 3)."""
@@ -72,36 +68,7 @@ class PromptGraph:
         """All segments that this one attends to besides itself, in the order they were added."""
         return self._ancestors[name]
 
-    def generations(self) -> list[list[Name]]:
-        """Segments by depth: those of one generation do not see each other and can be read in one call."""
-        depth: dict[Name, int] = {}
-        for segment in self:
-            depth[segment.name] = 1 + max((depth[p] for p in segment.parents), default=-1)
-        return [[n for n in depth if depth[n] == d] for d in sorted(set(depth.values()))]
-
-    def mask(self) -> np.ndarray:
-        """Which token sees which, (token, token) bool over all segments in order: by brute force, the tests' oracle."""
-        import numpy as np
-
-        owner = [segment.name for segment in self for _ in segment.ids]
-        tokens = len(owner)
-        mask = np.zeros((tokens, tokens), dtype=bool)
-        for query in range(tokens):
-            for key in range(tokens):
-                same = owner[query] == owner[key] and key <= query
-                mask[query, key] = same or owner[key] in self._ancestors[owner[query]]
-        return mask
-
 
 def unit_steps(start: float, count: int) -> list[float]:
     """`count` positions from `start` on, one apart."""
     return [start + j for j in range(count)]
-
-
-def chain(segments: Sequence[tuple[Name, Sequence[int]]]) -> PromptGraph:
-    """The naive prompt: each segment after the one before it, integer positions from 0."""
-    graph, at, parents = PromptGraph(), 0, ()  # type: PromptGraph, int, tuple[Name, ...]
-    for name, ids in segments:
-        graph.add(Segment(name, ids, unit_steps(at, len(ids)), parents))
-        at, parents = at + len(ids), (name,)
-    return graph

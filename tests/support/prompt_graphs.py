@@ -1,0 +1,38 @@
+"""Prompt graphs by brute force: the oracle of what the engines and methods do faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragauge.prompts import Name, PromptGraph, Segment, unit_steps
+
+
+def generations(graph: PromptGraph) -> list[list[Name]]:
+    """Segments by depth: those of one generation do not see each other and can be read in one call."""
+    depth: dict[Name, int] = {}
+    for segment in graph:
+        depth[segment.name] = 1 + max((depth[p] for p in segment.parents), default=-1)
+    return [[n for n in depth if depth[n] == d] for d in sorted(set(depth.values()))]
+
+
+def mask(graph: PromptGraph) -> np.ndarray:
+    """Which token sees which: (token, token) bool over all segments in order."""
+    owner = [segment.name for segment in graph for _ in segment.ids]
+    tokens = len(owner)
+    mask = np.zeros((tokens, tokens), dtype=bool)
+    for query in range(tokens):
+        for key in range(tokens):
+            same = owner[query] == owner[key] and key <= query
+            mask[query, key] = same or owner[key] in graph.ancestors(owner[query])
+    return mask
+
+
+def chain(segments: Sequence[tuple[Name, Sequence[int]]]) -> PromptGraph:
+    """The naive prompt: each segment after the one before it, integer positions from 0."""
+    graph, at, parents = PromptGraph(), 0, tuple[Name, ...]()
+    for name, ids in segments:
+        graph.add(Segment(name, ids, unit_steps(at, len(ids)), parents))
+        at, parents = at + len(ids), (name,)
+    return graph
