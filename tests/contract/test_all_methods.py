@@ -48,7 +48,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 BY_CONTENT = {"cfic", "chunks", "free_extraction", "long_llmlingua"}  # calls follow from the text itself
-BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; test_reuse_methods.py
+BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; methods/test_reuse.py
 TINY = {"kv_link": tiny_models.LINKS}
 VARIANTS = [
     (name, options)

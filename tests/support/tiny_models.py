@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from prompt_graphs import mask
 from torch import Tensor
 
+from prompt_graphs import mask
 from ragauge.cost.shape import Shape
 from ragauge.engines import LM, random_lm
 from ragauge.engines.weights import Norm

@@ -99,14 +99,15 @@ def test_an_endpoint_that_says_nothing_is_given_up_on(pauses: list[float]) -> No
 def test_the_environment_describes_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("URL", "MODEL", "KEY"):
         monkeypatch.delenv(f"X_{name}", raising=False)
-    assert Endpoint.from_environment("X") is None
+    with pytest.raises(UserError, match="X_URL: is not set; it names the endpoint that judges"):
+        Endpoint.from_environment("X", "judges")
     monkeypatch.setenv("X_URL", "http://h/v1")
     with pytest.raises(UserError, match="X_MODEL: is not set"):
-        Endpoint.from_environment("X")
+        Endpoint.from_environment("X", "judges")
     monkeypatch.setenv("X_MODEL", "m")
-    assert Endpoint.from_environment("X") == Endpoint("http://h/v1", "m")
+    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", "m")
     monkeypatch.setenv("X_KEY", "k\n")
-    assert Endpoint.from_environment("X") == Endpoint("http://h/v1", "m", "k")
+    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", "m", "k")
 
 
 def test_a_key_is_not_shown() -> None:

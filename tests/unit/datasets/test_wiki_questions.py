@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from choose_distractors import ENCODER, NearPassages, choose, in_turns
 
+from choose_distractors import ENCODER, NearPassages, choose, in_turns
 from ragauge import assets, datasets
 from ragauge.datasets._wiki_corpus import (
     DOCUMENTS,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from prompt_graphs import chain, generations, mask
 
 import tiny_models
+from prompt_graphs import chain, generations, mask
 from ragauge import methods
 from ragauge.engines import LM, Limits
 from ragauge.errors import UserError

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 import pytest
-from prompt_graphs import chain, generations, mask
 
+from prompt_graphs import chain, generations, mask
 from ragauge.prompts import PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
 
 
