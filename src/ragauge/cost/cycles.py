@@ -16,11 +16,12 @@ What the paper counted was never released; `published` is the one rule under whi
 2. A parallel path counts as one of mean length: without caching (Table 6) MPT-7B's 1.46e12 is 43 + 142 tokens of
    preamble and document, where the longest of twenty documents (170) would make 1.65e12.
 3. Segments that are read by themselves lack their first token, as in the released code; a plain prompt has them all.
-4. Pruned paths: Table 5 (NQ-Open) counts the kept paths' queries one after another (`with_sequential_queries`); Table 2
-   (MuSiQue) counts one query a round. Later rounds read the remaining documents anew, as one path of mean length.
+4. Pruned paths: Table 5 (NQ-Open) counts the remaining paths' queries one after another (`with_sequential_queries`);
+   Table 2 (MuSiQue) counts one query a round. Later rounds read the remaining documents anew, as one path of mean
+   length.
 5. Rounds are the released code's: hops that keep one document each, then the pass that answers. Table 2's t=2, k=4 is
    one hop and that pass; its t=4, k=1 is four hops and that pass, a round more than section 3.5 describes. (The last
-   pass is counted as if it kept one document too: less than 0.5%.)
+   pass is counted as if it left one document too: less than 0.5%.)
 6. Attention to tokens of an earlier call counts twice in BLOOM and not at all in MPT, once in OpenELM
    (CACHED_ATTENTION): read off "unpruned less pruned" of Table 6, it predicts every prompt_cache row of Tables 1 and 2.
    Which counter did that is not known; fvcore, run on transformers' models, does not.

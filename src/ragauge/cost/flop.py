@@ -51,7 +51,7 @@ def attention_macs(shape: Shape, new: int, past: int, steps: int = 1, layers: La
 
 
 def row_macs(call: Call, shape: Shape) -> tuple[int, ...]:
-    """MACs of each row of a call. A total given outright is divided over the rows by their lengths."""
+    """MACs of each row of a call. A stated total is divided over the rows by their lengths."""
     if call.macs is not None:
         return _divide(call.macs, call.lengths)
     logits = call.logits or (0,) * len(call.lengths)

@@ -54,6 +54,6 @@ class Precision:
         return self.dtype + weights + ("" if self.kv == "full" else f", keys and values {self.kv}")
 
 
-def precision(given: object) -> Precision:
+def precision(dtype: object) -> Precision:
     """The precision itself, or one in which everything has this torch dtype, given as such or by name."""
-    return given if isinstance(given, Precision) else Precision(str(given).removeprefix("torch."))
+    return dtype if isinstance(dtype, Precision) else Precision(str(dtype).removeprefix("torch."))

@@ -268,7 +268,7 @@ def _packed_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
         packed = mkldnn._reorder_linear_weight(right, side)
         return partial(mkldnn._linear_pointwise, left, packed, None, "none", [], "")
     packed, scales, zeros = onednn.qlinear_prepack(right, None), torch.ones(side), torch.zeros(side, dtype=torch.int32)
-    given: tuple[Any, ...] = (
+    arguments: tuple[Any, ...] = (
         left.view(torch.uint8),
         1.0,
         0,
@@ -283,7 +283,7 @@ def _packed_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
         [],
         "",
     )
-    return partial(onednn.qlinear_pointwise, *given)
+    return partial(onednn.qlinear_pointwise, *arguments)
 
 
 def _rate(work: float, run: Callable[[], object]) -> dict[str, float]:

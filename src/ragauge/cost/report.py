@@ -34,7 +34,7 @@ def cost_report(
         counts: name of the prompt's token counts, on which depends how the paper counts queries (`cycles`, rule 4).
 
     Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything online and
-        `offline_flop` of what was prepared before; `kv_bytes`, the most keys and values held at one time, and
+        `offline_flop` of what was prepared before; `kv_bytes`, the peak size of the KV cache, and
         `offline_kv_bytes`, those that stay from one question to the next; `weight_bytes` of all weights.
 
     Raises:

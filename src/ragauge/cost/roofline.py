@@ -47,7 +47,7 @@ def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
 
     `dtype`, here and below, is a torch dtype, its name or a `Precision`.
 
-    A call whose MACs are given outright (an encoder's) moves nothing known; it counts 0.
+    A call whose MACs are stated (an encoder's) moves an unknown number of bytes and counts 0.
     """
     if call.macs is not None:
         return 0
@@ -63,12 +63,12 @@ def weight_bytes(call: Call, shape: Shape, dtype: object) -> int:
 
 def model_bytes(shape: Shape, dtype: object) -> int:
     """Bytes of all of a decoder's weights in memory; in 8 bits, a tied output matrix is not the embedding."""
-    given = precision(dtype)
+    storage = precision(dtype)
     matrices = layer_weights(shape) + output_weights(shape)
-    if given.weights == "full":
-        return parameters(shape) * dtype_bytes(given.dtype)
+    if storage.weights == "full":
+        return parameters(shape) * dtype_bytes(storage.dtype)
     in_full = parameters(shape) - layer_weights(shape) - (0 if shape.tied else output_weights(shape))
-    return in_full * dtype_bytes(given.dtype) + _matrix_bytes(matrices, layer_rows(shape) + shape.vocab, given)
+    return in_full * dtype_bytes(storage.dtype) + _matrix_bytes(matrices, layer_rows(shape) + shape.vocab, storage)
 
 
 def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
@@ -83,9 +83,9 @@ def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> 
 
 def product_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
     """Least seconds of a call's products alone."""
-    macs, given = call_macs(call, shape), precision(dtype)
-    rate = matmul_rate(machine, given.dtype)
-    if given.weights != "int8" or call.macs is not None:
+    macs, computed_in = call_macs(call, shape), precision(dtype)
+    rate = matmul_rate(machine, computed_in.dtype)
+    if computed_in.weights != "int8" or call.macs is not None:
         return FLOP_PER_MAC * macs / rate
     rows = zip(call.lengths, call.past, strict=True)
     attention = sum(attention_macs(shape, new, past, call.steps, call.layers) for new, past in rows)

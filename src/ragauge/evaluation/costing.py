@@ -31,7 +31,7 @@ def project(
 
     Args:
         dtype: a torch dtype, its name or a `cost.hardware.Precision`.
-        counter: `closed_form` or `fvcore`, whose count of the trace then stands beside that of the formulas.
+        counter: `closed_form` or `fvcore`, whose count of the trace is then reported next to that of the formulas.
     """
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -56,8 +55,8 @@ PROTOCOL_PROMPTS = 3  # that the latency protocol is divided over, as `ragauge t
 WRITTEN = (0.1, 0.5, 1.0)  # part of an answer's maximum length that is written
 SIDE_BY_SIDE = (1.0, 1.15, 1.6)  # processes share caches and memory: how much longer each takes
 ROUGHLY = (0.5, 1.0, 2.0)  # how far an estimate without a spread of its own may be off
-# In starts of a process: Snakemake until its first job, a job beside its own work, an item, the page.
-LAUNCH, JOB, ITEM, PAGE = 2.0, 0.3, 0.5, 1.0
+# In starts of a process: Snakemake and the page, a job besides its own work, an item.
+ALWAYS, JOB, ITEM = 3.0, 0.3, 0.5
 RECORD_BYTES = 3_000  # of one question's record, trace included
 CHECKPOINT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
 NO_SHAPE = "the shape of the model is not known before it is downloaded"
@@ -71,7 +70,7 @@ class Work:
     model: str
     count: int  # questions or sequences
     seconds: Span = field(default_factory=Span)  # of all of them, one after another
-    kv_bytes: int = 0  # the most keys and values held at one time
+    kv_bytes: int = 0  # peak size of the KV cache
     unknown: str = ""  # why the seconds are not known; empty: they are
 
 
@@ -170,7 +169,7 @@ class _Estimator:
     def estimate(self) -> Estimate:
         sections = [self.answers(), self.times(), self.pipelines(), self.training()]
         if self.machine.is_measured:
-            sections = [self.start(), *sections, self.retrieval(), self.items()]
+            sections += [self.retrieval(), self.processes(sum(one.jobs for one in sections))]
         shown = tuple(one for one in sections if one.unknown or (one.jobs and one.wall.high))
         models = tuple(map(self._model, self.config.models))
         known = ((shape, self._precision(label)) for label, shape in self._shapes.items() if shape)
@@ -185,14 +184,10 @@ class _Estimator:
         answers = map(self._answers, self._jobs)
         return (*answers, *(self._pipeline(label, entry) for label, entry in self.config.pipelines.items()))
 
-    def start(self) -> Section:
-        """Snakemake, which reads the plan, and the first process of jobs."""
-        return Section("start", 1, _roughly(LAUNCH * self.machine.start_s))
-
     def answers(self) -> Section:
         """Every question under every variant, as many jobs at a time as there are cores."""
         work = self._work[: len(self._jobs)]
-        wall = self._spread(_total(work), SIDE_BY_SIDE if self._at_once > 1 else (1, 1, 1)) + self._starts(len(work))
+        wall = self._spread(_total(work), SIDE_BY_SIDE if self._at_once > 1 else (1, 1, 1))
         return Section("answers", len(work), wall * (1 / self._at_once), _unknown(work))
 
     def times(self) -> Section:
@@ -213,7 +208,7 @@ class _Estimator:
         for section, others in (("load", self.config.measured("load")), ("stream", self.config.measured("stream"))):
             unknown += [f"{section} of {dataset}, {model}: takes what its rates say" for dataset, model in others]
         if pairs and self.machine.is_measured:
-            wall += Span(4, 8, 8 * ATTEMPTS) + self._starts(2 * len(pairs))
+            wall += Span(4, 8, 8 * ATTEMPTS)
         return Section("times", len(pairs), wall, tuple(unknown))
 
     def retrieval(self) -> Section:
@@ -226,7 +221,7 @@ class _Estimator:
     def pipelines(self) -> Section:
         """Generation with retrieval, alone on the machine; what searching adds is in the upper bound alone."""
         work = self._work[len(self._jobs) :]
-        return Section("pipelines", len(work), _total(work) + self._starts(len(work)), _unknown(work))
+        return Section("pipelines", len(work), _total(work), _unknown(work))
 
     def training(self) -> Section:
         """Fine-tunings, documents at their longest in the upper bound."""
@@ -240,14 +235,11 @@ class _Estimator:
             wall += self._spread(read * resources.document_passes(entry), (0.3, 0.8, 1.5))
         return Section("training", len(self.config.training), wall, tuple(unknown))
 
-    def items(self) -> Section:
-        """Tables, figures and the page."""
-        count = len(self.config.item_names())
-        starts = ITEM * ceil(count / self.machine.cores) + PAGE
-        return Section("items", count + 1, _roughly(starts * self.machine.start_s))
-
-    def _starts(self, jobs: int) -> Span:
-        return _roughly(JOB * self.machine.start_s * jobs)
+    def processes(self, jobs: int) -> Section:
+        """Snakemake, the starts of so many jobs, the tables, the figures and the page."""
+        items = len(self.config.item_names())
+        starts = ALWAYS + (JOB * jobs + ITEM * items) / self.machine.cores
+        return Section("processes", items + 1, _roughly(starts * self.machine.start_s))
 
     def _spread(self, seconds: Span, factors: tuple[float, float, float]) -> Span:
         """The seconds with bounds by these factors; a lower bound stays as it is."""
@@ -302,9 +294,10 @@ class _Estimator:
             room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
             engine = ShapeLM(room, precision=self._precision(job.model))
             # CFIC and its baselines cannot run without weights: a plain prompt of the same text stands for them.
-            able = without_encoder(method) if method.refusal(engine) is None else methods.make("naive")
+            runnable = without_encoder(method) if method.refusal(engine) is None else methods.make("naive")
             with engine.tracing() as trace:
-                able.answer(engine, able.prepare(engine, prompt), prompt, Limits(new_tokens, ignore_stop=True))
+                state = runnable.prepare(engine, prompt)
+                runnable.answer(engine, state, prompt, Limits(new_tokens, ignore_stop=True))
             encodes = isinstance(method, Dense) and self.machine.is_measured
             texts = len(prompt.documents) + 1 if encodes else 0
             yield trace, _roughly(texts * self.machine.encode_s), engine.peak_cache_bytes
@@ -385,18 +378,18 @@ class _Estimator:
     # --- sizes ---
 
     def _model(self, label: str) -> ModelEstimate:
-        model, mine = self.config.models[label], [one for one in self._work if one.model == label]
+        model, work = self.config.models[label], [one for one in self._work if one.model == label]
         loaded = [shape for name in (label, model.finder) if name and (shape := self._shapes[name])]
         weights = sum(model_bytes(shape, self._precision(label)) for shape in loaded)
-        memory_gb = (weights + max((one.kv_bytes for one in mine), default=0)) / 1e9
+        memory_gb = (weights + max((one.kv_bytes for one in work), default=0)) / 1e9
         return ModelEstimate(
             label,
             f"training {model.training}" if model.training else _source(model.source),
             sum(map(parameters, loaded)) / 1e9 if loaded else None,
             self._download_gb(label),
             memory_gb if loaded else None,
-            len(mine),
-            _total(mine).likely / 3600,
+            len(work),
+            _total(work).likely / 3600,
             f"{self.config.gpus(label)} GPU, {model.resources.mem_mb // 1000} GB, {model.resources.runtime / 60:g} h",
         )
 

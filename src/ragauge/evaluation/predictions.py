@@ -2,7 +2,7 @@
 
 Every row of Tables 1, 2, 5 and 6 is run by the method that the row names on a decoder without weights
 (`costing.project`), with the token counts of the model's tokenizer (`cost.tokens`), under two accountings:
-`published`, the paper's as far as its columns show it, and `critical_path`, ours (`cost.cycles`).
+`published`, the paper's as far as its columns show it, and `critical_path` (`cost.cycles`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ragauge.evaluation import costing
 from ragauge.results.publications import read_csv
 
 COUNTS = {1: "nq_open", 2: "musique", 5: "nq_open", 6: "nq_open"}  # table -> token counts of its prompts
-KEYS = ("method", "iterations", "top_k", "pruning", "caching", "parallelism")  # columns that tell rows of a model apart
+KEYS = ("method", "iterations", "top_k", "pruning", "caching", "parallelism")  # columns that distinguish a model's rows
 SWITCHES = {"path_pruning": "pruning", "path_caching": "caching", "path_parallelization": "parallelism"}
 METHODS = {"contriever": "dense"}  # rows named differently from their method; Table 6 has only superposition
 
@@ -34,15 +34,15 @@ def predict() -> dict[str, Any]:
 def table(number: int) -> Iterator[dict[str, Any]]:
     """The rows of one table."""
     for row in read_csv(f"superposition_table_{number}"):
-        ours, theirs = (predicted(number, row, accounting) for accounting in ("critical_path", "published"))
+        critical, published = (predicted(number, row, accounting) for accounting in ("critical_path", "published"))
         yield {
             "item": f"superposition_table_{number}",
             "model": row["model"],
             "keys": {key: row[key] for key in KEYS if key in row},
-            "compute_cycles": theirs["compute_cycles"],
-            "theoretical_speedup": theirs["theoretical_speedup"],
-            "critical_path_cycles": ours["compute_cycles"],
-            "critical_path_speedup": ours["theoretical_speedup"],
+            "compute_cycles": published["compute_cycles"],
+            "theoretical_speedup": published["theoretical_speedup"],
+            "critical_path_cycles": critical["compute_cycles"],
+            "critical_path_speedup": critical["theoretical_speedup"],
         }
 
 
@@ -55,13 +55,13 @@ def predicted(number: int, row: Row, accounting: str) -> dict[str, Any]:
 
 
 def options(number: int, row: Row) -> dict[str, Any]:
-    """The options of the method that a row stands for."""
+    """The options of the method of a row."""
     if number == 6:
         return {option: row[column] == "True" for option, column in SWITCHES.items()}
-    given: dict[str, Any] = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}
-    if row["method"] in OPENELM_TOP_K and "top_k" not in given:
-        given["top_k"] = _table_5_top_k(row) or OPENELM_TOP_K[row["method"]]
-    return given | ({"encoder": "contriever"} if row["method"] == "contriever" else {})
+    params: dict[str, Any] = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}
+    if row["method"] in OPENELM_TOP_K and "top_k" not in params:
+        params["top_k"] = _table_5_top_k(row) or OPENELM_TOP_K[row["method"]]
+    return params | ({"encoder": "contriever"} if row["method"] == "contriever" else {})
 
 
 def _table_5_top_k(row: Row) -> int | None:

@@ -106,8 +106,8 @@ class Machine:
 
     name: str
     cores: int
-    one: Rates = field(repr=False)  # with one thread, as jobs answer
-    all: Rates = field(repr=False)  # with a thread a core, as answers are timed; where others kept it busy, with one
+    one: Rates = field(repr=False)  # with one thread, as jobs run
+    all: Rates = field(repr=False)  # with a thread per core, as answers are timed; on a busy machine with one
     is_measured: bool = True  # False: rates of a data sheet
     start_s: float = 0.0  # of a process that imports what answering needs
     process_bytes: int = 0  # that it then holds

@@ -158,12 +158,6 @@ def test_a_plan_counts_jobs_rounds_memory_and_disk() -> None:
     assert train.job_gb == pytest.approx((200 + 2000 / 100) / 1000 + 4 * 384 * (5000 - 2000) / 1e9)
 
 
-def test_twice_the_nodes_take_half_the_time_of_steps_by_shard() -> None:
-    one, two = (planned(Builds(JOBS, INDEX, nodes, 4), 8e6, shards=80) for nodes in (1, 2))
-    for step in STEPS:
-        assert two[step].hours == pytest.approx(one[step].hours / (2 if step in BY_SHARD else 1))
-
-
 def test_an_index_without_lists_holds_its_shard_in_memory() -> None:
     graph = INDEX.model_copy(update={"type": "hnsw", "nlist": None, "iterations": 0})
     jobs = tuple(job(one.step, one.chunks, 100 + one.chunks / 10) if one.step == "add" else one for one in JOBS)

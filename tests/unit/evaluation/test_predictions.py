@@ -10,7 +10,6 @@ import pytest
 
 from ragauge import registry
 from ragauge.cli import main
-from ragauge.cost.shapes import named
 from ragauge.evaluation import predictions
 from ragauge.rendering import dots
 from ragauge.results.publications import PREDICTED
@@ -96,16 +95,6 @@ def test_a_run_without_predictions_shows_what_it_has(tmp_path: Path) -> None:
     write_variant(tmp_path, "plain", "naive", [True])
     found = table(1, tmp_path)
     assert found[found["model"] == MPT]["measured"].isna().all()
-
-
-def test_the_switches_are_table_6s_columns() -> None:
-    row = {"model": MPT, "pruning": "True", "caching": "False", "parallelism": "True"}
-    assert predictions.options(6, row) == {
-        "path_pruning": True,
-        "path_caching": False,
-        "path_parallelization": True,
-    }
-    assert named(MPT).layers == 32
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,10 @@
-"""A run as an RO-Crate, read back by the package rocrate and checked by the validator where it is installed."""
+"""A run as an RO-Crate, read back by the package rocrate."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -53,15 +52,9 @@ def graph(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_a_crate_has_what_the_specification_requires(run: Path) -> None:
-    folder = published()
-    found = graph(folder)
-    descriptor, root = found["ro-crate-metadata.json"], found["./"]
-    assert descriptor["@type"] == "CreativeWork"
-    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
-    assert descriptor["about"] == {"@id": "./"}
-    assert root["@type"] == "Dataset"
-    assert {"name", "description", "datePublished", "license"} <= set(root)
+def test_everything_that_a_crate_refers_to_is_described(run: Path) -> None:
+    found = graph(published())
+    assert {"name", "description", "datePublished", "license"} <= set(found["./"])
     for entity in found.values():
         for value in entity.values():
             for one in value if isinstance(value, list) else [value]:
@@ -103,48 +96,6 @@ def test_a_crate_is_written_over_a_former_one(run: Path) -> None:
     published()
     (run / "reports/small/a table.csv").unlink()
     assert "reports/a%20table.csv" not in graph(published())
-
-
-# Terms of the context of RO-Crate 1.1, which the validator would take from the network.
-SCHEMA = (
-    *("about", "contentSize", "datePublished", "description", "encodingFormat", "endTime", "hasPart", "instrument"),
-    *("license", "mentions", "name", "object", "result", "softwareVersion"),
-    *("CreateAction", "CreativeWork", "Dataset", "SoftwareApplication"),
-)
-TERMS = {
-    "conformsTo": "http://purl.org/dc/terms/conformsTo",
-    "File": "http://schema.org/MediaObject",
-    **{term: f"http://schema.org/{term}" for term in SCHEMA},
-}
-
-
-def test_the_validator_of_ro_crate_finds_nothing_wrong(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    services = pytest.importorskip(
-        "rocrate_validator.services",
-        reason="not among the packages of `dev`, whose rich is newer than it takes: pip install roc-validator",
-    )
-    from rocrate_validator.models import Severity
-    from rocrate_validator.utils.http import HttpRequester
-
-    context = {"@context": TERMS}
-    answer = SimpleNamespace(status_code=200, headers={"Content-Type": "application/ld+json"}, json=lambda: context)
-    monkeypatch.setattr(HttpRequester, "get", lambda *_, **__: answer, raising=False)
-    monkeypatch.setattr("rdflib.plugins.shared.jsonld.context.source_to_json", lambda *_, **__: (context, None))
-    folder = published()
-
-    def issues() -> list[str]:
-        settings = services.ValidationSettings(
-            rocrate_uri=str(folder.resolve()),
-            profile_identifier="ro-crate-1.1",
-            requirement_severity=Severity.REQUIRED,
-            abort_on_first=False,
-        )
-        return [issue.message for issue in services.validate(settings).get_issues()]
-
-    assert not issues()
-    described = folder / "ro-crate-metadata.json"
-    described.write_text(described.read_text().replace('"datePublished"', '"dateGuessed"'))
-    assert issues(), "the validator looks at nothing"
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,6 @@ def test_an_extra_that_is_missing_is_named_with_what_installs_it(monkeypatch: py
     assert one(doctor.extras(), "[report]") == doctor.Finding("[report]", "installed")
 
 
-def test_a_package_in_a_package_that_is_missing_is_missing() -> None:
-    assert not doctor.installed("no_such_package.inner")
-    assert doctor.installed("torch")
-
-
 def test_two_builds_of_onnx_runtime_are_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "1.31.1")
     found = one(doctor.onnx_runtime())
