@@ -12,7 +12,7 @@ import pytest
 
 import tiny_models
 from preloaded import Preloaded
-from ragauge.cost import capacity
+from ragauge.evaluation import databases
 from tiny_checkpoint import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow
@@ -120,7 +120,7 @@ def test_cfic_prints_the_ratios_of_its_strategies(benchmark: Benchmark, model: P
     assert "one pass and one by one choose the same ends for 100% of the questions" in output
 
 
-def test_scale_writes_a_table_that_capacity_reads(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
+def test_scale_writes_a_table_that_estimates_read(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
     corpus, out = tmp_path / "c.jsonl", tmp_path / "scale.csv"
     words = [f"word{i}" for i in range(500)]
     texts = [" ".join(random.Random(n).choices(words, k=400)) for n in range(16)]
@@ -131,7 +131,7 @@ def test_scale_writes_a_table_that_capacity_reads(benchmark: Benchmark, model: P
         part for name, values in (("--set", settings), ("--set-index", index)) for v in values for part in (name, v)
     ]
     benchmark("scale.py", str(out), "--corpus", str(corpus), "--times", "1", *given, threads=False)
-    jobs = capacity.read(out)
-    assert [job.step for job in jobs] == list(capacity.STEPS)
+    jobs = databases.read_builds(out).jobs
+    assert [job.step for job in jobs] == list(databases.STEPS)
     assert all(job.chunks > 0 and job.seconds > 0 and job.peak_mb > 10 for job in jobs)
     assert json.loads(out.with_suffix(".json").read_text())["nlist"] == 2

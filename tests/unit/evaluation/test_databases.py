@@ -19,7 +19,7 @@ from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.retrieval.settings import DatabaseSettings
 
 SMALL = HubCorpus("hf:some/texts", 1000, 446, 2.0)  # 100 tokens a document
-MEASURED = sorted(Path(__file__).parents[3].glob("reports/*/scale.csv"))
+MEASURED = sorted(Path(__file__).parents[3].glob("benchmarks/results/*/scale.csv"))
 INDEX = MeasuredIndex(nlist=64, iterations=10, dim=384, flop_per_s=50e9)
 CONFIG = """\
 run: c4
