@@ -1,0 +1,55 @@
+"""The page of building blocks names all there is, and nothing that is not there."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import ragauge.methods.base
+from ragauge.engines import protocol
+
+BASES = [
+    "ragauge.methods.base",
+    *(f"ragauge.methods.base.{found.name}" for found in pkgutil.iter_modules(ragauge.methods.base.__path__)),
+    "ragauge.compressors.base",
+]
+
+
+@pytest.fixture(scope="module")
+def named(root: Path) -> dict[str, set[str]]:
+    """The names of each module's rows in the tables."""
+    found: dict[str, set[str]] = {}
+    module = ""
+    for line in (root / "docs/building-blocks.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and "`" in cells[1]:
+            module = cells[0].strip("`") or module
+            found.setdefault(module, set()).update(re.findall(r"`(\w+)`", cells[1]))
+    return found
+
+
+@pytest.mark.parametrize("module", BASES)
+def test_the_page_names_what_a_module_defines(module: str, named: dict[str, set[str]]) -> None:
+    there = importlib.import_module(module)
+    assert all(hasattr(there, name) for name in named[module])
+    own = {
+        name
+        for name, value in vars(there).items()
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__ == module
+    }
+    assert own <= named[module]
+
+
+def test_the_names_of_the_engine_are_there(root: Path) -> None:
+    page = (root / "docs/building-blocks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \|", page.split("## The engine")[1].split("## Prompts")[0], re.MULTILINE)
+    names = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(names) > 8
+    assert all(hasattr(protocol, name) for name in names)
