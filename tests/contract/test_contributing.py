@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md tells the truth: its examples are taken out of the page, added to a copy of the package and used."""
+"""The pages of components are true: their examples are added to a copy of the package and used."""
 
 from __future__ import annotations
 
@@ -169,8 +169,15 @@ except ValueError as error:
 
 @pytest.fixture(scope="module")
 def blocks(root: Path) -> list[tuple[str, str]]:
-    """(file, text) of every example, in the order of the page."""
-    return BLOCK.findall((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    """(file, text) of every example, in the order of the table in CONTRIBUTING.md."""
+    table = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    pages = re.findall(r"\(docs/components/([\w-]+\.md)\)", table)
+    assert sorted(pages) == sorted(page.name for page in (root / "docs/components").glob("*.md"))
+    return [
+        block
+        for page in pages
+        for block in BLOCK.findall((root / "docs/components" / page).read_text(encoding="utf-8"))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +244,7 @@ def records(extended: Path, python: Prints) -> Path:
     return extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
 
 
-def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tuple[str, str]]) -> None:
+def test_the_pages_show_one_new_file_for_each_kind(root: Path, blocks: list[tuple[str, str]]) -> None:
     added = {str(Path(name).parent) for name, _ in blocks if not (root / name).exists()}
     package = {
         f"src/ragauge/{kind}"

@@ -22,6 +22,7 @@ PAGES = [
     "benchmarks/README.md",
     "config/README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
+    *(f"docs/components/{page.name}" for page in sorted((ROOT / "docs/components").glob("*.md"))),
 ]
 
 
