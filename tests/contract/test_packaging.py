@@ -211,7 +211,7 @@ import ragauge.cli, ragauge.evaluation.runner, ragauge.results.scoring
         ("report page --config {root}/configs/ci/smoke.yaml", "report"),
         ("report item superposition_table_1 --config {root}/configs/ci/smoke.yaml", "report"),
         ("data --dataset musique --out x.jsonl", "workflow"),
-        ("needs {root}/configs/ci/smoke.yaml", "retrieval"),
+        ("estimate {root}/configs/ci/smoke.yaml --from-shapes", "retrieval"),
         ("serve --database db --index ivf", "service"),
         ("query --server localhost:1 --text tea", "service"),
     ],
