@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ragauge.generation.settings import PipelineSettings, check_dtype, check_wei
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Config, DatasetEntry, ModelEntry
+    from ragauge.experiment.schema import Config, ModelEntry
     from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
     from ragauge.training.settings import TrainingSettings
 
@@ -22,28 +23,82 @@ SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
 
 def check(config: Config) -> None:
     """Raise UserError at the first mistake: `<path of the key>: what is wrong`."""
-    for label, model in config.models.items():
-        _check_model(config, model, f"models.{label}")
+    for kind, names, choices, where in _references(config):
+        for name in [names] if isinstance(names, str) else names or ():
+            if name not in choices:
+                raise unknown(kind, name, choices, where)
+    _check_models(config)
     for label, training in config.training.items():
         check_training(training, f"training.{label}")
-    for label, entry in config.datasets.items():
-        _check_dataset(config, label, entry, f"datasets.{label}")
+    _check_datasets(config)
     _check_methods(config)
-    _check_engines(config)
     for label, database in config.databases.items():
         check_database(database, f"databases.{label}")
     _check_evaluation_labels(config)
     for label, pipeline in config.pipelines.items():
         _check_pipeline(config, pipeline, f"pipelines.{label}")
     _check_servers(config)
-    _check_staleness(config)
+    for label, compared in config.staleness.items():
+        check_source(compared.encoder, f"staleness.{label}.encoder", "encoder")
     _check_latency(config)
-    _check_requests(config)
-    _check_judge(config)
+    if config.judge and config.judge.model != ENDPOINT:
+        check_source(config.judge.model, "judge.model")
     for item in config.item_names():
-        _known("item", item, registry.names("item"), "items")
         if unusable := registry.problem("item", item):
             raise UserError(f"items: {unusable}")
+
+
+Reference = tuple[str, str | list[str] | None, Any, str]  # kind, names of it, names that there are, path of the key
+
+
+def _references(config: Config) -> Iterator[Reference]:
+    """Every place where a name stands for a component or for another section's entry."""
+    for label, model in config.models.items():
+        where = f"models.{label}"
+        yield "training", model.training, config.training, f"{where}.training"
+        yield "model", model.finder, config.models, f"{where}.finder"
+        yield "engine", model.engine, registry.names("engine"), f"{where}.engine"
+        yield "variant", model.methods, config.methods, f"{where}.methods"
+        yield "data set", model.datasets, config.datasets, f"{where}.datasets"
+    for label, entry in config.datasets.items():
+        yield "dataset", entry.dataset, registry.names("dataset"), f"datasets.{label}.dataset"
+    for name, variant in config.methods.items():
+        yield "method", variant.method, registry.names("method"), f"methods.{name}.method"
+        yield "data set", variant.datasets, config.datasets, f"methods.{name}.datasets"
+    yield from _pipeline_references(config)
+    for where, section in (*config.placed_protocols(), ("load", config.load), ("stream", config.stream)):
+        if section:
+            yield "data set", section.dataset, config.datasets, f"{where}.dataset"
+            yield "variant", section.methods, config.methods, f"{where}.methods"
+    for where, protocol in config.placed_protocols():
+        yield "model", protocol.models, config.models, f"{where}.models"
+    if config.judge:
+        yield "variant", config.judge.methods, config.methods, "judge.methods"
+    yield "item", config.item_names(), registry.names("item"), "items"
+
+
+def _pipeline_references(config: Config) -> Iterator[Reference]:
+    for label, pipeline in config.pipelines.items():
+        where = f"pipelines.{label}"
+        yield "model", pipeline.model, config.models, f"{where}.model"
+        if not config.databases:
+            raise UserError(f"{where}: needs a chunk database; name one under databases")
+        yield "database", pipeline.database, config.databases, f"{where}.database"
+        database = config.pipeline_database(pipeline)
+        yield "evaluation set", pipeline.evaluation, _evaluation_sets(config, database), f"{where}.evaluation"
+        if pipeline.asks:
+            yield "index", pipeline.index, config.databases[database].indexes, f"{where}.index"
+    for label, compared in config.staleness.items():
+        where = f"staleness.{label}"
+        yield "database", compared.database, config.databases, f"{where}.database"
+        yield "index", compared.index, config.databases[compared.database].indexes, f"{where}.index"
+        known = _evaluation_sets(config, compared.database)
+        yield "evaluation set", compared.evaluation, known, f"{where}.evaluation"
+
+
+def _evaluation_sets(config: Config, database: str) -> list[str]:
+    """The labels of the texts that may be predicted from a database: what is held out of it, and its sets."""
+    return [database, *config.databases[database].evaluation_sets]
 
 
 def check_source(source: str, where: str, kind: str = "model") -> str:
@@ -95,78 +150,58 @@ def check_database(database: DatabaseSettings, where: str) -> None:
             corpus.check_source(source, f"{where}.evaluation_sets.{label}.corpus")
 
 
-def _check_model(config: Config, model: ModelEntry, where: str) -> None:
-    if model.training is not None:
-        _known("training", model.training, config.training, f"{where}.training")
-    if model.finder is not None:
-        _known("model", model.finder, config.models, f"{where}.finder")
-        finder = config.models[model.finder]
-        if finder.finder is not None:
-            raise UserError(f"{where}.finder: {model.finder} has a finder itself")
-        if finder.engine != model.engine:
-            raise UserError(f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}")
-    _known("engine", model.engine, registry.names("engine"), f"{where}.engine")
-    _all_known("variant", model.methods, config.methods, f"{where}.methods")
-    _all_known("data set", model.datasets, config.datasets, f"{where}.datasets")
-    if not model.served:
-        check_source(model.source, f"{where}.source")
-    elif model.served.tokenizer:
-        check_source(model.served.tokenizer, f"{where}.served.tokenizer")
+def _check_models(config: Config) -> None:
+    for label, model in config.models.items():
+        where = f"models.{label}"
+        if model.finder is not None:
+            finder = config.models[model.finder]
+            if finder.finder is not None:
+                raise UserError(f"{where}.finder: {model.finder} has a finder itself")
+            if finder.engine != model.engine:
+                raise UserError(f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}")
+        if not model.served:
+            check_source(model.source, f"{where}.source")
+        elif model.served.tokenizer:
+            check_source(model.served.tokenizer, f"{where}.served.tokenizer")
+        engines.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, where)
 
 
-def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:
-    _known("dataset", entry.dataset, registry.names("dataset"), f"{where}.dataset")
-    try:
-        dataset = config.dataset(label)
-    except UserError as error:
-        raise UserError(f"{where}.options: {error}") from error
-    if entry.revision is not None and (entry.data or not dataset.repository()):
-        told = f"{entry.revision!r}: its file comes from no repository of the hub; pin it by sha256"
-        raise UserError(f"{where}.revision: {told}")
-    if entry.data is not None and not os.path.isfile(entry.data):
-        raise UserError(f"{where}.data: no such file: {entry.data}")
+def _check_datasets(config: Config) -> None:
+    for label, entry in config.datasets.items():
+        where = f"datasets.{label}"
+        try:
+            dataset = config.dataset(label)
+        except UserError as error:
+            raise UserError(f"{where}.options: {error}") from error
+        if entry.revision is not None and (entry.data or not dataset.repository()):
+            reason = "its file comes from no repository of the hub; pin it by sha256"
+            raise UserError(f"{where}.revision: {entry.revision!r}: {reason}")
+        if entry.data is not None and not os.path.isfile(entry.data):
+            raise UserError(f"{where}.data: no such file: {entry.data}")
 
 
 def _check_methods(config: Config) -> None:
     for name, variant in config.methods.items():
-        where = f"methods.{name}"
-        _known("method", variant.method, registry.names("method"), f"{where}.method")
-        variant.make(where)
-        _all_known("data set", variant.datasets, config.datasets, f"{where}.datasets")
-
-
-def _check_engines(config: Config) -> None:
-    for label, model in config.models.items():
-        engines.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, f"models.{label}")
+        variant.make(f"methods.{name}")
     for job in {(job.variant, job.model): job for job in config.answers()}.values():
         config.method(job)
 
 
 def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
-    if pipeline.model is not None:
-        _known("model", pipeline.model, config.models, f"{where}.model")
     if pipeline.adapters and pipeline.engine == "onnx":
         raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
-    model = config.pipeline_model(pipeline)
-    if config.models[model].engine != "torch":
-        raise UserError(f"{where}.model: {model} has engine {config.models[model].engine!r}; pipelines require 'torch'")
-    chosen = config.models[model]
-    for key, value in (("weights", chosen.weights), ("kv", chosen.kv)):
+    label = config.pipeline_model(pipeline)
+    model = config.models[label]
+    if model.engine != "torch":
+        raise UserError(f"{where}.model: {label} has engine {model.engine!r}; pipelines require 'torch'")
+    for key, value in (("weights", model.weights), ("kv", model.kv)):
         if value != "full":
-            raise UserError(f"{where}.model: {model} has {key} {value!r}; pipelines require 'full'")
+            raise UserError(f"{where}.model: {label} has {key} {value!r}; pipelines require 'full'")
     try:
-        check_dtype(pipeline, config.models[model].dtype, config.models[model].device)
-        check_weights(pipeline, config.models[model].source)
+        check_dtype(pipeline, model.dtype, model.device)
+        check_weights(pipeline, model.source)
     except SettingError as error:
         raise UserError(f"{where}.{error}") from None
-    if not config.databases:
-        raise UserError(f"{where}: needs a chunk database; name one under databases")
-    if pipeline.database is not None:
-        _known("database", pipeline.database, config.databases, f"{where}.database")
-    _check_evaluation(config, pipeline.evaluation, config.pipeline_database(pipeline), where)
-    if pipeline.asks:
-        indexes = config.databases[config.pipeline_database(pipeline)].indexes
-        _known("index", pipeline.index, indexes, f"{where}.index")
 
 
 def _check_servers(config: Config) -> None:
@@ -179,15 +214,6 @@ def _check_servers(config: Config) -> None:
                     f"pipelines.{label}.{key}: {here!r}, but pipelines.{first}, which asks the same server, "
                     f"has {there!r}"
                 )
-
-
-def _check_staleness(config: Config) -> None:
-    for name, compared in config.staleness.items():
-        where = f"staleness.{name}"
-        _known("database", compared.database, config.databases, f"{where}.database")
-        _known("index", compared.index, config.databases[compared.database].indexes, f"{where}.index")
-        _check_evaluation(config, compared.evaluation, compared.database, where)
-        check_source(compared.encoder, f"{where}.encoder", "encoder")
 
 
 def _check_evaluation_labels(config: Config) -> None:
@@ -205,19 +231,9 @@ def _check_evaluation_labels(config: Config) -> None:
             owners[name], texts[name] = f"a set of databases.{label}", stated
 
 
-def _check_evaluation(config: Config, chosen: str | None, database: str, where: str) -> None:
-    """Raise UserError unless a text is an evaluation set of the database, or what is held out of it."""
-    if chosen is not None:
-        known = [database, *config.databases[database].evaluation_sets]
-        _known("evaluation set", chosen, known, f"{where}.evaluation")
-
-
 def _check_latency(config: Config) -> None:
     for where, protocol in config.placed_protocols():
-        _known("data set", protocol.dataset, config.datasets, f"{where}.dataset")
-        _all_known("variant", protocol.methods, config.methods, f"{where}.methods")
         for label in protocol.models or ():
-            _known("model", label, config.models, f"{where}.models")
             _check_timed(label, config.models[label], protocol.dataset, f"{where}.models")
         if config.protocol(protocol.dataset) is not protocol:
             raise UserError(f"{where}.dataset: there is already a protocol for {protocol.dataset!r}")
@@ -233,28 +249,3 @@ def _check_timed(label: str, model: ModelEntry, dataset: str, where: str) -> Non
         raise UserError(f"{where}: {label!r} has engine {model.engine!r}; only engine 'torch' can be timed")
     if model.datasets is not None and dataset not in model.datasets:
         raise UserError(f"{where}: {label!r} is not asked {dataset!r}")
-
-
-def _check_requests(config: Config) -> None:
-    for where, section in (("load", config.load), ("stream", config.stream)):
-        if section:
-            _known("data set", section.dataset, config.datasets, f"{where}.dataset")
-            _all_known("variant", section.methods, config.methods, f"{where}.methods")
-
-
-def _check_judge(config: Config) -> None:
-    if config.judge is None:
-        return
-    _all_known("variant", config.judge.methods, config.methods, "judge.methods")
-    if config.judge.model != ENDPOINT:
-        check_source(config.judge.model, "judge.model")
-
-
-def _known(what: str, value: str, choices: Any, where: str) -> None:
-    if value not in choices:
-        raise unknown(what, value, choices, where)
-
-
-def _all_known(what: str, values: list[str] | None, choices: Any, where: str) -> None:
-    for value in values or ():
-        _known(what, value, choices, where)
