@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import launch, sources
+from ragauge.experiment import launch, run_progress, sources
 from ragauge.experiment.plan import ALONE, ASSET, Plan, code_of, grown
 from snakemake.exceptions import WorkflowError
 
@@ -50,7 +50,7 @@ wildcard_constraints:
 
 
 def begin():
-    """Hold the folder for as long as this process lives, end what a killed run left, and write the settings."""
+    """Lock the folder, end what a killed run left, write the settings, and report progress from here on."""
     global FOLDER_LOCK
     needed_jobs = list(workflow.dag.needrun_jobs())
     try:
@@ -67,6 +67,7 @@ def begin():
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:
         launch.start_fork_server()
+    run_progress.start([run_progress.job_of(workflow.dag, job, PLAN.config.limit) for job in needed_jobs])
 
 
 def rendered(item):

@@ -1,0 +1,125 @@
+"""The progress of a workflow run: how many of its jobs and questions are done, and about how long the rest takes.
+
+Snakemake counts jobs. A job may answer thousands of questions, so its records are counted as well, while it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PAUSE_S = 30.0  # between two lines
+LEAST_SHARE = 0.02  # of the run that is done before the rest is estimated
+
+
+@dataclass(frozen=True)
+class Answering:
+    """The questions of a job."""
+
+    examples: Path  # the file of all questions, which an earlier job may have to make
+    records: Path
+    limit: int | None  # None: all
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def questions(self) -> int:
+        """The number of questions, as far as it is known."""
+        known = _lines(self.examples)
+        count = min(filter(None, (known, self.limit)), default=0)
+        return (self.part + 1) * count // self.parts - self.part * count // self.parts
+
+    @property
+    def answered(self) -> int:
+        """The records of a job that runs, below the header of their file."""
+        return max(_lines(self.records.with_name(f"{self.records.name}.partial")) - 1, 0)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of the run."""
+
+    is_done: Callable[[], bool]
+    answering: Answering | None = None  # None: it answers no questions
+
+
+class Status(NamedTuple):
+    """The jobs and questions of a run, and how many of them are done."""
+
+    jobs: int
+    jobs_done: int
+    questions: int
+    questions_done: int
+
+    @property
+    def share(self) -> float:
+        """The part of the run that is done; a question counts as much as a job without questions."""
+        return (self.jobs_done + self.questions_done) / max(self.jobs + self.questions, 1)
+
+
+def status(jobs: Sequence[Job]) -> Status:
+    """Count what is done."""
+    done = [job.is_done() for job in jobs]
+    asked = [job.answering.questions if job.answering else 0 for job in jobs]
+    answered = [
+        count if is_done or not job.answering else min(job.answering.answered, count)
+        for job, is_done, count in zip(jobs, done, asked, strict=True)
+    ]
+    return Status(len(jobs), sum(done), sum(asked), sum(answered))
+
+
+def line(now: Status, first: Status, elapsed_s: float) -> str:
+    """A line such as `12 of 129 jobs and 340 of 2,655 questions done; about 14 min left`."""
+    questions = f" and {now.questions_done:,} of {now.questions:,} questions" if now.questions else ""
+    share = now.share - first.share  # of this run: an earlier one may have answered some
+    rest = f"; about {_duration(elapsed_s * (1 - now.share) / share)} left" if share >= LEAST_SHARE else ""
+    return f"{now.jobs_done} of {now.jobs} jobs{questions} done{rest}"
+
+
+def start(jobs: Sequence[Job]) -> None:
+    """Print a line to stderr from time to time, as long as this process lives and something has changed."""
+
+    def report() -> None:
+        started, first = time.monotonic(), status(jobs)
+        last = first
+        while last.jobs_done < last.jobs:
+            time.sleep(PAUSE_S)
+            now = status(jobs)
+            if now == last or now.questions_done < last.questions_done:  # a job has ended, as Snakemake will see soon
+                continue
+            print(f"ragauge: {line(now, first, time.monotonic() - started)}", file=sys.stderr, flush=True)
+            last = now
+
+    threading.Thread(target=report, name="progress", daemon=True).start()
+
+
+def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
+    """A job of Snakemake.
+
+    Args:
+        limit: the number of questions of a job that answers some, by its labels.
+    """
+    if "records" not in job.output.keys() or "examples" not in job.input.keys():  # noqa: SIM118 (named lists)
+        return Job(lambda: bool(dag.finished(job)))
+    labels = job.wildcards
+    examples, records = Path(str(job.input.examples)), Path(str(job.output.records))
+    part, parts = int(getattr(labels, "part", 0)), int(getattr(labels, "jobs", 1))
+    return Job(lambda: bool(dag.finished(job)), Answering(examples, records, limit(labels), part, parts))
+
+
+def _lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n")
+    except OSError:  # not made yet
+        return 0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
