@@ -10,7 +10,7 @@ LOCKED := workflow retrieval training cluster service study docs dev
 OLDEST := workflow retrieval service study dev
 OLDEST_TESTS ?= tests/unit/engines $(wildcard tests/unit/test_cost_*.py tests/unit/test_prompts_*.py) tests/unit/cost \
   tests/unit/metrics/test_metrics.py tests/unit/test_scoring.py tests/unit/test_stats.py tests/unit/rankers/test_rankers.py \
-  tests/unit/methods/test_superposition.py tests/unit/test_runner.py tests/unit/test_assets_gguf.py tests/unit/test_tokenizer.py \
+  tests/unit/methods/test_superposition.py tests/unit/test_runner.py tests/unit/assets/test_gguf.py tests/unit/test_tokenizer.py \
   tests/unit/test_engine_onnx.py tests/unit/retrieval/test_index.py tests/equivalence tests/workflow/test_plans.py \
   tests/workflow/test_module.py
 CORES ?= all
@@ -24,7 +24,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: help help-dev default setup test smoke miniature faults load-test cluster docs check audit sbom format schema proto clean lock oldest dist gpu-kit
+.PHONY: help help-dev default setup test smoke miniature load-test cluster docs check audit sbom format schema proto clean lock oldest dist gpu-kit
 .DEFAULT_GOAL := default
 
 help: ## make help: show these targets
@@ -56,9 +56,6 @@ smoke: $(READY) ## make smoke: run the default experiment at its smallest, in mi
 
 miniature: $(READY) #- make miniature: run the papers' experiments with tiny models (PART=cfic: one paper)
 	PYTHONPATH=$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run $(addprefix --part ,$(PART)) --cores $(CORES)
-
-faults: $(READY) #- make faults: disturb every write to disk (kills, full disks, damage) and print the table
-	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m injected $(FAULTS)
 
 load-test: $(READY) #- make load-test: load the retrieval service for five minutes (LOAD=--write: record it)
 	python benchmarks/service.py $(LOAD)

@@ -1,4 +1,4 @@
-"""Errors that a user caused, and how they are worded: the value, the place, the choices."""
+"""Errors that a user caused; their text names the value, the place and the choices."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 
 class UserError(ValueError):
-    """A mistake of the user's: the command line prints its text in one line and exits with 2."""
+    """A user's mistake; the command line prints its text in one line and exits with 2."""
 
 
 class UnsupportedError(UserError):
-    """A combination that cannot work (a method on a model, say); tables show its text in place of a number."""
+    """A combination that cannot work, such as a method on a model; tables show the text in place of a number."""
 
 
 class SettingError(UserError):
-    """A value of one key that does not go with the others. What reads the settings puts the key's place before it."""
+    """A value of one key that does not fit the others; the reader of the settings adds the key's place."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(f"{key}: {message}")
@@ -24,7 +24,7 @@ class SettingError(UserError):
 
 
 def unknown(what: str, value: object, choices: Iterable[str], where: str = "") -> UserError:
-    """The error for a name that is not one of `choices`.
+    """Return the error for a name that is not one of `choices`.
 
     Example: `config.yaml: methods.sp_k4.method: unknown method 'superpositon'; did you mean 'superposition'?
     known: naive, prompt_cache, superposition`.
@@ -37,14 +37,14 @@ def unknown(what: str, value: object, choices: Iterable[str], where: str = "") -
 
 
 def meant(value: str, choices: Iterable[str]) -> str | None:
-    """The choice that a misspelled name is closest to, upper and lower case alike; None where none is close."""
+    """Return the choice closest to a misspelled name, in any case; None where none is close."""
     folded = {choice.casefold(): choice for choice in choices}
     close = difflib.get_close_matches(value.casefold(), folded, n=1)
     return folded[close[0]] if close else None
 
 
 def in_any_case(value: str, choices: Iterable[str]) -> str:
-    """The choice that a name is but for upper and lower case; the name itself where there is not exactly one."""
+    """Return the only choice that equals a name in another case; else the name itself."""
     known = list(choices)
     same = [choice for choice in known if choice.casefold() == value.casefold()]
     return same[0] if value not in known and len(same) == 1 else value
@@ -77,15 +77,15 @@ INSTEAD = {"onnxruntime": "; with a GPU: 'ragauge[gpu]'"}
 
 
 class MissingExtraError(UserError):
-    """A feature was asked for whose packages are not installed."""
+    """The packages of a feature are not installed."""
 
 
 @contextmanager
-def extras_told(needed: str = "") -> Iterator[None]:
-    """One line for a package of an extra that is not installed, wherever below it is imported.
+def explain_missing_extra(needed: str = "") -> Iterator[None]:
+    """Turn the import error of a package of an extra into one line that names the extra.
 
     Args:
-        needed: what needs it, as in `metrics need the library prometheus_client`; default: `this needs the package X`.
+        needed: begins the line, as in `metrics need prometheus_client`; default: `this needs the package X`.
 
     Raises:
         MissingExtraError: in place of ModuleNotFoundError, which is left alone for all other packages.

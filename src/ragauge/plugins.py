@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from ragauge.errors import UserError, extras_told
+from ragauge.errors import UserError, explain_missing_extra
 
 # kind -> group of entry points
 GROUPS = {
@@ -68,7 +68,7 @@ class Plugin:
                 f"its name, as in {self.module.rpartition('.')[0] or self.module}.{self.name}"
             )
         try:
-            with extras_told():
+            with explain_missing_extra():
                 return importlib.import_module(self.module)
         except Exception as error:  # a plugin's code may raise anything
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "

@@ -24,7 +24,6 @@ MISTAKES = {
     "compare": ("a.jsonl b.jsonl", "a.jsonl: No such file or directory"),
     "completion": ("zhs", "argument shell: unknown value 'zhs'; did you mean 'zsh'? known: bash, zsh"),
     "cost": ("--model mpt-7b --method naive", "unknown model shape 'mpt-7b'; known: "),
-    "data": ("--dataset nq_opn --out x.jsonl", "--dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
     "doctor": ("kernel", "unknown step 'kernel'; did you mean 'kernels'?"),
     "estimate": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "export": ("--model mpt --out x", "--model: unknown model 'mpt'; known: "),
@@ -233,7 +232,7 @@ def test_data_writes_what_run_reads(tmp_path: Path, shared_data: Path) -> None:
 
     official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
     out = tmp_path / "m.jsonl"
-    assert main(["data", "--dataset", "musique", "--data", str(official), "--seed", "3", "--out", str(out)]) == 0
+    assert main(["fetch", "--dataset", "musique", "--data", str(official), "--seed", "3", "--out", str(out)]) == 0
     assert read(out) == datasets.load("musique", data=official, seed=3)
 
 

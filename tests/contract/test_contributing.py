@@ -315,7 +315,7 @@ def test_the_methods_options_are_checked(python: Prints) -> None:
 
 def test_the_data_set_reads_its_official_record(extended: Path, ragauge: Prints) -> None:
     (extended / "hotpot.jsonl").write_text(json.dumps(HOTPOT) + "\n")
-    ragauge("data", "--dataset", "hotpotqa", "--data", "hotpot.jsonl", "--out", "examples.jsonl")
+    ragauge("fetch", "--dataset", "hotpotqa", "--data", "hotpot.jsonl", "--out", "examples.jsonl")
     example = json.loads((extended / "examples.jsonl").read_text())
     assert example["gold"] == [1, 2]
     assert example["documents"][1] == {"title": "Vienna", "text": "Vienna is a capital. It lies on the Danube."}

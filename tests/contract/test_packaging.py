@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import ragauge
-from ragauge.errors import EXTRAS, MissingExtraError, extras_told
+from ragauge.errors import EXTRAS, MissingExtraError, explain_missing_extra
 
 HEAVY = ("snakemake", "faiss-cpu", "deepspeed", "grpcio", "onnxruntime", "matplotlib", "scikit-learn", "datasets")
 MODULES = {  # of packages whose import name is another
@@ -210,7 +210,7 @@ import ragauge.cli, ragauge.evaluation.runner, ragauge.results.scoring
     [
         ("report page --config {root}/configs/ci/smoke.yaml", "report"),
         ("report item superposition_table_1 --config {root}/configs/ci/smoke.yaml", "report"),
-        ("data --dataset musique --out x.jsonl", "workflow"),
+        ("fetch --dataset musique --out x.jsonl", "workflow"),
         ("estimate {root}/configs/ci/smoke.yaml --from-shapes", "retrieval"),
         ("serve --database db --index ivf", "service"),
         ("query --server localhost:1 --text tea", "service"),
@@ -235,12 +235,12 @@ def test_what_the_light_set_runs(command: str, tmp_path: Path) -> None:
 
 
 def test_other_missing_packages_are_defects() -> None:
-    with pytest.raises(ModuleNotFoundError), extras_told():
+    with pytest.raises(ModuleNotFoundError), explain_missing_extra():
         raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
     with (
         pytest.raises(
             MissingExtraError, match=r"^this needs the package 'onnxruntime', .*; with a GPU: 'ragauge\[gpu\]'"
         ),
-        extras_told(),
+        explain_missing_extra(),
     ):
         raise ModuleNotFoundError("No module named 'onnxruntime.capi'", name="onnxruntime.capi")

@@ -1,12 +1,10 @@
-"""Disks that are full or read-only, really: small file systems in memory, mounted for the test.
+"""Full and read-only disks: small file systems in memory, mounted for the test.
 
-What cannot be written is told in one line, nothing half-written is taken for whole, and the same again with room gives
-what an undisturbed run gives.
+The error is one line, no half-written file is taken for complete, and a rerun with room ends as an undisturbed run.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import zipfile
@@ -112,47 +110,24 @@ def test_records(
     assert untimed(out) == undisturbed
 
 
-def test_kept_documents(disk: Disk, model: Path, questions: Path, undisturbed: list[Any], tmp_path: Path) -> None:
-    """They cost the entry, not the answer, and leave nothing that another run would read."""
-    kept, out = disk.folder / "documents", tmp_path / "x.jsonl"
-    kept.mkdir()
-    disk.fill(left=8 << 10)
-    assert main(run_arguments(model, questions, out, "--document-store", str(kept))) == 0
-    assert untimed(out) == undisturbed
-    assert all(path.suffix == ".safetensors" for path in kept.iterdir())
-    disk.empty()
-    for again in (tmp_path / "2.jsonl", tmp_path / "3.jsonl"):
-        assert main(run_arguments(model, questions, again, "--document-store", str(kept))) == 0
-        assert untimed(again) == undisturbed
-    assert any(kept.iterdir())
-
-
 def test_assets(disk: Disk, tmp_path: Path) -> None:
     packed, store = tmp_path / "a.zip", Store(disk.folder / "home", progress=False)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name in ("one", "two"):
-            file.writestr(name, bytes(range(256)) * 4000)
+            file.writestr(name, bytes(range(256)) * 4000, zipfile.ZIP_STORED)
 
     def make(folder: Path) -> dict[str, Any]:
-        return {"members": archive.unpack(packed, folder, max_bytes=1 << 30)}
+        return {"members": archive.unpack(packed, folder)}
 
     disk.fill(left=1500 << 10)
     with pytest.raises(UserError, match="No space left on device"):
         store.build(disk.folder / "home" / "a", make)
-    assert [path.name for path in (disk.folder / "home").iterdir()] == [".a.lock"]
+    assert not list((disk.folder / "home").iterdir())
     disk.empty()
     assert (store.build(disk.folder / "home" / "a", make) / "two").stat().st_size == 1_024_000
 
 
-STAGES = {
-    "shards/00000": "shard",
-    "near_duplicates/00001": "mark",
-    "database": "gather",
-    "embeddings/00000": "embed",
-    "indexes/ivf/trained": "train",
-    "indexes/ivf/shards/00001": "add",
-    "indexes/ivf/merged": "merge",
-}
+STAGES = {"shards/00000": "shard", "embeddings/00000": "embed", "indexes/ivf/merged": "merge"}
 
 
 @pytest.mark.parametrize("target", STAGES)
@@ -170,15 +145,11 @@ def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
     shutil.rmtree(folder / target)
     stages = {
         "shard": lambda: chunking.build_shard(folder, recipe, 0),
-        "mark": lambda: chunking.mark(folder, 2, 1),
-        "gather": lambda: chunking.gather(folder, 2),
         "embed": lambda: embed.build_embeddings(folder, 0, tiny.Choice()),
-        "train": lambda: index.train(folder, "ivf", tiny.INDEX),
-        "add": lambda: index.add(folder, "ivf", tiny.INDEX, 1),
         "merge": lambda: index.merge(folder, "ivf", tiny.INDEX),
     }
     disk.fill()
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="No space left on device"):
         stages[STAGES[target]]()
     assert not (folder / target).exists()
     disk.empty()
@@ -204,38 +175,3 @@ def test_a_read_only_folder_of_results(
     assert main(run_arguments(model, questions, out)) == 2
     assert "Read-only file system" in one_line(capsys.readouterr())
     assert out.read_bytes() == finished
-
-
-@pytest.mark.parametrize("state", ["full", "read-only"])
-def test_every_verb_that_writes_says_what_it_cannot(
-    state: str,
-    disk: Disk,
-    model: Path,
-    questions: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    measured_quickly: None,
-) -> None:
-    experiment = tmp_path / "small.yaml"
-    experiment.write_text(json.dumps({"run": "small", "models": {"smollm2-135m-instruct": {}}, **_DATASETS}))
-    of_run = ["--config", str(experiment), "--results", str(tmp_path), "--out", str(disk.folder / "out")]
-    counts = tmp_path / "counts.json"
-    counts.write_text('{"preamble": 4, "documents": [9, 7], "query": 5, "task": 3}')
-    timed = ["--methods", "naive", "--dataset", str(counts), "--model", str(model), "--random-weights"]
-    timed += ["--trials", "1", "--warmup", "1", "--allow-load", "--threads", "1"]
-    verbs = [
-        ["data", "--dataset", "nq_open", "--data", str(questions), "--out", str(disk.folder / "x.jsonl")],
-        ["render", "superposition_table_1", *of_run],
-        ["provenance", *of_run],
-        ["report", *of_run],
-        ["time", *timed, "--out", str(disk.folder / "t.json")],
-    ]
-    disk.fill() if state == "full" else disk.remount("ro")
-    said = "No space left on device" if state == "full" else "Read-only file system"
-    for verb in verbs:
-        assert main(verb) == 2, verb
-        assert said in one_line(capsys.readouterr()), verb
-    assert [path.name for path in disk.folder.rglob("*") if path.is_file()] == ["filler"] * (state == "full")
-
-
-_DATASETS = {"datasets": {"nq_open": {"limit": 3}}, "methods": {"naive": {}}, "items": ["superposition_table_1"]}

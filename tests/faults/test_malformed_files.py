@@ -1,8 +1,7 @@
-"""More than a thousand malformed files, over every reader of what others wrote or a crash left half-written.
+"""Hundreds of malformed files, over the readers of files from others or from crashes.
 
-A reader takes a file or refuses it in one line that names it (`UserError`); it does not hang, take memory for sizes
-that a header makes up, or leave part of something behind as if it were whole. `RAGAUGE_FUZZ=1000` in the
-environment has each reader take at least so many.
+A reader accepts a file or refuses it in one line that names it (`UserError`); it does not hang, take memory for sizes
+that a header makes up, or leave part of a folder as if it were complete.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import bz2
 import gzip
 import io
 import json
-import os
 import shutil
 import tarfile
 import zipfile
@@ -28,11 +26,12 @@ from hypothesis import strategies as st
 
 import damage
 from damage import Damage, bounded, damaged, damaged_document, damaged_lines
-from ragauge import datasets, metrics
-from ragauge.assets import archive, gguf, store
+from ragauge import datasets
+from ragauge.assets import archive, store
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.io.records import Record, Writer
+from ragauge.io.record_writer import RecordWriter
+from ragauge.io.records import Record
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.documents import Share
 from tiny_checkpoint import write_checkpoint, write_questions
@@ -58,17 +57,12 @@ def reader(make: Make) -> Make:
     return make
 
 
-def at_least(files: int) -> int:
-    """So many, or as many as the environment asks for."""
-    return max(files, int(os.environ.get("RAGAUGE_FUZZ", "0")))
-
-
 def survives(made: Reader) -> None:
     """Read the file in as many malformed states as it says."""
     whole = made.path.read_bytes()
 
     @settings(
-        max_examples=at_least(made.files),
+        max_examples=made.files,
         deadline=None,
         derandomize=True,
         backend="repeatable",
@@ -103,7 +97,7 @@ def answered(key: str, **more: Any) -> Record:
 
 
 def write_records(path: Path, **more: Any) -> Path:
-    with Writer(path, {"method": "bm25"}, KEYS) as writer:
+    with RecordWriter(path, {"method": "bm25"}, KEYS) as writer:
         for key in KEYS:
             writer.append(answered(key, **more))
         writer.finish({})
@@ -120,14 +114,14 @@ def finished_records(folder: Path) -> Reader:
 def interrupted_records(folder: Path) -> Reader:
     """What a killed run left: the next one ends with every question once, or says what is wrong."""
     out = folder / "x.jsonl"
-    with Writer(out, {"method": "bm25"}, KEYS) as writer:
+    with RecordWriter(out, {"method": "bm25"}, KEYS) as writer:
         for key in KEYS:
             writer.append(answered(key))
     left = writer.partial.read_bytes()
 
     def go_on() -> None:
         out.unlink(missing_ok=True)
-        with Writer(out, {"method": "bm25"}, KEYS) as writer:
+        with RecordWriter(out, {"method": "bm25"}, KEYS) as writer:
             for key in set(KEYS) - writer.done:
                 writer.append(answered(key))
             writer.finish({})
@@ -142,47 +136,6 @@ def interrupted_records(folder: Path) -> Reader:
         writer.partial.write_bytes(left)
 
     return Reader(writer.partial, read, damaged_lines, files=80)
-
-
-@reader
-def scored_predictions(folder: Path) -> Reader:
-    from ragauge.results import scoring
-
-    path = write_records(folder / "x.jsonl")
-
-    def read() -> None:
-        for metric in metrics.names():
-            scoring.score_file(path, metric)
-
-    return Reader(path, read, damaged_lines)
-
-
-@reader
-def compared_records(folder: Path) -> Reader:
-    from ragauge.results import scoring
-
-    path, other = write_records(folder / "x.jsonl"), write_records(folder / "other.jsonl")
-    return Reader(path, partial(scoring.compare_files, path, other), damaged_lines)
-
-
-@reader
-def judgements(folder: Path) -> Reader:
-    """Of answers whose evidence is empty, which no judge is asked about: the verb reads the file and writes it anew."""
-    from ragauge.cli import parser_of
-    from ragauge.verbs import judge
-
-    path, asked = folder / "judged.jsonl", write_records(folder / "x.jsonl", evidence=[])
-    path.write_text('{"key": "q0", "judge": "j", "asked_sha256": "0", "label": "supported"}\n')
-    arguments = parser_of("judge").parse_args([str(asked), "--out", str(path), "--quiet"])
-
-    def read() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("RAGAUGE_JUDGE_URL", "http://127.0.0.1:9")
-            patch.setenv("RAGAUGE_JUDGE_MODEL", "m")
-            judge.run(arguments)
-        assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == list(KEYS)
-
-    return Reader(path, read, damaged_lines)
 
 
 # --- data sets and corpora ---
@@ -233,16 +186,6 @@ def written_questions(folder: Path) -> Reader:
     return Reader(path, partial(datasets.read_examples, path), damaged_lines, files=60)
 
 
-@reader
-def training_data(folder: Path) -> Reader:
-    from ragauge.training import data
-
-    path = folder / "train.jsonl"
-    spans = [{"start": 0, "stop": 5, "question": "which city?"}]
-    path.write_text(json.dumps({"key": "a", "title": "A", "text": "Paris has bridges.", "spans": spans}) + "\n")
-    return Reader(path, partial(data.read, path), damaged_lines)
-
-
 EXPORT = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><page><title>Paris</title><ns>0</ns><revision>'
     f"<text>'''Paris''' has [[bridge]]s. == Bridges == {'There are many bridges. ' * 200}</text>"
@@ -250,10 +193,7 @@ EXPORT = (
 )
 CORPORA: dict[str, bytes] = {
     "c4.jsonl": b'{"text": "Paris has bridges.", "title": "Paris"}\n{"text": "Rome, too."}\n',
-    "extracted.txt": b'<doc id="1" url="" title="Paris">\nParis\n\nIt has bridges.\n</doc>\n',
-    "wikitext.txt": b" = Paris = \n\n It has bridges . \n\n = Rome = \n\n It , too . \n",
     "articles.txt.gz": gzip.compress(b"Paris has bridges.\n\nRome, too.\n"),
-    "export.bz2": bz2.compress(EXPORT.encode()),
     "text.bz2": bz2.compress(EXPORT.encode()),
 }
 
@@ -288,14 +228,10 @@ def tarred() -> bytes:
     return packed.getvalue()
 
 
-def plain_tar() -> bytes:
-    return gzip.decompress(tarred())
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.whl", "a.tar.gz", "a.tar"])
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
 def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     path, target = tmp_path / name, tmp_path / "home" / "unpacked"
-    path.write_bytes({"a.tar.gz": tarred, "a.tar": plain_tar}.get(name, zipped)())
+    path.write_bytes(tarred() if name == "a.tar.gz" else zipped())
 
     def make(folder: Path) -> dict[str, Any]:
         return {"members": archive.unpack(path, folder)}
@@ -305,29 +241,11 @@ def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) ->
         try:
             store.Store(target.parent, progress=False).build(target, make)
         except UserError:
-            assert [p.suffix for p in target.parent.iterdir()] == [".lock"]
+            assert not list(target.parent.iterdir())
             raise
-        assert not (tmp_path / "home").is_symlink()
         assert {p.resolve().is_relative_to(target) for p in target.rglob("*")} == {True}
 
     survives(Reader(path, read, files=60))
-
-
-@reader
-def gguf_header(folder: Path) -> Reader:
-    from gguf import GGUFWriter
-
-    path = folder / "m.gguf"
-    writer = GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_token_list(["a", "b"])
-    np = pytest.importorskip("numpy")
-    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return Reader(path, partial(gguf.read_header, path), files=150)
 
 
 @reader
@@ -352,68 +270,19 @@ def asset_manifest(folder: Path) -> Reader:
 
 CHECKPOINT = {
     "config.json": damaged_document,
-    "generation_config.json": damaged_document,
     "model.safetensors": damaged,
     "tokenizer.json": damaged_document,
     "tokenizer_config.json": damaged_document,
-    "model.safetensors.index.json": damaged_document,
-    "pytorch_model.bin": damaged,
 }
 
 
 @pytest.mark.parametrize("name", CHECKPOINT)
 def test_checkpoints(name: str, tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file
-
     from ragauge.engines import load_lm
 
     folder = write_checkpoint(tmp_path / "checkpoint")
-    weights = folder / "model.safetensors"
-    if name == "pytorch_model.bin":
-        torch.save(load_file(weights), folder / name)
-        weights.unlink()
-    if name == "model.safetensors.index.json":
-        shard = weights.rename(folder / "model-00001-of-00001.safetensors")
-        (folder / name).write_text(json.dumps({"weight_map": dict.fromkeys(load_file(shard), shard.name)}))
     read = partial(load_lm, str(folder))
     survives(Reader(folder / name, read, CHECKPOINT[name], named="checkpoint"))
-
-
-@pytest.mark.parametrize("name", ["config.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"])
-def test_encoders(name: str, tmp_path: Path) -> None:
-    from ragauge.rankers.dense import Encoder
-    from tiny_models import encoder
-
-    folder = encoder(tmp_path / "encoder")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for path, kind in kinds.items()]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
-    survives(Reader(folder / name, lambda: Encoder(folder).encode(["a b"]), damaged_document, 25, named="encoder"))
-
-
-@reader
-def kept_documents(folder: Path) -> Reader:
-    """A damaged entry of the store of documents is computed anew."""
-    from ragauge.engines import Row
-    from ragauge.engines.store import DocumentStore
-    from tiny_models import tiny_lm
-
-    lm = tiny_lm()
-    lm.documents = DocumentStore(folder / "kept", "decoder", 10**9)
-    rows = [Row([5, 6, 7], [0.0, 1.0, 2.0])]
-
-    def read() -> None:
-        cache = lm.new_cache(16)
-        found = lm.extend(cache, rows, stage="documents", offline=True, logp=True)
-        assert len(found.logp[0]) == 2
-        assert cache.length == 3
-
-    read()
-    return Reader(next((folder / "kept").iterdir()), read, files=60)
 
 
 # --- settings ---

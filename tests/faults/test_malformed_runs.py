@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,10 @@ import grpc
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from test_malformed_files import Reader, at_least, survives
+from test_malformed_files import Reader, survives
 
 import service_parts
-from damage import bounded, damaged, damaged_document, damaged_json, damaged_lines
+from damage import bounded, damaged, damaged_document, damaged_lines
 from endpoints import Reply, says, served
 from ragauge import registry, report
 from ragauge.cli import main
@@ -42,10 +41,8 @@ COMMON: dict[str, Any] = {
 # --- databases ---
 
 PARTS = (
-    *("shards/00000/document_lines.bin", "shards/00000/documents.bin", "shards/00000/lengths.bin"),
-    *("database/manifest.json", "shards/00000/manifest.json", "embeddings/00001/manifest.json"),
-    *("indexes/ivf/merged/manifest.json", "indexes/ivf/merged/index.faiss", "indexes/ivf/merged/index.ivfdata"),
-    *("shards/00001/documents.jsonl", "shards/00001/evaluation.jsonl", "shards/00001/tokens.bin"),
+    *("shards/00000/documents.bin", "shards/00001/documents.jsonl", "shards/00001/tokens.bin"),
+    *("database/manifest.json", "embeddings/00001/manifest.json", "indexes/ivf/merged/index.faiss"),
 )
 
 
@@ -106,7 +103,7 @@ def test_requests(server: Server) -> None:
     with grpc.insecure_channel(server.address) as channel:
         calls = [channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in ("Search", "Detokenize", "Describe")]
 
-        @settings(max_examples=at_least(150), **COMMON)
+        @settings(max_examples=150, **COMMON)
         @given(damaged(whole))
         def attempt(content: bytes) -> None:
             for call in calls:
@@ -118,35 +115,11 @@ def test_requests(server: Server) -> None:
         attempt()
 
 
-def test_replies_of_a_server() -> None:
-    """A reply that is none is an error of one line, whatever its bytes are."""
-    from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-
-    toy = service_parts.Toy()
-    whole = pb.SearchReply(
-        results=[wire.neighbours_message(one, 0.1) for one in toy.search([Query(text="a", k=3, continuation=1)])]
-    ).SerializeToString()
-
-    @settings(max_examples=at_least(100), **COMMON)
-    @given(damaged(whole))
-    def attempt(content: bytes) -> None:
-        from google.protobuf.message import DecodeError
-
-        try:
-            with bounded():
-                for found in pb.SearchReply.FromString(content).results:
-                    wire.neighbours(found, 1.0)
-        except (DecodeError, wire.GarbledError):  # which the client turns into its error
-            pass
-
-    attempt()
-
-
 def test_replies_of_an_endpoint() -> None:
     whole = says("Which city has two bridges?").body
     replies: list[Reply] = []
 
-    @settings(max_examples=at_least(60), **COMMON)
+    @settings(max_examples=60, **COMMON)
     @given(damaged_document(whole))
     def draw(content: bytes) -> None:
         replies.append(Reply(content))
@@ -160,35 +133,6 @@ def test_replies_of_an_endpoint() -> None:
                     assert endpoint.complete([{"role": "user", "content": "?"}], 9).strip()
             except UserError as error:
                 assert there.url in str(error)  # noqa: PT017 (or no error)
-
-
-def test_an_endpoint_that_sends_no_http() -> None:
-    @settings(max_examples=at_least(20), **COMMON)
-    @given(damaged(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"))
-    def attempt(content: bytes) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.settimeout(10)
-            _answer_once(listener, content)
-
-    attempt()
-
-
-def _answer_once(listener: socket.socket, content: bytes) -> None:
-    """Ask an endpoint that sends these bytes and hangs up."""
-    import threading
-
-    def answer() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(1 << 16)
-            connection.sendall(content)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    endpoint = Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}", "m", attempts=1, timeout_s=5)
-    with bounded(), pytest.raises(UserError):
-        endpoint.complete([{"role": "user", "content": "?"}], 9)
-    thread.join()
 
 
 # --- runs ---
@@ -256,14 +200,3 @@ def test_machine_files(machine: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*command, "--random-weights", "--machine", str(machine), "--out", str(tmp_path / "x.json")]) == 2
     assert "machine.json: bandwidth_bytes_per_s" in capsys.readouterr().err
     assert not (tmp_path / "x.json").exists()
-
-
-def test_damage_is_drawn_without_touching_what_it_starts_from() -> None:
-    whole = {"a": [1, {"b": 2}]}
-
-    @settings(max_examples=at_least(20), **COMMON)
-    @given(damaged_json(whole))
-    def attempt(found: Any) -> None:
-        assert whole == {"a": [1, {"b": 2}]}
-
-    attempt()

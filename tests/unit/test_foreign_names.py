@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sft_material import DAMAGED_REPLIES
 
-import foreign_files
-from ragauge.assets import kept, store
+from ragauge.assets import cache, store
 from ragauge.engines import tuning
 from ragauge.errors import UserError
 from ragauge.evaluation import inputs
 from ragauge.evidence.chat import Chat, RecordedChat, Replies
 from ragauge.experiment import loading
 from ragauge.io import folders
+from ragauge.io.files import text_sha256
 from ragauge.training.checkpoints import Checkpoints
 from tiny_checkpoint import write_checkpoint
 
@@ -60,7 +60,7 @@ def test_a_manifest(name: str, tmp_path: Path) -> None:
     manifest = json.loads(path.read_bytes())
     manifest.pop("seal")
     manifest["files"] = {name: {"bytes": 1, "sha256": "0" * 64}}
-    path.write_text(json.dumps({**manifest, "seal": folders.text_sha256(manifest)}))
+    path.write_text(json.dumps({**manifest, "seal": text_sha256(manifest)}))
     with pytest.raises(UserError, match=r"missing from its thing|not a manifest of a thing"):
         folders.read(folder, "thing")
 
@@ -70,8 +70,8 @@ def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "url" / "a"
     folder.mkdir(parents=True)
     (folder / store.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 1, "sha256": "0" * 64}}}))
-    assert not store.Store(tmp_path, progress=False).whole(folder)
-    assert "is missing" in kept.damage(kept.of("url", folder))
+    assert not store.Store(tmp_path, progress=False).is_complete(folder)
+    assert "is missing" in cache.damage(cache.CacheEntry.of("url", folder))
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,3 @@ def test_the_template_of_a_trained_model(template: Any, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "model")
     (tmp_path / "model.json").write_text(json.dumps({"template": template}))
     assert inputs.template_of(f"path:{folder}") == "chat", "its tokenizer's, as without the account"
-
-
-def test_a_sealed_index_with_the_manifest_of_something_else(tmp_path: Path) -> None:
-    from ragauge.retrieval import index
-
-    folders.build(tmp_path / "i", index.MERGED, {"database": "x"}, lambda made: {"dim": 4})
-    foreign_files.sealed(tmp_path / "i")
-    with pytest.raises(UserError, match="its manifest is not that of an index"):
-        index.trial(tmp_path / "i")

@@ -252,12 +252,12 @@ def test_a_mistake_of_the_configuration_is_named_with_its_file(root: Path) -> No
         launch.experiment({"run": "r", "models": {MODEL: {}}, "sede": 1}, [file], None)
 
 
-def test_a_folder_is_held_by_one_run(tmp_path: Path) -> None:
-    first = launch.hold_folder(tmp_path / "lock")
+def test_a_folder_is_locked_by_one_run(tmp_path: Path) -> None:
+    first = launch.lock_folder(tmp_path / "lock")
     with pytest.raises(UserError, match="another run of this workflow is active in this folder"):
-        launch.hold_folder(tmp_path / "lock")
-    first.close()
-    launch.hold_folder(tmp_path / "lock").close()
+        launch.lock_folder(tmp_path / "lock")
+    first.release()
+    launch.lock_folder(tmp_path / "lock").release()
 
 
 def test_settings_are_written_with_what_was_changed(tmp_path: Path) -> None:

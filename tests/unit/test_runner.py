@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 import torch
 
-from preloaded import Preloaded
 from ragauge import methods
 from ragauge.cli import main
 from ragauge.cost.shape import Shape
@@ -23,6 +22,7 @@ from ragauge.errors import UserError
 from ragauge.evaluation import inputs, runner
 from ragauge.experiment.schema import ModelEntry
 from ragauge.io import records
+from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.methods import Answer
@@ -267,7 +267,7 @@ def test_interrupted_side_by_side_loses_no_finished_question(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [*arguments(model, data, "naive"), "--out", str(tmp_path / "x.jsonl")]
-    append, kept = records.Writer.append, []
+    append, kept = RecordWriter.append, []
 
     def interrupted(writer: Any, record: Record) -> None:
         if len(kept) == 2:
@@ -276,7 +276,7 @@ def test_interrupted_side_by_side_loses_no_finished_question(
         kept.append(record.key)
 
     with monkeypatch.context() as patch:
-        patch.setattr(records.Writer, "append", interrupted)
+        patch.setattr(RecordWriter, "append", interrupted)
         assert main([*command, "--batch", "3"]) == 130
     assert main([*command, "--batch", "2"]) == 0
     found = records.read(tmp_path / "x.jsonl")
@@ -465,25 +465,3 @@ def test_a_longer_run_asks_the_new_questions_alone(
     assert main([*arguments(model, data, "naive", "--limit", "3"), "--out", str(out)]) == 0
     assert records.read(out)[:1] == first
     assert asked == [example.key for example in examples_of(data)[1:3]]
-
-
-def test_killed_at_any_write_and_run_again_is_the_undisturbed_file(
-    model: Path, data: Path, tmp_path: Path, root: Path, preloaded: Preloaded
-) -> None:
-    command = arguments(model, data, "superposition", "--set", "top_k=2", "--limit", "2", "--max-new-tokens", "4")
-    script, source = str(root / "tests" / "killed_runs.py"), str(root / "src")
-    told = preloaded.run("python", script, str(tmp_path), *command, PYTHONPATH=source, TOKENIZERS_PARALLELISM="0")
-    points = int(told.split()[-1])
-    assert points >= 15
-    expected = [untimed(r) for r in records.read(tmp_path / "undisturbed.jsonl")]
-    assert len(expected) == 2
-    meta = records.read_meta(tmp_path / "undisturbed.jsonl") or {}
-    names = {"undisturbed.jsonl", *(f"{point}.jsonl" for point in range(points))}
-    for name in names:
-        assert [untimed(r) for r in records.read(tmp_path / name)] == expected, name
-        again = records.read_meta(tmp_path / name) or {}
-        assert [again[k] for k in ("fingerprint", "counts", "shape")] == [
-            meta[k] for k in ("fingerprint", "counts", "shape")
-        ]
-    leftovers = {p.name for p in tmp_path.iterdir()} - names - {n.replace(".jsonl", ".meta.json") for n in names}
-    assert not leftovers

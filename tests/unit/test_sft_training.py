@@ -24,7 +24,6 @@ from ragauge.evidence.sft import Encoded
 from ragauge.prompts import unit_steps
 from ragauge.training import engine, finetuning
 from ragauge.training.batches import ResponseLoss, apart, pack
-from ragauge.training.checkpoints import MARK
 from ragauge.training.settings import TrainingSettings
 from tiny_checkpoint import write_checkpoint
 
@@ -273,18 +272,6 @@ def test_a_checkpoint_of_a_newer_version_is_refused_by_name(folder: Path) -> Non
         trained(folder, "m", steps=4)
     path.write_text(json.dumps(state))  # of before there were versions
     assert trained(folder, "m", steps=4)["steps"] == 4
-
-
-def test_a_model_and_a_checkpoint_of_an_older_version_are_known(folder: Path) -> None:
-    """Neither had a mark: the account names the model's files by their hash, the state its checkpoint."""
-    trained(folder, "m", steps=2)
-    (folder / "m/ragauge-asset.json").unlink()
-    (folder / "m-steps/step-2" / MARK).unlink()
-    state = json.loads((folder / "m-steps/state.json").read_bytes())
-    del state["files"]
-    (folder / "m-steps/state.json").write_text(json.dumps(state))
-    assert trained(folder, "m", steps=4)["steps"] == 4
-    assert sorted(p.name for p in (folder / "m-steps").iterdir()) == ["state.json", "step-4"]
 
 
 # ---- bad input

@@ -54,7 +54,7 @@ def begin():
     global FOLDER_LOCK
     needed_jobs = list(workflow.dag.needrun_jobs())
     try:
-        FOLDER_LOCK = launch.hold_folder()
+        FOLDER_LOCK = launch.lock_folder()
         launch.end_left_jobs()
         served = [job.wildcards for job in needed_jobs if job.rule.name == SERVED]
         if served:

@@ -21,4 +21,4 @@ rule data:
         settings=PLAN.data.settings,
         code=PLAN.data.code,
     shell:
-        "ragauge data --config {params.config:q} --dataset {wildcards.dataset:q} --out {output:q} 2>&1 | tee {log:q}"
+        "ragauge fetch --config {params.config:q} --dataset {wildcards.dataset:q} --out {output:q} 2>&1 | tee {log:q}"

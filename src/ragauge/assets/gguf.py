@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.gguf_header import Header, StoredTensor, check_decoder, read_header
 from ragauge.assets.store import Store
 from ragauge.errors import UserError
 
 CONVERSION = 2  # raised when the result of a conversion changes
 DECODERS = ("llama", "qwen2")  # architectures whose tensors are checked; Mistral and SmolLM files are of the first
 
-# What transformers' reader leaves out, by values of `tokenizer.ggml.pre`.
+# Tokenizer details that transformers' reader leaves out, by values of `tokenizer.ggml.pre`.
 DIGIT_SPLITS = ("smollm", "starcoder", "refact", "command-r")  # each digit is a token of its own
-WHOLE_WORDS = (
-    "llama3",
-    "llama-v3",
-    "llama-bpe",
-    "falcon3",
-    "falcon-h1",
-    "pixtral",
-)  # words of the vocabulary stay whole
+IGNORE_MERGES = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral")  # vocabulary words stay whole
 ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
 
-DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
-# Llama 3's scaling of them but for its factor
+ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
+# Llama 3's scaling of rotary frequencies, without its factor
 LLAMA3 = {
     "rope_type": "llama3",
     "low_freq_factor": 1.0,
@@ -36,7 +30,7 @@ LLAMA3 = {
 
 
 def converted(store: Store, path: Path, sha256: str) -> Path:
-    """The folder of the decoder in the GGUF file at `path`, whose hash keys the conversion; made on first use.
+    """Return the folder of the decoder in the GGUF file at `path`, whose hash keys the conversion; made on first use.
 
     Raises UserError for a file that is no GGUF, is cut short, or holds what transformers cannot read.
     """
@@ -44,28 +38,31 @@ def converted(store: Store, path: Path, sha256: str) -> Path:
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Writes the model's fp32 weights, configuration and tokenizer to `folder`.
+    """Write the model's fp32 weights, configuration and tokenizer to `folder`.
 
     fp32, since bf16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a 16-bit minimum).
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, and how the tokenizer
     splits digits and whole words.
     """
-    header = read_header(path)
     try:
-        checked = header.values.get("general.architecture") in DECODERS
-        if checked:
+        header = read_header(path)
+        is_checked = header.values.get("general.architecture") in DECODERS
+        if is_checked:
             check_decoder(header)
         model, tokenizer = _load(path)
-        if checked:
-            model.config.rope_parameters = _positions(header, path, model.config)
-    except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_checked:
+            model.config.rope_parameters = _rope_parameters(header, model.config)
+    except (
+        *(ArithmeticError, AttributeError, ImportError, LookupError, OSError),
+        *(RuntimeError, TypeError, ValueError),
+    ) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
     _complete(header, model, tokenizer)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     for weights in folder.glob("*.safetensors"):
-        weights.chmod(0o644)  # safetensors writes for the owner alone; the home may be shared
+        weights.chmod(0o644)  # safetensors writes for the owner alone; the cache may be shared
 
 
 def _load(path: Path) -> tuple[Any, Any]:
@@ -80,12 +77,99 @@ def _load(path: Path) -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(folder, gguf_file=name)
 
 
+# --- the header ---
+
+
+@dataclass(frozen=True)
+class Header:
+    """The keys and tensors that a file states."""
+
+    values: Mapping[str, Any]  # numbers and strings by key; of an array, its length
+    sizes: Mapping[str, tuple[int, ...]]  # of tensors, the slowest dimension first, as torch has it
+    rope_divisors: Any = None  # float32 array, where the file has the tensor
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return a whole number above 0; raise ValueError where it is none."""
+        value = self.values.get(key, default)
+        if type(value) is not int or not 0 < value < 1 << 32:
+            raise ValueError(f"{key}: {str(value)[:40]} is not a valid model size")
+        return value
+
+
+def read_header(path: Path) -> Header:
+    """Read the keys and the tensors' sizes of a GGUF file. Raises ValueError or LookupError if it is cut short."""
+    import numpy as np
+    from gguf import GGUFReader, GGUFValueType
+
+    class BoundedReader(GGUFReader):
+        """Refuses lengths beyond the end of the file, for which the library would loop without end."""
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            if int(offset) + np.dtype(dtype).itemsize * int(count) > len(self.data):
+                raise ValueError(f"a value ends beyond byte {len(self.data):,}, the end of the file")
+            return super()._get(offset, dtype, count, override_order)
+
+    reader = BoundedReader(path)
+    values = {}
+    for key, field in reader.fields.items():
+        is_array = field.types[:1] == [GGUFValueType.ARRAY]
+        values[key] = len(field.data) if is_array else field.contents()
+    sizes = {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in reader.tensors}
+    divisors = next((tensor.data.copy() for tensor in reader.tensors if tensor.name == ROPE_DIVISORS), None)
+    return Header(values, sizes, divisors)
+
+
+def check_decoder(header: Header) -> None:
+    """Compare the tensors of a Llama or Qwen2 file with the sizes that its keys state.
+
+    Raises:
+        ValueError: a tensor is missing, of another size, or unknown: transformers would leave it out, or fill it with
+            random numbers.
+    """
+    expected = dict(_expected(header))
+    for name, size in expected.items():
+        if name not in header.sizes:
+            raise ValueError(f"it has no tensor {name!r}")
+        if header.sizes[name] != size:
+            raise ValueError(f"tensor {name!r} is {header.sizes[name]} where its keys say {size}")
+    optional = {"output.weight": expected["token_embd.weight"], ROPE_DIVISORS: None}
+    for name in header.sizes.keys() - expected.keys():
+        if name not in optional or optional[name] not in (None, header.sizes[name]):
+            raise ValueError(f"tensor {name!r} is not of a plain {header.values['general.architecture']} decoder")
+
+
+def _expected(header: Header) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield (name, size) of the tensors that the file must have."""
+    kind = header.values["general.architecture"]
+    layers, d = header.size(f"{kind}.block_count"), header.size(f"{kind}.embedding_length")
+    heads, ffn = header.size(f"{kind}.attention.head_count"), header.size(f"{kind}.feed_forward_length")
+    kv_heads = header.size(f"{kind}.attention.head_count_kv", heads)
+    dim = header.size(f"{kind}.attention.key_length", max(1, d // heads))
+    if layers > len(header.sizes):
+        raise ValueError(f"{kind}.block_count: {layers:,} layers of {len(header.sizes):,} tensors")
+    yield "token_embd.weight", (header.size("tokenizer.ggml.tokens"), d)
+    yield "output_norm.weight", (d,)
+    outputs = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "attn_v": kv_heads * dim}
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield from ((f"{block}.{norm}.weight", (d,)) for norm in ("attn_norm", "ffn_norm"))
+        yield from ((f"{block}.{name}.weight", (rows, d)) for name, rows in outputs.items())
+        if kind == "qwen2":
+            yield from ((f"{block}.{name}.bias", (rows,)) for name, rows in outputs.items())
+        yield f"{block}.attn_output.weight", (d, heads * dim)
+        yield from ((f"{block}.{name}.weight", (ffn, d)) for name in ("ffn_gate", "ffn_up"))
+        yield f"{block}.ffn_down.weight", (d, ffn)
+
+
+# --- what transformers leaves out ---
+
+
 def _complete(header: Header, model: Any, tokenizer: Any) -> None:
-    """What the file says of tokens and transformers leaves out."""
+    """Set the tokenizer's splits and the end tokens."""
     kind = header.values.get("tokenizer.ggml.pre")
     if kind in DIGIT_SPLITS:
         _split_digits(tokenizer)
-    if kind in WHOLE_WORDS:
+    if kind in IGNORE_MERGES:
         tokenizer.backend_tokenizer.model.ignore_merges = True
     ends = list(dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS))
     ends = [end for end in ends if end is not None]
@@ -101,33 +185,32 @@ def _split_digits(tokenizer: Any) -> None:
     inner.pre_tokenizer = pre_tokenizers.Sequence([digits, inner.pre_tokenizer])
 
 
-def _positions(header: Header, path: Path, config: Any) -> dict[str, Any]:
-    """How positions are scaled, in the words of `config`.
+def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
+    """Return how positions are scaled, in the words of `config`.
 
     Raises:
-        ValueError: they are scaled in a way that is not read.
+        ValueError: the scaling is of an unsupported kind.
     """
     prefix = f"{header.values.get('general.architecture')}.rope.scaling"
     kind, factor = header.values.get(f"{prefix}.type", "none"), header.values.get(f"{prefix}.factor", 1.0)
     if kind not in ("none", "linear") or not math.isfinite(factor) or factor < 1:
         raise ValueError(f"{prefix}: type {kind!r} and factor {factor!r}; read are none and linear, from 1 on")
-    stated = config.rope_parameters
+    if header.rope_divisors is not None:
+        return _llama3(header.rope_divisors, config)
     if kind == "linear" and factor > 1:
-        stated = {**stated, "rope_type": "linear", "factor": factor}
-    return _llama3(header.tensors[DIVISORS], path, config) if DIVISORS in header.tensors else stated
+        return {**config.rope_parameters, "rope_type": "linear", "factor": factor}
+    return dict(config.rope_parameters)
 
 
-def _llama3(divisors: StoredTensor, path: Path, config: Any) -> dict[str, Any]:
-    """Llama 3's scaling, of which a file has nothing but what each frequency is divided by."""
+def _llama3(divisors: Any, config: Any) -> dict[str, Any]:
+    """Return Llama 3's scaling, of which a file states only what each frequency is divided by."""
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    with path.open("rb") as file:
-        file.seek(divisors.begin)
-        found = torch.frombuffer(bytearray(file.read(divisors.bytes)), dtype=torch.float32)
+    found = torch.from_numpy(divisors)
     plain = config.rope_parameters["rope_theta"] ** (-torch.arange(0, 2 * len(found), 2) / (2 * len(found)))
     config.rope_parameters = {**config.rope_parameters, **LLAMA3, "factor": float(found.max().round())}
     frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
-    if divisors.type != "F32" or not torch.allclose(frequencies, plain / found, rtol=1e-3):
-        raise ValueError(f"tensor {DIVISORS!r} does not scale positions as Llama 3 does")
+    if found.dtype != torch.float32 or not torch.allclose(frequencies, plain / found, rtol=1e-3):
+        raise ValueError(f"tensor {ROPE_DIVISORS!r} does not scale positions as Llama 3 does")
     return dict(config.rope_parameters)

@@ -24,9 +24,9 @@ def fetch(
     tokenizer: str | None = None,
     sha256: str | None = None,
 ) -> Path:
-    """A folder with the repository's settings, tokenizer and safetensors (`pytorch_model*.bin` where it has none).
+    """Return a folder with the repository's settings, tokenizer and safetensors (or else `pytorch_model*.bin`).
 
-    The files stay in the hub's own cache, which other programs share; the folder links to them. No code is fetched.
+    The folder links to files in the hub's own cache, which other programs share. No code is fetched.
 
     Args:
         tokenizer: another repository, whose tokenizer completes a checkpoint that ships none.
@@ -55,7 +55,7 @@ def fetch(
 
 
 def file(repository: str, name: str) -> Path:
-    """One file of a repository, in the hub's own cache. Raises UserError if it cannot be had."""
+    """Return one file of a repository, in the hub's own cache. Raises UserError if it cannot be fetched."""
     path = _snapshot(repository, None, [name]) / name
     if not path.is_file():
         raise UserError(f"hf:{repository}: holds no {name}")
@@ -63,7 +63,7 @@ def file(repository: str, name: str) -> Path:
 
 
 def dataset_commit(repository: str, revision: str | None = None) -> str:
-    """The commit of a revision of a data set, by default what the hub has now; raises what the hub's library does."""
+    """Return the commit of a data set's revision, by default the newest; raises the errors of the hub's library."""
     from huggingface_hub import HfApi
 
     return str(HfApi().dataset_info(repository, revision=revision).sha)
@@ -79,7 +79,7 @@ def _model(repository: str, revision: str | None) -> Path:
 
 
 def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Path:
-    """The hub's folder of the files that match; what its cache has already is not downloaded again."""
+    """Return the hub's folder of the files that match; cached files are not downloaded again."""
     from huggingface_hub import snapshot_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
@@ -112,17 +112,17 @@ def _failure(repository: str, endpoint: str, error: Exception) -> UserError:
 
 
 def _link(snapshot: Path, folder: Path) -> None:
-    """Links to the snapshot's files from `folder`, where it has none of that name yet; checks their hashes."""
+    """Link to the snapshot's files from `folder`, unless it has a file of that name; check their hashes."""
     for path in sorted(p for p in snapshot.rglob("*") if p.is_file()):
         link = folder / path.relative_to(snapshot)
         if not link.exists():
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(_sound(path.resolve(), path.name))
+            link.symlink_to(_verified(path.resolve(), path.name))
 
 
-def _sound(blob: Path, name: str) -> Path:
-    """The blob, if its bytes hash to its name, as the hub's cache names large files; others have no known sha256."""
-    if re.fullmatch(r"[0-9a-f]{64}", blob.name):
+def _verified(blob: Path, name: str) -> Path:
+    """Return a file of the hub's cache; remove it and raise UserError if its name is another sha256 than its own."""
+    if re.fullmatch(r"[0-9a-f]{64}", blob.name):  # of large files
         try:
             check_sha256(blob, blob.name, f"the hub, for {name}")
         except UserError:

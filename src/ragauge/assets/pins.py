@@ -1,11 +1,11 @@
-"""Pins: what a source must give. Stated in the source itself, in the catalog, or in a lock file beside a configuration.
+"""Pins: what a source must give, stated in the source, in the catalog, or in a lock file beside a configuration.
 
     hf:org/name@REVISION               a commit, tag or branch of a hub repository
     https://host/file#sha256=HEX       the hash of the file that is downloaded; of pypi: the wheel
     hf:org/name@REVISION#sha256=HEX    the hash of all its files together, as `ragauge fetch --lock` writes it
 
-`exp.lock.json` beside `exp.yaml` is in use once the configuration is read. Whatever is fetched under a lock is what
-it says, or is refused in one line; a source that the lock lacks is refused unless it states a hash or a commit.
+Reading `exp.yaml` activates `exp.lock.json` beside it. Whatever is then fetched must be what the lock says; a source
+that the lock lacks must state a hash or a commit itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from ragauge.io.files import write_file
 from ragauge.io.jsonl import read_object
 from ragauge.io.redaction import redacted
 
-VARIABLE = "RAGAUGE_LOCK"  # the lock file in use, of this process and those that it starts
-SUFFIX = ".lock.json"
-VERSION = 1
-FETCHED = ("hf:", "pypi:", "http://", "https://")  # begin sources that others keep
+VARIABLE = "RAGAUGE_LOCK"  # the active lock file, for this process and those that it starts
+REMOTE = ("hf:", "pypi:", "http://", "https://")  # prefixes of sources that are fetched
 MARK = "#sha256="
 COMMIT = re.compile(r"[0-9a-f]{40}")
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -36,7 +34,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=f"^{HASH.pattern}$")]
 
 
 class Pin(BaseModel):
-    """What a source must give; a key that is None is left open."""
+    """What a source must give; None: anything."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,16 +42,16 @@ class Pin(BaseModel):
     sha256: Sha256 | None = None  # of the file that is downloaded; of a hub repository, of all its files together
 
     @property
-    def exact(self) -> bool:
-        """Whether it gives the same files to everybody."""
+    def is_exact(self) -> bool:
+        """Whether the source gives the same files to everybody."""
         return bool(self.sha256 or COMMIT.fullmatch(self.revision or ""))
 
-    def contradicts(self, other: Pin) -> str:
-        """What the two cannot both be, in words; empty where they agree, as a branch and a commit may."""
-        pairs = {key: (getattr(self, key), getattr(other, key)) for key in ("revision", "sha256")}
-        for key, (mine, its) in pairs.items():
-            named = key == "revision" and not (COMMIT.fullmatch(mine or "") and COMMIT.fullmatch(its or ""))
-            if mine and its and mine != its and not named:
+    def conflict(self, other: Pin) -> str:
+        """Say in what two pins contradict each other; empty where they agree, as a branch and a commit may."""
+        for key in ("revision", "sha256"):
+            mine, its = getattr(self, key), getattr(other, key)
+            comparable = key == "sha256" or (COMMIT.fullmatch(mine or "") and COMMIT.fullmatch(its or ""))
+            if mine and its and mine != its and comparable:
                 return f"{key} {mine}, not {its}"
         return ""
 
@@ -63,7 +61,7 @@ class Lock(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    version: int = VERSION
+    version: Literal[1] = 1
     assets: dict[str, Pin] = {}  # by the name or source that the configuration has
     datasets: dict[str, Pin] = {}  # by the data set's name; the hash is that of its official file
     corpora: dict[str, Pin] = {}  # streams of the hub, by source
@@ -72,46 +70,46 @@ class Lock(BaseModel):
 # --- pins in sources ---
 
 
-def parted(source: str) -> tuple[str, Pin]:
-    """A source without its pin, and the pin. Raises UserError if the pin is not spelled as above."""
-    if not source.startswith(FETCHED):
+def split_pin(source: str) -> tuple[str, Pin]:
+    """Return a source without its pin, and the pin. Raises UserError if the pin is not spelled as above."""
+    if not source.startswith(REMOTE):
         return source, Pin()
     start, mark, sha256 = source.partition(MARK)
     if mark and not HASH.fullmatch(sha256):
         raise UserError(f"{redacted(source)}: after {MARK} come 64 digits of 0-9a-f")
-    _, at, revision = start.partition("@") if start.startswith("hf:") else ("", "", "")
+    start, at, revision = start.partition("@") if start.startswith("hf:") else (start, "", "")
     if at and not REVISION.fullmatch(revision):
         raise UserError(f"{source}: after @ comes a revision, a commit, tag or branch")
-    return bare(source), Pin(revision=revision or None, sha256=sha256 or None)
+    return start, Pin(revision=revision or None, sha256=sha256 or None)
 
 
-def stated(source: str, revision: str | None, sha256: str | None) -> str:
-    """A source with the pin that the keys `revision` and `sha256` of a configuration state.
+def add_pin(source: str, revision: str | None, sha256: str | None) -> str:
+    """Return a source with the pin that the keys `revision` and `sha256` of a configuration state.
 
     Raises:
         SettingError: the source has a pin already, or can have none of that kind.
     """
-    given = "revision" if revision else "sha256"
-    if not source.startswith(FETCHED):
-        told = (
-            "only of a source that is fetched; a name of the catalog is pinned by `ragauge fetch --config FILE --lock`"
+    key, value = ("revision", revision) if revision else ("sha256", sha256)
+    if not source.startswith(REMOTE):
+        raise SettingError(
+            key,
+            f"{value!r}: only of a source that is fetched; `ragauge fetch --config FILE --lock` pins catalog names",
         )
-        raise SettingError(given, f"{revision or sha256!r}: {told}")
     if revision and not source.startswith("hf:"):
-        raise SettingError("revision", f"{revision!r}: only of a source hf:org/name; others are pinned by sha256")
-    if parted(source)[1] != Pin():
-        raise SettingError(given, f"{revision or sha256!r}: {source} states a pin of its own")
-    pinned = source + (f"@{revision}" if revision else "") + (f"{MARK}{sha256}" if sha256 else "")
+        raise SettingError(key, f"{value!r}: only of a source hf:org/name; others are pinned by sha256")
     try:
-        parted(pinned)
+        if split_pin(source)[1] != Pin():
+            raise UserError(f"{value!r}: {source} states a pin of its own")
+        pinned = source + (f"@{revision}" if revision else "") + (f"{MARK}{sha256}" if sha256 else "")
+        split_pin(pinned)
     except UserError as error:
-        raise SettingError(given, str(error)) from None
+        raise SettingError(key, str(error)) from None
     return pinned
 
 
-def bare(source: str) -> str:
-    """A source without its pin, whatever that is."""
-    if not source.startswith(FETCHED):
+def without_pin(source: str) -> str:
+    """Return a source without its pin, which may be misspelled."""
+    if not source.startswith(REMOTE):
         return source
     start = source.partition(MARK)[0]
     return start.partition("@")[0] if start.startswith("hf:") else start
@@ -120,88 +118,67 @@ def bare(source: str) -> str:
 # --- lock files ---
 
 
-def beside(config: Path) -> Path:
-    """The lock file of a configuration: `exp.lock.json` of `exp.yaml`."""
-    return config.with_suffix(SUFFIX)
+def lock_path(config: Path) -> Path:
+    """Return the path of a configuration's lock file: `exp.lock.json` of `exp.yaml`."""
+    return config.with_suffix(".lock.json")
 
 
-def use(config: Path) -> None:
+def activate_lock(config: Path) -> None:
     """Have this process, and those that it starts, fetch under the lock beside a configuration, if there is one."""
-    if (path := beside(config)).is_file():
+    if (path := lock_path(config)).is_file():
         read(path)
         os.environ[VARIABLE] = str(path.absolute())
 
 
-def use_none() -> None:
-    """Have this process fetch under no lock."""
-    os.environ.pop(VARIABLE, None)
-
-
 def read(path: Path) -> Lock:
-    """A lock file. Raises UserError if it cannot be read, is none, or is one of a newer version."""
-    data = read_object(path)
-    version = data.get("version", VERSION)
-    if type(version) is int and version > VERSION:
-        raise UserError(f"{path}: written by a newer ragauge (version {version}; this one reads up to {VERSION})")
-    return checked(Lock, data, str(path))
+    """Read a lock file. Raises UserError if it cannot be read or is no lock of this version."""
+    return validated(Lock, read_object(path), str(path))
 
 
-def checked(model: type[Checked], data: Any, place: str) -> Checked:
-    """Parsed JSON as a pin or a lock. Raises UserError with the place and the key."""
+def validated(model: type[Checked], data: Any, place: str) -> Checked:
+    """Return parsed JSON as a pin or a lock. Raises UserError with the place and the key."""
     try:
         return model.model_validate(data, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UserError(f"{place}: {key}: {first['msg']}") from None
+        raise UserError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def write(path: Path, lock: Lock) -> None:
-    """Write a lock file, whole or not at all."""
+    """Write a lock file."""
     write_file(path, (lock.model_dump_json(indent=1, exclude_none=True) + "\n").encode())
 
 
-def in_use() -> tuple[Path, Lock] | None:
-    """The lock file that this process fetches under, and what it says."""
+def locked_pin(section: Section, name: str) -> Pin | None:
+    """Return what the active lock says of a source; None where there is no lock, or it lacks the source."""
     path = os.environ.get(VARIABLE)
-    return (Path(path), read(Path(path))) if path else None
+    pin: Pin | None = getattr(read(Path(path)), section).get(name) if path else None
+    return pin
 
 
-def locked(section: Section, name: str) -> Pin | None:
-    """What the lock in use says of a source; None where there is none, or it lacks the source."""
-    found = in_use()
-    kept: Pin | None = getattr(found[1], section).get(name) if found else None
-    return kept
-
-
-def pinned(section: Section, name: str, given: Pin) -> Pin:
-    """What a source must give, by what is `given` for it and by the lock in use.
+def required_pin(section: Section, name: str, given: Pin) -> Pin:
+    """Return what a source must give, by the pin `given` for it and by the active lock.
 
     Raises:
-        UserError: the two contradict each other, or there is a lock, which lacks it, and nothing exact is given.
+        UserError: the two contradict each other, or there is a lock, which lacks it, and `given` is not exact.
     """
-    found = in_use()
-    if found is None:
+    path, locked = os.environ.get(VARIABLE), locked_pin(section, name)
+    if not path or (locked is None and given.is_exact):
         return given
-    path, kept = found[0], locked(section, name)
-    if kept is None and given.exact:
-        return given
-    trouble = f"not in {path}" if kept is None else given.contradicts(kept)
-    if kept is None or trouble:
-        where = "" if kept is None else f" as in {path}"
-        raise UserError(f"{redacted(name)}: {trouble}{where}; to lock it anew: ragauge fetch --config FILE --lock")
-    return Pin(revision=kept.revision or given.revision, sha256=kept.sha256 or given.sha256)
+    problem = f"not in {path}" if locked is None else given.conflict(locked)
+    if locked is None or problem:
+        where = f" as in {path}" if locked else ""
+        raise UserError(f"{redacted(name)}: {problem}{where}; to lock it anew: ragauge fetch --config FILE --lock")
+    return Pin(revision=locked.revision or given.revision, sha256=locked.sha256 or given.sha256)
 
 
-def pin_of(source: str, manifest: dict[str, Any], digest: str) -> Pin:
-    """What was fetched, as a lock states it.
+def fetched_pin(source: str, manifest: dict[str, Any], digest: str) -> Pin:
+    """Return what was fetched, as a lock states it.
 
     Args:
         manifest: of the folder that was fetched.
         digest: the hash of all its files together.
     """
     if source.startswith("hf:"):
-        found = {"revision": manifest.get("revision"), "sha256": digest}
-    else:
-        found = {"sha256": manifest.get("archive_sha256")}
-    return checked(Pin, found, source)
+        return validated(Pin, {"revision": manifest.get("revision"), "sha256": digest}, source)
+    return validated(Pin, {"sha256": manifest.get("archive_sha256")}, source)

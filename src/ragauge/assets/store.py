@@ -1,9 +1,10 @@
-"""Where assets live on this machine, and how they get there whole: locks, atomic folders, manifests, hashes."""
+"""The cache of assets on this machine: complete folders, each with a manifest of sizes and hashes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,18 +14,17 @@ from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.io import progress
-from ragauge.io.folders import file_facts, file_sha256, locked, replace
+from ragauge.io.files import file_sha256, locked, os_errors_as_user_errors
+from ragauge.io.folders import file_facts, is_file_facts, replace_unlocked
 from ragauge.io.home import home as home
 from ragauge.io.redaction import redacted_values
 
-MANIFEST = "ragauge-asset.json"  # in every folder that a Store made
-FORMAT = 1  # of these manifests; older ones state none
-PARSED = ".onnx"  # ends the names of files that are small, and that a native library takes by their word
+MANIFEST = "ragauge-asset.json"  # in every folder that a Store made; its modification time is the asset's last use
 FileFacts = dict[str, dict[str, Any]]  # relative path -> bytes, sha256
 
 
 class NotFetchedError(UserError):
-    """The asset is not on this machine, and the store was told not to fetch it."""
+    """The asset is not on this machine, and the store is offline."""
 
 
 @dataclass(frozen=True)
@@ -33,45 +33,38 @@ class Store:
 
     home: Path
     progress: bool = True  # say on stderr what is fetched and how far it is
-    verify: bool = False  # hash every file of an asset again, where otherwise their sizes are looked at
     offline: bool = False  # fetch nothing: raise NotFetchedError
 
-    def folder(self, area: str, name: str, *spec: Any) -> Path:
-        """Where an asset lives: a name that a reader recognises, other for every `spec`."""
-        digest = hashlib.sha256(json.dumps([name, *spec]).encode()).hexdigest()[:10]
+    def folder(self, area: str, name: str, *inputs: Any) -> Path:
+        """Return where an asset lives: a name that a reader recognises, with a hash of its inputs."""
+        digest = hashlib.sha256(json.dumps([name, *inputs]).encode()).hexdigest()[:10]
         readable = re.sub(r"[^\w.=-]+", "-", name).strip("-.")[-80:]
         return self.home / area / f"{readable}-{digest}"
 
     def build(self, target: Path, make: Callable[[Path], dict[str, Any]]) -> Path:
-        """The folder `target`, made once: `make(folder)` fills a hidden folder, which is renamed when it is whole.
+        """Make the folder `target` unless it is complete; of several processes one makes it, the others wait.
 
-        `make` returns what the manifest says beside the size and hash of each file. Several processes may call this
-        at the same time: one of them makes the folder, the others wait for it. One that dies leaves nothing in the
-        way of the next.
+        Args:
+            make: fills the given folder and returns what the manifest says beside the size and hash of each file.
         """
-
-        def fill(folder: Path) -> None:
-            write_manifest(folder, make(folder))
-
-        if self.whole(target):
+        if self.is_complete(target):
+            with suppress(OSError):  # a shared, read-only cache
+                os.utime(target / MANIFEST)
             return target
         if self.offline:
             raise NotFetchedError(f"{target.name}: not fetched yet")
-        try:
-            with locked(target, lambda: self.say(f"{target.name}: waiting for another process that fetches it")):
-                if not self.whole(target):
-                    replace(target, fill, has_manifest)
-        except OSError as error:
-            raise UserError(f"{target}: cannot be written: {error}") from error
+        with os_errors_as_user_errors(target), locked(target):
+            if not self.is_complete(target):
+                replace_unlocked(target, lambda folder: write_manifest(folder, make(folder)), has_manifest)
         return target
 
     def converted(
         self, path: Path, name: str, sha256: str, version: int, convert: Callable[[Path, Path], object]
     ) -> Path:
-        """The folder, made once, that `convert(path, folder)` fills with a checkpoint of the hub's layout.
+        """Make the folder that `convert(path, folder)` fills with a checkpoint in the hub's layout, unless it exists.
 
         Args:
-            name: what the folder's begins with.
+            name: begins the folder's name.
             sha256: of what is converted.
             version: of the conversion.
         """
@@ -83,57 +76,45 @@ class Store:
 
         return self.build(self.folder("converted", name, sha256, version), make)
 
-    def whole(self, folder: Path) -> bool:
-        """Whether every file of the manifest is there, at its size (a graph, and with `verify` all: at its hash)."""
+    def is_complete(self, folder: Path) -> bool:
+        """Whether every file of the folder's manifest is there, at its size."""
         found = manifest(folder)
         if found is None:
             return False
-        version = found.get("format", 0)
-        if not (type(version) is int and version <= FORMAT):
-            told = f"made by a newer ragauge (format {version}; this one reads up to {FORMAT})"
-            raise UserError(f"{folder / MANIFEST}: {told}; use that one, or another RAGAUGE_HOME")
-        damaged = [
-            n
-            for n, facts in found["files"].items()
-            if not _matches(folder / n, facts, self.verify or n.endswith(PARSED))
-        ]
+        damaged = next((name for name, facts in found["files"].items() if not _has_size(folder / name, facts)), None)
         if damaged:
-            self.say(f"{folder / damaged[0]}: not as it was fetched; made anew")
-        return not damaged
+            self.say(f"{folder / damaged}: not as it was fetched; made anew")
+        return damaged is None
 
     def say(self, text: str) -> None:
-        """One line of progress on stderr."""
+        """Print one line of progress on stderr."""
         if self.progress:
             progress.line(text)
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
-    """Mark a folder as one that this program made, with the size and hash of each file and further `facts`."""
-    facts = {"format": FORMAT, **redacted_values(facts), "files": contents(folder)}
-    (folder / MANIFEST).write_text(json.dumps(facts, indent=1))
+    """Write the size and hash of each file of a folder, with further `facts`; this marks it as made by ragauge."""
+    described = {**redacted_values(facts), "files": contents(folder)}
+    (folder / MANIFEST).write_text(json.dumps(described, indent=1))
 
 
 def has_manifest(folder: Path) -> bool:
-    """Whether this program made a folder, damaged as it may be."""
+    """Whether ragauge made a folder, which may be damaged."""
     return (folder / MANIFEST).is_file()
 
 
 def manifest(folder: Path) -> dict[str, Any] | None:
-    """The folder's manifest, or None where it has none that can be read."""
+    """Return the folder's manifest; None where there is none that can be read."""
     try:
         data = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     files = data.get("files") if isinstance(data, dict) else None
-    return data if isinstance(files, dict) and all(_is_facts(facts) for facts in files.values()) else None
-
-
-def _is_facts(facts: Any) -> bool:
-    return isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
+    return data if isinstance(files, dict) and all(is_file_facts(*entry) for entry in files.items()) else None
 
 
 def check_sha256(path: Path, expected: str | None, source: str) -> str:
-    """The file's hash; raises UserError naming both where another was expected."""
+    """Return the file's hash; raise UserError that names both hashes where another was expected."""
     found = file_sha256(path)
     if expected is not None and found != expected.lower():
         raise UserError(f"{path.name}: wrong sha256 from {source}: expected {expected}, found {found}")
@@ -141,31 +122,31 @@ def check_sha256(path: Path, expected: str | None, source: str) -> str:
 
 
 def contents(path: Path) -> FileFacts:
-    """Size and hash of a file, or of each file in a folder, hashing only what no manifest above it tells."""
+    """Return size and hash of a file, or of each file in a folder; hash only files that no manifest above it names."""
     root = path if path.is_dir() else path.parent
     paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
-    known = _known(root)
+    known = _known_facts(root)
     return {str(p.relative_to(root)): known.get(p) or file_facts(p) for p in paths}
 
 
 def digest(files: FileFacts) -> str:
-    """One hash for all files: of the lines that `sha256sum` prints for them, or the one file's own."""
+    """Return one hash for all files: of the lines that `sha256sum` prints for them, or the one file's own."""
     if len(files) == 1:
         return str(next(iter(files.values()))["sha256"])
     lines = "".join(f"{facts['sha256']}  {name}\n" for name, facts in sorted(files.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _known(folder: Path) -> dict[Path, dict[str, Any]]:
-    """What the manifest of the folder, or of the nearest folder above that has one, says of its files."""
+def _known_facts(folder: Path) -> dict[Path, dict[str, Any]]:
+    """Return the facts that the manifest of a folder, or of one above it, states of files whose size is unchanged."""
     for parent in (folder, *folder.parents):
         if (found := manifest(parent)) is not None:
             files = {parent / name: facts for name, facts in found["files"].items()}
-            return {path: facts for path, facts in files.items() if _matches(path, facts, verify=False)}
+            return {path: facts for path, facts in files.items() if _has_size(path, facts)}
     return {}
 
 
-def _matches(path: Path, facts: dict[str, Any], verify: bool) -> bool:
+def _has_size(path: Path, facts: dict[str, Any]) -> bool:
     with suppress(OSError, ValueError):  # the latter: no name that a file can have
-        return path.stat().st_size == facts["bytes"] and (not verify or file_sha256(path) == facts["sha256"])
+        return bool(path.stat().st_size == facts["bytes"])
     return False

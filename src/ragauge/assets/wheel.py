@@ -22,7 +22,7 @@ UNREACHABLE = re.compile(r"Connection|ConnectTimeout|ReadTimeout|ProxyError|Name
 
 
 def fetch(store: Store, requirement: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
-    """The folder of the wheel's unpacked members, `requirement` being `name==version`.
+    """Return the folder of the unpacked members of a wheel, `requirement` being `name==version`.
 
     Raises UserError for another form, a package that pip cannot get, a wrong hash, and an unsafe archive.
     """
@@ -42,7 +42,7 @@ def fetch(store: Store, requirement: str, sha256: str | None = None, members: Se
 
 
 def _download(requirement: str, folder: Path, progress: bool) -> Path:
-    """The wheel, whole, in `folder`; pip draws its own progress bar where stderr is a terminal."""
+    """Download the wheel to `folder`; pip draws its own progress bar where stderr is a terminal."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--no-deps"]
     command += ["--only-binary=:all:", "--dest", str(folder), *TARGET, requirement]
     output = sys.stderr if progress and sys.stderr.isatty() else subprocess.DEVNULL
@@ -54,7 +54,7 @@ def _download(requirement: str, folder: Path, progress: bool) -> Path:
 
 
 def _reason(log: str, code: int) -> str:
-    """The one line of pip's complaints that helps."""
+    """Return the one line of pip's output that helps."""
     if "No module named pip" in log:
         return f"this Python has no pip; run: {sys.executable} -m ensurepip"
     if UNREACHABLE.search(log):

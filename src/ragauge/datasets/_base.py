@@ -110,7 +110,7 @@ class Dataset(ABC):
 
         pin = pin or pins.Pin()
         if self.downloads():
-            pin = pins.pinned("datasets", self.name, pin)
+            pin = pins.required_pin("datasets", self.name, pin)
         at_revision = {**self.hub, "revision": pin.revision}
         path = _from_hub(self.name, at_revision) if pin.revision else self.default_path()
         if pin.sha256 is not None:
@@ -127,9 +127,9 @@ class Dataset(ABC):
             UserError: as `official`.
         """
         from ragauge.assets import hub, pins
-        from ragauge.io.folders import file_sha256
+        from ragauge.io.files import file_sha256
 
-        pin, repository = pins.pinned("datasets", self.name, pin), self.repository()
+        pin, repository = pins.required_pin("datasets", self.name, pin), self.repository()
         commit = pin.revision
         if lock and repository and not pins.COMMIT.fullmatch(commit or ""):
             try:

@@ -1,4 +1,4 @@
-"""Examples as a file: what `ragauge data` writes, checked and in its final order, for any number of runs to read."""
+"""Files of examples, checked and in their final order, which `ragauge fetch --dataset` writes for any run to read."""
 
 from __future__ import annotations
 

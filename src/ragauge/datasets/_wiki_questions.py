@@ -104,7 +104,7 @@ def built(questions: Path) -> Path:
     """Build the data set of a file of questions as JSONL, once for every state of questions, sample and code."""
     from ragauge import assets
     from ragauge.assets import store
-    from ragauge.io.folders import file_sha256
+    from ragauge.io.files import file_sha256
 
     sample = assets.resolve(SAMPLE)
     code = map(Path, (__file__, _wiki_corpus.__file__, wikipedia.__file__))

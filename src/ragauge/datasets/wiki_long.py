@@ -75,7 +75,7 @@ def _built() -> Path:
     """The data set as JSONL, made once for every state of questions, sample and code."""
     from ragauge import assets
     from ragauge.assets import store
-    from ragauge.io.folders import file_sha256
+    from ragauge.io.files import file_sha256
 
     sample = assets.resolve(SAMPLE)
     state = [file_sha256(path) for path in (_QUESTIONS, Path(__file__), Path(wikipedia.__file__), sample)]

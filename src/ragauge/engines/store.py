@@ -28,7 +28,7 @@ from torch import Tensor
 from ragauge.engines.cache import KVCache
 from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
-from ragauge.io.disks import is_shared
+from ragauge.io.files import is_shared
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from ragauge.datasets import Dataset, Example, read_examples
 from ragauge.errors import UserError
 from ragauge.experiment.schema import ModelEntry
 from ragauge.experiment.specify import engine_facts, finder_facts, specify
-from ragauge.io.folders import file_sha256
+from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods import Method
 from ragauge.prompts.templates import TEMPLATES
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of a data set, from a file that `ragauge data` wrote or from the data set's official records."""
+    """The questions of a data set, from its official records or a file that `ragauge fetch --dataset` wrote."""
 
     name: str  # the data set's, in the registry
     options: dict[str, Any]  # of the data set, its seed included
     official: Path | None = None  # a file in the official format; None: the data set's own source
-    written: Path | None = None  # file written by `ragauge data`; takes precedence over the official records
+    written: Path | None = None  # file written by `ragauge fetch --dataset`; takes precedence over the official records
     pin: Pin | None = None  # what the official file must be, where a configuration says
 
     @cached_property

@@ -30,7 +30,8 @@ from ragauge.errors import UserError
 from ragauge.experiment.schema import Served
 from ragauge.io.digest import digest
 from ragauge.io.progress import bar
-from ragauge.io.records import DEATHS, EvidenceRecord, Record, ServedResponse, Writer, killed
+from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
+from ragauge.io.records import EvidenceRecord, Record, ServedResponse, partial_path
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.methods import Answer, Evidence, Method, modules
 from ragauge.prompts import Prompt, Source, build_prompt
@@ -149,9 +150,9 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
             writable.
     """
     specification, out, total = job.specification, job.out, len(job.examples)
-    if retry_failed and not (out.exists() or out.with_name(f"{out.name}.partial").exists()):
+    if retry_failed and not (out.exists() or partial_path(out).exists()):
         raise UserError(f"--retry-failed: {out}: no such file of records")
-    with Writer(out, fingerprint(specification), [e.key for e in job.examples], overwrite) as writer:
+    with RecordWriter(out, fingerprint(specification), [e.key for e in job.examples], overwrite) as writer:
         if retry_failed:
             writer.forget_failed()
         todo = [e for e in job.examples if e.key not in writer.done]
@@ -169,25 +170,23 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
 
 
 def _todo_answers(
-    writer: Writer,
+    writer: RecordWriter,
     engine: Engine,
     method: Method,
     examples: Sequence[Example],
     specification: AnswerSpecification,
     batch: Batch,
 ) -> Iterator[Record]:
-    """The records of questions that are not done. One at which processes died is asked last, alone, or no more."""
-    unharmed = [e for e in examples if e.key not in writer.died]
-    suspected = [e for e in examples if 0 < writer.died.get(e.key, 0) < DEATHS]
-    yield from (_killed(e, writer.died[e.key]) for e in examples if writer.died.get(e.key, 0) >= DEATHS)
-    if unharmed:
-        yield from answers(engine, method, unharmed, specification, batch, writer.begin)
-    yield from answers(engine, method, suspected, specification, 1, writer.begin)
-
-
-def _killed(example: Example, times: int) -> Record:
-    """The record of a question at which processes died, most likely killed by the system for want of memory."""
-    return Record(**_of_example(example), status="failed", reason=killed(times), prompt_sha256="")
+    """Yield records of unanswered questions; one at which a process died comes last, alone, or fails."""
+    crashes = [writer.crashes.get(e.key, 0) for e in examples]
+    unsuspected = [e for e, n in zip(examples, crashes, strict=True) if n == 0]
+    suspected = [e for e, n in zip(examples, crashes, strict=True) if 0 < n < MAX_CRASHES]
+    for example, n in zip(examples, crashes, strict=True):
+        if n >= MAX_CRASHES:
+            yield Record(**_of_example(example), status="failed", reason=crash_reason(n), prompt_sha256="")
+    if unsuspected:
+        yield from answers(engine, method, unsuspected, specification, batch, writer.start)
+    yield from answers(engine, method, suspected, specification, 1, writer.start)
 
 
 def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:

@@ -107,9 +107,9 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     Args:
         kind: of the asset in the catalog, `model` or `encoder`.
     """
-    from ragauge.assets import catalog, check_kept, refuse_path
+    from ragauge.assets import catalog, refuse_path, refuse_secret
 
-    check_kept(source, where)
+    refuse_secret(source, where)
     check_pin(source, where)
     known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
     if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or os.path.exists(source)):
@@ -121,7 +121,7 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
 def check_pin(source: str, where: str) -> None:
     """Raise UserError if a source states a pin in a way that is none."""
     try:
-        pins.parted(source)
+        pins.split_pin(source)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 

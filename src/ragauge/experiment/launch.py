@@ -3,25 +3,23 @@ Slurm are cancelled."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
+from filelock import FileLock, Timeout
 
 from ragauge.assets import pins
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, loading
 from ragauge.experiment.schema import Config
 from ragauge.io import safe_yaml
-from ragauge.io.disks import lock_trouble, locks_reach_all, take
 from ragauge.io.files import write_file
 
 SNAKEFILE = Path("workflow", "Snakefile")
@@ -119,42 +117,20 @@ def retyped(data: Any, given: Any) -> Any:
     return safe_yaml.load(given) if isinstance(given, str) else given
 
 
-def hold_folder(path: Path = LOCK) -> IO[str]:
-    """Lock the folder against other runs for as long as the returned file stays open.
+def lock_folder(path: Path = LOCK) -> FileLock:
+    """Lock the folder against other runs until this process ends.
 
-    Snakemake's own lock outlives a killed run, which must be able to resume; so profiles/default turns it off. Where
-    locks may not reach other nodes, the name of the node stands in the file as long as the run is active.
+    Snakemake's own lock outlives a killed run, which must be able to resume; so profiles/default turns it off.
 
     Raises:
-        UserError: another run has locked it, or may be active on another node; the file system has no locks.
+        UserError: another run has locked it.
     """
-    if trouble := lock_trouble(path.parent):
-        print(f"ragauge: warning: {trouble}", file=sys.stderr, flush=True)
-    held = path.open("a+")
+    lock = FileLock(path)
     try:
-        take(held, wait=False)
-    except BlockingIOError:
-        held.close()
+        lock.acquire(blocking=False)
+    except Timeout:
         raise UserError("another run of this workflow is active in this folder; wait for it or stop it") from None
-    held.seek(0)
-    other, here = held.read().strip(), socket.gethostname()
-    if other not in ("", here) and not locks_reach_all(path.parent):
-        held.close()
-        raise UserError(
-            f"a run of this workflow may be active in this folder on node {other}, whose lock cannot be seen from "
-            f"here; if none is, remove {path}"
-        )
-    held.truncate(0)
-    held.write(here)
-    held.flush()
-    atexit.register(_let_go, held)
-    return held
-
-
-def _let_go(held: IO[str]) -> None:
-    """Take the node's name out of the lock at the end of a run."""
-    if not held.closed:
-        held.truncate(0)
+    return lock
 
 
 def start_fork_server(folder: Path = FORKS) -> None:
@@ -179,12 +155,12 @@ def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> Non
     """
     config = dtypes.resolved(config, path)
     write_file(path, yaml.safe_dump(loading.resolved(config), sort_keys=False).encode())
-    found = [lock for lock in (pins.beside(Path(file)) for file in files[-1:]) if lock.is_file()]
+    found = [lock for lock in (pins.lock_path(Path(file)) for file in files[-1:]) if lock.is_file()]
     if found:
-        pins.write(pins.beside(path), pins.read(found[0]))
-        pins.use(path)
+        pins.write(pins.lock_path(path), pins.read(found[0]))
+        pins.activate_lock(path)
     else:
-        pins.beside(path).unlink(missing_ok=True)
+        pins.lock_path(path).unlink(missing_ok=True)
 
 
 def write_clients(clients: Mapping[str, Sequence[str]]) -> None:

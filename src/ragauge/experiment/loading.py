@@ -31,7 +31,7 @@ def load(path: Path) -> Config:
     data = read(path)
     is_checked = data.pop(CHECKED_BY, None) == __version__
     config = checked(Config, data, str(path)) if is_checked else parse(data, str(path))
-    pins.use(path)
+    pins.activate_lock(path)
     return config
 
 

@@ -155,7 +155,7 @@ class ModelEntry(_Section):
         pin = {key: data.get(key) for key in ("revision", "sha256")}
         if not any(pin.values()) or not all(isinstance(value, str | None) for value in pin.values()):
             return data
-        return {**data, "source": pins.stated(data["source"], **pin), **dict.fromkeys(pin)}
+        return {**data, "source": pins.add_pin(data["source"], **pin), **dict.fromkeys(pin)}
 
     @model_validator(mode="before")
     @classmethod

@@ -27,7 +27,7 @@ def fetch(config: Config, *, lock: bool = False) -> Lock:
     Raises:
         UserError: something cannot be fetched, or is not what the configuration or the lock in use says.
     """
-    given = {source: assets.pin(source) for source in Plan(config).assets}
+    given = {source: assets.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
         assets={source: pin for source, pin in given.items() if pin},
         datasets={name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()},
@@ -60,20 +60,20 @@ def unpinned(config: Config) -> list[str]:
     Raises:
         UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins.
     """
-    sets = {name: pins.pinned("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
-    corpora = {source: pins.pinned("corpora", source, hub.stated(source)) for source in streams(config)}
+    sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
+    corpora = {source: pins.required_pin("corpora", source, hub.stated(source)) for source in streams(config)}
     return [
         *(source for source in Plan(config).assets if not assets.is_pinned(source)),
-        *(f"data set {name}" for name, pin in sets.items() if not pin.exact),
-        *(f"corpus {source}" for source, pin in corpora.items() if not pin.exact),
+        *(f"data set {name}" for name, pin in sets.items() if not pin.is_exact),
+        *(f"corpus {source}" for source, pin in corpora.items() if not pin.is_exact),
     ]
 
 
 def check_fetched(plan: Plan) -> None:
     """Raise UserError if an asset that this folder has a manifest of is not what the lock in use says."""
     for path, source in plan.manifests.items():
-        locked = pins.locked("assets", source)
+        locked = pins.locked_pin("assets", source)
         if locked and Path(path).is_file():
-            there = pins.checked(Pin, read_object(Path(path)).get("pin") or {}, f"{path}: pin")
-            if trouble := locked.contradicts(there):
+            there = pins.validated(Pin, read_object(Path(path)).get("pin") or {}, f"{path}: pin")
+            if trouble := locked.conflict(there):
                 raise UserError(f"{path}: the lock has {trouble}; to fetch it again, remove this file")

@@ -27,7 +27,8 @@ from ragauge.generation.settings import PipelineSettings, check_dtype
 from ragauge.generation.sources import NeighbourSource, Passages
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 from ragauge.io.progress import bar
-from ragauge.io.records import DEATHS, SequenceRecord, Writer, killed
+from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
+from ragauge.io.records import SequenceRecord
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
 UNRECORDED = {
@@ -213,7 +214,7 @@ def run(
         UserError: the model or the retriever cannot be had; `out` holds another run's records or cannot be written.
     """
     keys = [text.key for text in texts]
-    with Writer(out, job.fingerprint(), keys, overwrite, SequenceRecord) as writer:
+    with RecordWriter(out, job.fingerprint(), keys, overwrite, SequenceRecord) as writer:
         todo = [text for text in texts if text.key not in writer.done]
         pipeline = make() if todo else None
         for text in bar(job.settings.schedule, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
@@ -226,13 +227,14 @@ def run(
     return out
 
 
-def _record(pipeline: Pipeline, text: EvaluationStretch, writer: Writer) -> SequenceRecord:
-    """One sequence's record, unless processes died at it: then it is one of a failure."""
-    if (died := writer.died.get(text.key, 0)) >= DEATHS:
+def _record(pipeline: Pipeline, text: EvaluationStretch, writer: RecordWriter) -> SequenceRecord:
+    """Return a sequence's record; a failed one if processes died at it."""
+    if (crashes := writer.crashes.get(text.key, 0)) >= MAX_CRASHES:
+        reason = crash_reason(crashes)
         return SequenceRecord(
-            key=text.key, document=text.document, tokens=len(text.ids), status="failed", reason=killed(died)
+            key=text.key, document=text.document, tokens=len(text.ids), status="failed", reason=reason
         )
-    writer.begin(text.key)
+    writer.start(text.key)
     return pipeline.record(text)
 
 

@@ -1,11 +1,10 @@
-"""A digest of the code behind a result: of a module and all of ours that it imports, anywhere in its text.
+"""A digest of the code behind a result: of a module and of every module of ragauge that it imports.
 
-The workflow gives it to its rules as a parameter, and records hold it: a changed module then makes anew exactly what
-rests on it. Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result
-(`NO_PART`): a fix to the downloader must not discard hours of answers.
+The digest is a parameter of workflow rules and part of records, so a changed module invalidates exactly the results
+that depend on it. Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result
+(`EXCLUDED`): a fix to the downloader must not discard hours of answers.
 
-The modules of packages that add components count as ours, from where they are installed; of such a package its name,
-its version and its data files count as well.
+Modules of installed plugin packages count too, with the package's name, version and data files.
 """
 
 from __future__ import annotations
@@ -28,16 +27,14 @@ from ragauge import plugins
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
 
-# What a result does not depend on: messages, progress, where files and components lie, how assets get there, which are
-# identified by the hash of their content, and how a configuration is read and a data type chosen: the resolved settings
-# are kept beside the result.
-NO_PART = frozenset(
+# Modules that no result depends on: messages, progress, paths, how assets are fetched (they are identified by hash),
+# how a configuration is read and a data type chosen (the resolved settings are recorded with the result).
+EXCLUDED = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("cli", "errors", "lazy", "plugins", "registry", "training.checkpoints", "cost.gpu_load"),
-        *("io.digest", "io.disks", "io.files", "io.folders", "io.home", "io.pieces", "io.progress", "io.redaction"),
-        "io.trials",
-        *("assets.archive", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
+        *("io.digest", "io.files", "io.folders", "io.home", "io.progress", "io.record_writer", "io.redaction"),
+        *("assets.archive", "assets.cache", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
         *(
             f"experiment{name}"
             for name in (
@@ -57,27 +54,27 @@ NO_PART = frozenset(
     )
 )
 
-MOST_KEPT = 3000  # sources whose text is kept between processes
-_READER = f"{sys.version_info} {Path(__file__).read_text(encoding='utf-8')}".encode()  # what a text depends on, too
+MAX_CACHED = 3000  # sources whose parsed text is cached between processes
+_PARSER = f"{sys.version_info} {Path(__file__).read_text(encoding='utf-8')}".encode()  # part of the cache's keys
 _STRING = r"""Constant\(value=(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)"""  # as `ast.dump` writes it
 _DOCSTRING = re.compile(rf"body=\[Expr\(value={_STRING}\)(?:, )?")
 _HELP = re.compile(rf"keyword\(arg='(?:help|description)', value={_STRING}\)(?:, )?")
 
 
 class _Text(NamedTuple):
-    """What a module's text says, whatever other modules there are."""
+    """The parsed text of a module."""
 
     code: str  # digest of its syntax tree without docstrings
     imports: list[tuple[str, list[str]]]  # as (module, names from it); no names: the module alone
 
 
 def digest(*modules: str, without: Collection[str] = ()) -> str:
-    """Twelve hexadecimal digits of the code of modules (full names) and of all that they import of ours.
+    """Return twelve hexadecimal digits of the code of modules (full names) and of all their imports.
 
     Args:
-        without: further modules that cannot change the result, beside `NO_PART`.
+        without: modules that cannot change the result, besides `EXCLUDED`.
     """
-    return _digest(frozenset(modules), NO_PART | frozenset(without))
+    return _digest(frozenset(modules), EXCLUDED | frozenset(without))
 
 
 @cache
@@ -92,24 +89,24 @@ def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
 
 
 def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
-    """The names of our modules that `modules` import, directly or not, themselves included.
+    """Return the names of all modules that `modules` import, directly or not, themselves included.
 
     A package's `__init__` is imported with any module in it. Modules of `without` are left out, unless named, along
     with what they alone import.
     """
     found: set[str] = set()
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
+    pending = list(modules)
+    while pending:
+        name = pending.pop()
         if name not in found:
             found.add(name)
-            waiting.extend(imports(name) - set(without))
+            pending.extend(imports(name) - set(without))
     return found
 
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """Our modules that one module imports, inside functions too but not for the type checker alone."""
+    """Return the modules that one module imports, inside functions too but not for the type checker alone."""
     stated = _text(module).imports
     found = {name for imported, names in stated for name in _meant(_absolute(imported, module), names)}
     parents = {name.rpartition(".")[0] for name in (*found, module)} - {"", PACKAGE}
@@ -117,7 +114,7 @@ def imports(module: str) -> frozenset[str]:
 
 
 def _absolute(imported: str, module: str) -> str:
-    """The full name of a module that another one imports: `..b` in `a.c.d` is `a.b`."""
+    """Return the full name of an imported module: `..b` in `a.c.d` is `a.b`."""
     name = imported.lstrip(".")
     path = _path(module) if name != imported else None
     if path is None:
@@ -128,7 +125,7 @@ def _absolute(imported: str, module: str) -> str:
 
 
 def _meant(module: str, names: list[str]) -> Iterator[str]:
-    """Modules an import statement may mean; `from ragauge.engines import cache` is a module or a name in one."""
+    """Yield the modules an import may mean; `from ragauge.engines import cache` is a module or a name in one."""
     submodules = [f"{module}.{name}" for name in names if _path(f"{module}.{name}")]
     yield from submodules
     if not names or (module != PACKAGE and len(submodules) < len(names)):
@@ -137,8 +134,8 @@ def _meant(module: str, names: list[str]) -> Iterator[str]:
 
 @cache
 def _path(module: str) -> Path | None:
-    """The file of a module of ours; None of others."""
-    if not _ours(module):
+    """Return the file of a module of ragauge or a plugin; None of others."""
+    if not _is_own(module):
         return plugins.path_of(module) if plugins.of_module(module) else None
     stem = ROOT.joinpath(*module.split("."))
     return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
@@ -148,9 +145,9 @@ def _path(module: str) -> Path | None:
 def _text(module: str) -> _Text:
     path = _path(module)
     if path is None:
-        raise ModuleNotFoundError(f"{module}: no such module {'below ' + str(ROOT) if _ours(module) else 'installed'}")
+        raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
     source = path.read_bytes()
-    known, key = _kept(ROOT), hashlib.sha256(source + _READER).hexdigest()
+    known, key = _cached_texts(ROOT), hashlib.sha256(source + _PARSER).hexdigest()
     if key not in known:
         tree = ast.parse(source, filename=str(path))
         code = _HELP.sub("", _DOCSTRING.sub("body=[", ast.dump(tree)))
@@ -159,52 +156,52 @@ def _text(module: str) -> _Text:
 
 
 @cache
-def _kept(root: Path) -> dict[str, _Text]:
-    """What earlier processes found in sources, by their hash: parsing the package takes longer than planning a run."""
+def _cached_texts(root: Path) -> dict[str, _Text]:
+    """Return parsed sources by hash, from earlier processes: parsing the package takes longer than planning a run."""
     try:
-        kept = json.loads(_place(root).read_bytes())
+        found = json.loads(_cache_path(root).read_bytes())
     except (OSError, ValueError, RecursionError):
-        kept = {}
-    known = kept if isinstance(kept, dict) and len(kept) < MOST_KEPT else {}
-    atexit.register(_keep, _place(root), known, len(known))
+        found = {}
+    known = found if isinstance(found, dict) and len(found) < MAX_CACHED else {}
+    atexit.register(_write_cache, _cache_path(root), known, len(known))
     return known
 
 
-def _keep(place: Path, known: dict[str, _Text], before: int) -> None:
-    """Write what is known, as Python keeps compiled modules: if there is anything new and the folder can be written."""
+def _write_cache(path: Path, known: dict[str, _Text], before: int) -> None:
+    """Write the cache if there is anything new and, as with compiled modules, the folder can be written."""
     if len(known) == before or sys.dont_write_bytecode:
         return
     with suppress(OSError):
-        place.parent.mkdir(exist_ok=True)
-        beside = place.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(known))
-        beside.replace(place)
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(known))
+        unfinished.replace(path)
 
 
-def _place(root: Path) -> Path:
+def _cache_path(root: Path) -> Path:
     return root / PACKAGE / "__pycache__" / "digests.json"
 
 
 def _imported(statements: list[ast.stmt]) -> Iterator[tuple[str, list[str]]]:
-    """The imports in statements and in those below them, of any module; no expression can hold one."""
+    """Yield the imports in statements and in nested ones; no expression can hold one."""
     for node in statements:
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield "." * node.level + (node.module or ""), [alias.name for alias in node.names]
         elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield from _imported(_below(node))
+            yield from _imported(_nested(node))
 
 
-def _below(node: ast.stmt | ast.ExceptHandler | ast.match_case) -> list[ast.stmt]:
+def _nested(node: ast.stmt | ast.ExceptHandler | ast.match_case) -> list[ast.stmt]:
     fields = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
     parts = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
-    return [statement for found in (*fields, *map(_below, parts)) for statement in found]
+    return [statement for found in (*fields, *map(_nested, parts)) for statement in found]
 
 
 @cache
 def _package(top: str) -> str:
-    """What counts of a package that adds components, besides its modules: whose it is, its version, its data."""
+    """Return the name, the version and the data files of a plugin package, which count besides its modules."""
     found = {f"{plugin.package} {plugin.version}" for plugin in plugins.of_module(top)}
     path = _path(top)
     if path and path.name == "__init__.py":
@@ -217,5 +214,5 @@ def _is_data(file: Path) -> bool:
     return file.is_file() and file.suffix not in (".py", ".pyc") and "__pycache__" not in file.parts
 
 
-def _ours(module: str) -> bool:
+def _is_own(module: str) -> bool:
     return module.split(".")[0] == PACKAGE

@@ -1,70 +1,55 @@
-"""Files that are written whole or not at all, and are on the disk when the call returns."""
+"""Files written whole or not at all, their hashes, and locks between processes."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
+import json
 import os
 import re
-import socket
-from contextlib import suppress
-from functools import cache
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from ragauge.errors import UserError
+from ragauge.io import progress
+
+UNFINISHED = ".unfinished"  # ends the names of files and folders that a killed process left half written
+
+LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|f2fs|tmpfs|ramfs|overlay|aufs|squashfs|rootfs|vfat|ntfs3?|apfs|fuseblk|9p")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text_sha256(*values: Any) -> str:
+    """Return the hash of JSON values."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def replace_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that every reader, and every reader after a crash, sees the old one or the new one whole."""
-    unfinished = path.with_name(f"{path.name}.{node()}.unfinished")  # another node may not see the lock
+    """Write a file so that every reader, also after a crash, sees the old content or the new one."""
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
-        with _alone(unfinished) as file:
+        with unfinished.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(unfinished, path)  # while it is locked
-    except BaseException:
+        os.replace(unfinished, path)
+    finally:
         unfinished.unlink(missing_ok=True)
-        raise
     sync_folder(path.parent)
 
 
-def _alone(path: Path) -> IO[bytes]:
-    """A file, empty and open for this writer alone; another who writes it at the same time is waited for."""
-    while True:
-        file = open(path, "ab")  # noqa: SIM115 (returned)
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):  # the other has given it its name
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                file.truncate(0)
-                return file
-        file.close()
-
-
 def write_file(path: Path, content: bytes) -> None:
-    """As `replace_atomically`, with the folders above the file.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    try:
+    """Write a file atomically, with the folders above it. Raises UserError if it cannot be written."""
+    with os_errors_as_user_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_atomically(path, content)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-def is_unfinished(path: Path) -> bool:
-    """Whether a file's name is one that `replace_atomically` gives to what is not yet whole."""
-    return re.fullmatch(r".+\.[0-9a-f]{6}\.unfinished", path.name) is not None
-
-
-@cache
-def node() -> str:
-    """Six digits that stand for this machine in names of unfinished files and folders."""
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
 
 
 def sync_folder(folder: Path) -> None:
@@ -74,3 +59,53 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def file_system(folder: Path) -> str:
+    """Return the type of the file system that a folder is on, such as ext4."""
+    import psutil
+
+    place = folder.resolve()
+    mounts = [one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)]
+    return max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "unknown file system"
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether other machines may change files in a folder: its file system is not known to be local."""
+    return LOCAL.fullmatch(file_system(folder)) is None
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Keep other processes away from a file or folder by `.NAME.lock` beside it.
+
+    The operating system releases the lock of a process that dies.
+
+    Raises:
+        UserError: another process holds the lock, and `wait` is false.
+    """
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        if not wait:
+            raise UserError(f"{path}: another process is writing it") from None
+        progress.line(f"{path.name}: waiting for another process that is writing it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # filelock refuses the lock of a removed file
+        lock.release()
+
+
+@contextmanager
+def os_errors_as_user_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system, such as a full disk, into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: {error.strerror or error}") from error

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError
-from ragauge.io import trials
-from ragauge.io.folders import file_sha256
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +51,6 @@ def write_graph(
             external_data=True,
             verbose=False,
         )
-    trials.mark(file_sha256(path))
     return path
 
 
@@ -74,7 +71,7 @@ def _silence() -> Iterator[None]:
 
 
 def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:
-    """A graph in ONNX Runtime. One that was not written on this machine is first read by a process of its own.
+    """Open a graph in ONNX Runtime.
 
     Args:
         threads: default: ONNX Runtime's own choice.
@@ -92,7 +89,6 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
     wanted = _provider(onnxruntime.get_available_providers(), cuda)
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    trials.check(file_sha256(path), __name__, path, "a graph")
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=[(wanted, OPTIONS[wanted])])
     except Exception as error:  # the library raises a dozen kinds that share no class of their own
@@ -102,18 +98,6 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
             f"device 'cuda': ONNX Runtime cannot load its {wanted}; are CUDA and cuDNN of its version here?"
         )
     return session
-
-
-def trial(path: Path) -> None:
-    """Read a graph, its weights included, as `open_session` does. One that a CPU has no code for is read, too."""
-    import onnxruntime
-    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplemented_
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    with contextlib.suppress(NotImplemented_):
-        onnxruntime.InferenceSession(str(path), options, providers=[CPU])
 
 
 def _provider(known: Sequence[str], cuda: bool) -> str:

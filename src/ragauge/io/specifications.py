@@ -6,20 +6,11 @@ A writer resolves all defaults before it writes; a reader takes nothing from lab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-VERSION: Literal[2] = 2  # of the specification; records without one are version 1, converted where they are read
-
-
-def newer_specification(told: Mapping[str, Any]) -> str:
-    """Why a specification cannot be read by this version; empty if its version is not the reason."""
-    version = told.get("version")
-    if type(version) is not int or version <= VERSION:
-        return ""
-    return f"specification of version {version}, and this ragauge reads up to version {VERSION}; use a newer ragauge"
+VERSION: Literal[2] = 2  # of the specification
 
 
 class _Section(BaseModel):

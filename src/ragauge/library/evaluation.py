@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from pathlib import Path
 
-from ragauge.errors import UserError, extras_told
+from ragauge.errors import UserError, explain_missing_extra
 from ragauge.evaluation import inputs, runner
 from ragauge.evaluation.runner import Batch
 from ragauge.library.methods import NEW_TOKENS, Method, method
@@ -19,7 +19,7 @@ from ragauge.library.results import Results
 Methods = Mapping[str, "str | Method"] | Iterable["str | Method"] | str | Method
 
 
-@extras_told()
+@explain_missing_extra()
 def evaluate(
     methods: Methods,
     dataset: str | Dataset,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ragauge import methods
 from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
-from ragauge.errors import UserError, extras_told
+from ragauge.errors import UserError, explain_missing_extra
 from ragauge.evaluation import runner
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.library.answers import Answer, of_record
@@ -39,7 +39,7 @@ class Method:
         """
         return model.settings.adapt(self.inner, f"{self.name} on {model.name}")
 
-    @extras_told()
+    @explain_missing_extra()
     def answer(
         self,
         model: Model,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.cost.shape import Shape
-from ragauge.errors import extras_told
+from ragauge.errors import explain_missing_extra
 from ragauge.evaluation import inputs, runner
 from ragauge.experiment import schema
 from ragauge.experiment.checks import check_source
@@ -55,7 +55,7 @@ class Model:
         return f"<Model {self.name}: {where}>"
 
 
-@extras_told()
+@explain_missing_extra()
 def load_model(
     source: str | Path,
     *,

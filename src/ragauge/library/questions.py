@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from ragauge import datasets, registry
 from ragauge.datasets import Example
-from ragauge.errors import extras_told
+from ragauge.errors import explain_missing_extra
 from ragauge.evaluation.inputs import Questions
 
 
@@ -61,7 +61,7 @@ class Dataset(Sequence[Question]):
         return Question(**{f.name: getattr(example, f.name) for f in fields(Example)}, dataset=self.source.dataset)
 
 
-@extras_told()
+@explain_missing_extra()
 def load_dataset(
     name: str, data: str | Path | None = None, limit: int | None = None, *, seed: int = 0, **options: Any
 ) -> Dataset:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
-from ragauge.errors import UserError, extras_told, unknown
+from ragauge.errors import UserError, explain_missing_extra, unknown
 from ragauge.results.costs import costs, online_cycles
 from ragauge.results.measures import difference, quality, scored, standard
 from ragauge.results.runs import Runs, Variant
@@ -91,7 +91,7 @@ class Results:
         pairs = [pair for group in self._runs.groups() for pair in _pairs(self._runs.of(*group), base)]
         return pd.DataFrame([self._compared(a, b, metric) for a, b in pairs])
 
-    @extras_told()
+    @explain_missing_extra()
     def plot_frontier(self) -> Figure:
         """Quality against what a user waits for, in compute cycles and in seconds: the item `frontier` of a report."""
         item = registry.module("item", "frontier")

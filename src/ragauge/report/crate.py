@@ -17,6 +17,7 @@ from rocrate.rocrate import ROCrate
 from ragauge import __version__
 from ragauge.errors import UserError
 from ragauge.io import folders
+from ragauge.io.files import file_sha256
 from ragauge.results.provenance import machine, where_asked
 from ragauge.results.runs import Runs, Variant
 
@@ -47,11 +48,7 @@ def write(runs: Runs, config: Path, reports: Path, out: Path, license: str | Non
         _crate(runs, config, reports, license).write(folder)
         (folder / folders.MARK).write_bytes(MARK_TEXT)
 
-    try:
-        with folders.locked(out):
-            folders.replace(out, fill, _is_crate)
-    except OSError as error:
-        raise UserError(f"{error.filename or out}: cannot be written: {error.strerror or error}") from error
+    folders.replace(out, fill, _is_crate)
 
 
 def _is_crate(folder: Path) -> bool:
@@ -64,7 +61,7 @@ def _crate(runs: Runs, config: Path, reports: Path, license: str | None) -> ROCr
     crate.metadata.extra_terms["sha256"] = SHA256
     for path, name in _files(runs, config, reports):
         mime_type = MIME_TYPES.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-        properties = {"name": name, "encodingFormat": mime_type, "sha256": folders.file_sha256(path)}
+        properties = {"name": name, "encodingFormat": mime_type, "sha256": file_sha256(path)}
         crate.add_file(path, name, properties=properties, record_size=True)
     software = _add(crate, "#ragauge", "SoftwareApplication", name="ragauge", softwareVersion=__version__)
     for number, variant in enumerate(runs.run):

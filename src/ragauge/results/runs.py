@@ -24,7 +24,7 @@ from ragauge.errors import UserError, unknown
 from ragauge.experiment.reads import Datasets, Kind, kind_of, of_kind
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
-from ragauge.io.specifications import AnswerSpecification, newer_specification
+from ragauge.io.specifications import AnswerSpecification
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config
@@ -281,9 +281,8 @@ class Runs:
             dataset, model, name = path.parts[-3], path.parts[-2], path.stem
             meta = records.read_meta(path) or {}
             asked = self._unrun(name, dataset, model)
-            told = meta.get("specification")
-            if newer := records.newer(meta) or newer_specification(told if isinstance(told, Mapping) else {}):
-                yield replace(asked, missing=f"{records.meta_path(path).name}: {newer}")
+            if problem := records.version_problem(meta):
+                yield replace(asked, missing=f"{records.meta_path(path).name}: {problem}")
                 continue
             try:
                 made = specification(meta)
@@ -347,7 +346,7 @@ def known_names(source: str) -> list[str]:
     from ragauge.assets import pins
     from ragauge.assets.catalog import entries
 
-    named = pins.bare(source)
+    named = pins.without_pin(source)
     alike = {n: e.source.rpartition("/")[2] for n, e in entries().items() if named in (n, e.source)}
     return list(dict.fromkeys(name.lower() for pair in alike.items() for name in pair))
 

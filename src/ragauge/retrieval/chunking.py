@@ -18,6 +18,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.io import folders
+from ragauge.io.files import text_sha256
 from ragauge.io.progress import bar
 from ragauge.retrieval.corpus import Corpus, as_json_line
 from ragauge.retrieval.database import (
@@ -185,7 +186,7 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
             "tokenizer": parts[0].manifest["made_from"]["tokenizer"],
             "tokenizer_source": parts[0].manifest["tokenizer_source"],
             "chunk_tokens": parts[0].chunk_tokens,
-            "corpus": folders.text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
+            "corpus": text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
         }
 
     return folders.build(database / "database", DATABASE, _gathered_from(parts, others), make)

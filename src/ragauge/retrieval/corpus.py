@@ -22,7 +22,7 @@ from typing import Any
 from ragauge import assets
 from ragauge.assets import pins
 from ragauge.errors import UserError, unknown
-from ragauge.io.folders import file_sha256
+from ragauge.io.files import file_sha256
 from ragauge.retrieval import hub
 from ragauge.retrieval.documents import CorpusDocument, Deal, Share, read_file
 from ragauge.retrieval.hub import CORPORA
@@ -76,10 +76,10 @@ class Corpus:
 def check_source(source: str, where: str) -> None:
     """Raise UserError if a corpus is neither a name, nor a source, nor existing files."""
     known = _names()
-    if source.startswith(pins.FETCHED):
-        assets.check_kept(source, where)
+    if source.startswith(pins.REMOTE):
+        assets.refuse_secret(source, where)
         try:
-            _ = hub.fields(source) if source.startswith("hf:") else pins.parted(source)
+            _ = hub.fields(source) if source.startswith("hf:") else pins.split_pin(source)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
     elif source not in known and not is_asset(source) and not glob(source):

@@ -8,6 +8,7 @@ similar length share a batch, so there is little padding.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +20,8 @@ import numpy as np
 from ragauge.assets.tokenizer import padded
 from ragauge.errors import UserError, unknown
 from ragauge.io import folders
+from ragauge.io.files import text_sha256
 from ragauge.io.graphs import open_session, write_graph
-from ragauge.io.pieces import Pieces
 from ragauge.io.progress import bar
 from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
 
@@ -179,32 +180,38 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
     """
     shard = Shard.open(shard_folder(database, number))
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
-
     target = embedding_folder(database, number)
-    pieces = Pieces(target, {**made_from, "engine": choice.engine, "block": BLOCK_CHUNKS})
+    inputs = text_sha256({**made_from, "engine": choice.engine, "block": BLOCK_CHUNKS})
+    partial = target.with_name(f".{target.name}.{inputs[:12]}.partial")
 
     def make(folder: Path) -> dict[str, Any]:
         encoder = choice.load()
         detokenise = detokeniser(shard)
-        pieces.open()
-        shown = bar(f"embedding shard {number}", "chunk", shard.chunks)
-        with open(folder / "vectors.bin", "wb") as file, shown:
-            for block, start in enumerate(range(0, shard.chunks, BLOCK_CHUNKS)):
-                vectors = pieces.get(block)
-                if vectors is None:
-                    texts = _texts(shard, detokenise, start)
-                    vectors = normalised(encoder.encode(texts)).astype(np.float16).tobytes()
-                    pieces.keep(block, vectors)
-                file.write(vectors)
-                shown.update(min(BLOCK_CHUNKS, shard.chunks - start))
+        done = _whole_blocks(partial, BLOCK_CHUNKS * encoder.dim * np.dtype(np.float16).itemsize) * BLOCK_CHUNKS
+        shown = bar(f"embedding shard {number}", "chunk", shard.chunks, done)
+        with open(partial, "ab", buffering=0) as file, shown:
+            for start in range(done, shard.chunks, BLOCK_CHUNKS):
+                texts = _texts(shard, detokenise, start)
+                file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
+                shown.update(len(texts))
+        partial.rename(folder / "vectors.bin")
         facts = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
         return {"encoder": choice.name, "engine": choice.engine, **facts}
 
-    made = folders.build(target, EMBEDDINGS, made_from, make)
-    if pieces.folder.is_dir():
-        with folders.locked(target):
-            pieces.remove()
-    return made
+    return folders.build(target, EMBEDDINGS, made_from, make)
+
+
+def _whole_blocks(partial: Path, block_bytes: int) -> int:
+    """Cut a file after its last whole block and return how many there are; remove files of other inputs."""
+    for other in partial.parent.glob(f".{partial.name.split('.')[1]}.*.partial"):
+        if other != partial:
+            other.unlink()
+    blocks = partial.stat().st_size // block_bytes if partial.exists() else 0
+    if blocks:
+        os.truncate(partial, blocks * block_bytes)
+    else:
+        partial.unlink(missing_ok=True)
+    return blocks
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,13 @@ def stated(source: str) -> Pin:
 
 def revision(source: str) -> str:
     """The commit that the source names or the lock in use has, else the hub's current one."""
-    return pins.pinned("corpora", source, stated(source)).revision or _commit(source)
+    return pins.required_pin("corpora", source, stated(source)).revision or _commit(source)
 
 
 def pinned(source: str, commit: bool) -> Pin:
     """What the source names or the lock in use has; with `commit`, the one that this is on the hub now."""
-    pin = pins.pinned("corpora", source, stated(source))
-    return Pin(revision=_commit(source, pin.revision)) if commit and not pin.exact else pin
+    pin = pins.required_pin("corpora", source, stated(source))
+    return Pin(revision=_commit(source, pin.revision)) if commit and not pin.is_exact else pin
 
 
 def _commit(source: str, revision: str | None = None) -> str:
@@ -73,7 +73,7 @@ def read(source: str, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
     """The shard's documents, as a stream. Raises UserError if the hub cannot be reached."""
     from datasets import load_dataset
 
-    named, commit = fields(source), pins.pinned("corpora", source, stated(source)).revision
+    named, commit = fields(source), pins.required_pin("corpora", source, stated(source)).revision
     try:
         stream = load_dataset(named["path"], named["name"], revision=commit, split="train", streaming=True)
         stream, deal = _own_files(stream, deal)

@@ -10,7 +10,7 @@ The index type (`indexes/`) decides what the files hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from ragauge.errors import UserError
-from ragauge.io import folders, trials
+from ragauge.io import folders
 from ragauge.retrieval.database import Database
-from ragauge.retrieval.indexes import IndexRecipe, _faiss, recipe_of
+from ragauge.retrieval.indexes import IndexRecipe, recipe_of
 from ragauge.retrieval.indexes._base import Stop, Stoppable
 from ragauge.retrieval.vectors import Vectors
 
@@ -56,7 +56,7 @@ def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
     def make(unfinished: Path) -> Mapping[str, Any]:
         return recipe.train(vectors, unfinished)
 
-    return _build(index_folder(folder, label) / "trained", TRAINED, _origin(vectors), make)
+    return folders.build(index_folder(folder, label) / "trained", TRAINED, _origin(vectors), make)
 
 
 def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
@@ -70,7 +70,7 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
     def make(unfinished: Path) -> Mapping[str, Any]:
         return {"vectors": recipe.add(vectors, shard, trained, unfinished)}
 
-    return _build(_added_folder(folder, label, shard), ADDED, made_from, make)
+    return folders.build(_added_folder(folder, label, shard), ADDED, made_from, make)
 
 
 def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None) -> bool:
@@ -94,7 +94,7 @@ def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] |
         nprobe = {recipe.NPROBE_KEY: getattr(recipe, recipe.NPROBE_KEY)} if recipe.NPROBE_KEY else {}
         return {"vectors": sum(counts), **nprobe, "dim": vectors.dim, "filled": recipe.filled}
 
-    return _build(merged_folder(folder, label, part), MERGED, made_from, make)
+    return folders.build(merged_folder(folder, label, part), MERGED, made_from, make)
 
 
 def _origin(vectors: Vectors) -> dict[str, Any]:
@@ -122,31 +122,9 @@ def _added(shard: Path, trained: str) -> dict[str, Any]:
     return manifest
 
 
-def _build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> bool:
-    """As `folders.build`; what is made here need not be tried before it is read."""
-    if made := folders.build(target, kind, made_from, make):
-        trials.mark(folders.sha256(target))
-    return made
-
-
 def _read(folder: Path, kind: str, verify: bool = False) -> dict[str, Any]:
-    """A manifest, after hashing the files of faiss, which allocates whatever sizes a file states.
-
-    An index that was not made on this machine is first read by a process of its own.
-    """
-    manifest = folders.read(folder, kind, verify, hashed="*.faiss")
-    trials.check(folders.sha256(folder), __name__, folder, f"a {kind}")
-    return manifest
-
-
-def trial(folder: Path) -> None:
-    """Read all that a search or a further step may reach in a folder of faiss's files, and search."""
-    manifest = folders.read(folder, None)
-    if manifest["kind"] == MERGED:
-        _recipe(folder, manifest).prove(folder, int(manifest["dim"]))
-        return
-    for path in sorted(folder.glob("*.faiss")):
-        _faiss.read(path)
+    """Return a manifest after hashing the files of faiss, which allocates whatever sizes a file states."""
+    return folders.read(folder, kind, verify, hashed="*.faiss")
 
 
 def _recipe(folder: Path, manifest: Mapping[str, Any]) -> IndexRecipe:

@@ -37,7 +37,7 @@ def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]
         UserError: the name is none of a Python module or taken, or the folder holds something.
     """
     _check(kind, name)
-    if folder.exists() and not (folder / folders.UNFINISHED).exists() and (folder.is_file() or any(folder.iterdir())):
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UserError(f"{folder}: exists already; name another folder with --out")
     texts = _files(kind, name, "kv_" if kv else "")
 
@@ -45,7 +45,7 @@ def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]
         for place, text in texts.items():
             write_file(unfinished / place, text.encode())
 
-    folders.begin(folder, fill)
+    folders.create(folder, fill)
     return [folder / place for place in texts]
 
 

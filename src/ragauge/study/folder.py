@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.io.files import write_file
+from ragauge.io.files import file_sha256, write_file
 
 
 def check(folder: Path, names: tuple[str, ...], command: str) -> None:
@@ -25,7 +25,7 @@ def check(folder: Path, names: tuple[str, ...], command: str) -> None:
     folders.check_replaceable(folder, lambda path: _hashes(path) is not None)
     hashes = _hashes(folder) or {}
     for path in (folder / name for name in names):
-        if path.is_file() and folders.file_sha256(path) not in hashes.get(path.name, ()):
+        if path.is_file() and file_sha256(path) not in hashes.get(path.name, ()):
             raise UserError(
                 f"{path}: was changed after it was written and would be overwritten; run it as it is with: {command}; "
                 "or choose another --out"

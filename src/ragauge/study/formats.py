@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragauge.errors import UserError, extras_told
+from ragauge.errors import UserError, explain_missing_extra
 
 LARGEST_BYTES = 100 << 20  # of a file
 LARGEST_XML_BYTES = 32 << 20  # of the unpacked text of a DOCX file, of which a parser holds some thirty copies
@@ -120,7 +120,7 @@ READERS: dict[str, Callable[[bytes], Text]] = {
 
 
 def _library(name: str, kind: str) -> Any:
-    with extras_told(f"{kind} documents are read with {name}"):
+    with explain_missing_extra(f"{kind} documents are read with {name}"):
         return importlib.import_module(name)
 
 

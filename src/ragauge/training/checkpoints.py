@@ -20,7 +20,7 @@ from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.io.files import replace_atomically, sync_folder
+from ragauge.io.files import locked, replace_atomically, sync_folder
 
 VERSION = 1  # of states; older ones state none
 STATE, MARK, FORMER = "state.json", "ragauge-checkpoint.json", "former"
@@ -41,11 +41,7 @@ class Checkpoints:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other trainings out. Raises UserError if one is under way."""
-
-        def refuse() -> None:
-            raise UserError(f"{self.folder}: another training writes its checkpoints there; choose another folder")
-
-        with folders.locked(self.folder, waiting=refuse):
+        with locked(self.folder, wait=False):
             yield
 
     def state(self) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from ragauge.evidence import sft
 from ragauge.evidence.chat import Chat, EndpointChat, LocalChat, RecordedChat
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.sft import SpanQuestion, TrainingDocument
-from ragauge.io.files import replace_atomically
-from ragauge.io.folders import file_sha256
+from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.documents import Share
@@ -43,7 +42,7 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     """Write `train.jsonl`, `held_out.jsonl` and `manifest.json` to a folder; an interrupted run resumes.
 
     Args:
-        evaluation: files that `ragauge data` wrote, and how many of their first questions are asked (None: all). An
+        evaluation: files of `ragauge fetch --dataset`, and how many of their first questions are asked (None: all). An
             article that contains text of their documents is not trained on; the held-out loss is measured on such
             articles.
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ragauge.errors import UserError, extras_told
+from ragauge.errors import UserError, explain_missing_extra
 from ragauge.training.batches import ResponseLoss, TrainingBatch
 from ragauge.training.settings import TrainingSettings
 
@@ -225,7 +225,7 @@ def _join_processes(device: str) -> tuple[int, int]:
 
     Raises UserError where DeepSpeed is missing.
     """
-    with extras_told("engine deepspeed (engine torch does without) needs DeepSpeed"):
+    with explain_missing_extra("engine deepspeed (engine torch does without) needs DeepSpeed"):
         import deepspeed
     # On a CPU it would compile a kernel that adds gradients in shared memory, for which it needs a C++ compiler, a
     # minute, and a lock that a killed build leaves behind; gloo adds them, too.

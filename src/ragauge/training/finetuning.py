@@ -26,8 +26,8 @@ from ragauge.evidence import sft
 from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import Encoded, TrainingDocument
 from ragauge.io.digest import digest
-from ragauge.io.files import replace_atomically
-from ragauge.io.folders import check_replaceable, file_sha256, locked, replace
+from ragauge.io.files import file_sha256, replace_atomically
+from ragauge.io.folders import check_replaceable, replace
 from ragauge.training import data as sft_data
 from ragauge.training import engine as engines
 from ragauge.training.batches import ResponseLoss, TrainingBatch, apart, pack
@@ -263,19 +263,12 @@ def _write_model(material: Material, weights: dict[str, Any], out: Path) -> None
         material.tokenizer.save_pretrained(folder)
         store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
 
-    with locked(out):
-        replace(out, fill, _is_trained)
+    replace(out, fill, _is_trained)
 
 
 def _is_trained(folder: Path) -> bool:
-    """Whether a training made a folder: it has a manifest, or, made before there was one, an account of its files."""
-    if store.has_manifest(folder):
-        return True
-    try:
-        account = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
-        return bool(account["sha256"]["weights"] == store.digest(store.contents(folder)))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
+    """Whether a training made a folder."""
+    return store.has_manifest(folder)
 
 
 def _write_account(settings: TrainingSettings, material: Material, progress: Progress[CurvePoint], out: Path) -> Path:

@@ -152,9 +152,9 @@ def add_run_folders(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def add_questions(parser: argparse.ArgumentParser) -> None:
+def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
     add_config(parser, "a configuration, whose labels the other options then use")
-    parser.add_argument("--dataset", required=True, help="a data set; with --config, one of its labels")
+    parser.add_argument("--dataset", required=required, help="a data set; with --config, one of its labels")
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help=("the data set in its official format (.jsonl, .jsonl.gz)")
     )
@@ -162,7 +162,9 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
 
 
 def add_materialised(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--examples", type=Path, metavar="FILE.jsonl", help="questions that `ragauge data` wrote")
+    parser.add_argument(
+        "--examples", type=Path, metavar="FILE.jsonl", help="questions that `ragauge fetch --dataset` wrote"
+    )
 
 
 def add_method_options(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The argument parser of every verb: errors in one line that suggest the right spelling, and help by group."""
+"""The argument parsers of the command line: errors in one line that suggest the right spelling, and help by group."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
+from ragauge import __version__, registry
 from ragauge.errors import meant, unknown
 
-# What a person does with it. A verb of no group is shown at the end.
+# The verbs by topic, for the help. A verb of no group is shown at the end.
 GROUPS = {
     "study": ("study", "new", "init", "validate", "estimate"),
-    "answer": ("data", "run", "judge", "score", "compare"),
+    "answer": ("run", "judge", "score", "compare"),
     "retrieve": ("index", "serve", "query", "staleness", "pipeline"),
     "train": ("sft", "retrofit", "export"),
     "time": ("time", "load", "stream", "cost"),
@@ -33,23 +35,19 @@ class Parser(argparse.ArgumentParser):
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         arguments = list(sys.argv[1:] if args is None else args)
-        for option in self._stated(arguments):
+        for option in self._own_options(arguments):
             if option not in self._option_string_actions:
-                self.error(self._unknown(option))
+                near = meant(option, [one for one in self._option_string_actions if one.startswith("--")])
+                self.error(f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
         return super().parse_known_args(arguments, namespace)
 
-    def _stated(self, arguments: Sequence[str]) -> Iterator[str]:
-        """The options that this parser is to know, up to the verb or step whose parser knows the others."""
+    def _own_options(self, arguments: Sequence[str]) -> Iterator[str]:
+        """Yield the options before the verb or step whose parser knows the others."""
         for argument in arguments:
             if argument == "--" or (self._subparsers and not argument.startswith("-")):
                 return
             if argument.startswith("--") and " " not in argument.partition("=")[0]:
                 yield argument.partition("=")[0]
-
-    def _unknown(self, option: str) -> str:
-        known = [one for one in self._option_string_actions if one.startswith("--")]
-        near = meant(option, known)
-        return f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else "")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -60,8 +58,52 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
+def command_parser(arguments: Sequence[str] | None = None, *, every_verb: bool = False) -> Parser:
+    """Return the parser of a command line.
+
+    Args:
+        arguments: default: those of this process. Only the verb that they name is imported.
+        every_verb: add the options of all verbs.
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    named = next((word for word in words if not word.startswith("-")), "")
+    parser = Parser(
+        prog="ragauge",
+        description="What retrieval-augmented generation costs and what it is worth.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ragauge {__version__}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser, help="see below")
+    known, summaries = registry.names("verb"), {}
+    for name in [named] if named in known and not every_verb else known:
+        module = registry.module("verb", name)
+        summaries[name] = (module.__doc__ or "").partition("\n")[0]
+        # the epilog has the summaries; a completion script needs them here
+        about: dict[str, Any] = {"description": summaries[name]} | ({"help": summaries[name]} if every_verb else {})
+        verb = verbs.add_parser(name, **about)
+        if name == named or every_verb:
+            _add_options(verb, module)
+    parser.epilog = _grouped(summaries)
+    return parser
+
+
+def parser_of(verb: str) -> Parser:
+    """Return the parser of one verb."""
+    parser = Parser(prog=f"ragauge {verb}")
+    _add_options(parser, registry.module("verb", verb))
+    return parser
+
+
+def _add_options(parser: Parser, module: ModuleType) -> None:
+    """Add a verb's options to its parser, and --quiet, which every verb has."""
+    module.add_arguments(parser)
+    parser.set_defaults(verb=module.run, quiet=False)
+    for step in leaves(parser):
+        step.add_argument("--quiet", action="store_true", help="print only the result, warnings and errors")
+
+
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parsers that take options: one without steps or whose step may be left out, and those of its steps."""
+    """Yield the parsers that take options: one without steps or with optional ones, and those of its steps."""
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not any(action.required for action in below):
         yield parser
@@ -70,17 +112,18 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
             yield from leaves(step)
 
 
-def grouped(texts: dict[str, str]) -> str:
-    """The verbs and what each does, by group, for the help."""
+def _grouped(summaries: dict[str, str]) -> str:
+    """Return the verbs by group with their summaries, for the help."""
     named = {verb for verbs in GROUPS.values() for verb in verbs}
-    groups = {**GROUPS, "more": tuple(verb for verb in texts if verb not in named)}
+    groups = {**GROUPS, "more": tuple(verb for verb in summaries if verb not in named)}
     width = shutil.get_terminal_size().columns - 2
-    indent = 4 + max(map(len, texts), default=0)
+    indent = 4 + max(map(len, summaries), default=0)
     lines = list[str]()
     for group, verbs in groups.items():
-        there = [verb for verb in verbs if verb in texts]
+        there = [verb for verb in verbs if verb in summaries]
         lines += [f"{group}:"] if there else []
         for verb in there:
             start = f"  {verb}".ljust(indent)
-            lines += textwrap.wrap(texts[verb], width, initial_indent=start, subsequent_indent=" " * indent) or [start]
+            wrapped = textwrap.wrap(summaries[verb], width, initial_indent=start, subsequent_indent=" " * indent)
+            lines += wrapped or [start]
     return "\n".join(lines)

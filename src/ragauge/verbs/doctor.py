@@ -220,23 +220,20 @@ def onnx_runtime() -> Iterator[Finding]:
 
 
 def store() -> Iterator[Finding]:
-    """The cache directory: its free space, its file system, and whether file locks work there."""
+    """Where assets are cached: the folder, its file system and its free space."""
     from ragauge.assets.store import home
-    from ragauge.io import disks
+    from ragauge.io.files import file_system
 
     folder = home()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        free, works = shutil.disk_usage(folder).free, disks.locks_work(folder)
+        free = shutil.disk_usage(folder).free
     except OSError as error:
         todo = "set RAGAUGE_HOME to a folder that can be written"
         yield Finding("store", f"{folder} cannot be written: {error.strerror or error}", todo)
         return
-    kind = (disks.mount_of(folder) or ("an unknown file system",))[0]
     todo = "set RAGAUGE_HOME to a larger disk, or see `ragauge cache prune`" if free < MIN_DISK_BYTES else ""
-    yield Finding("store", f"{folder}, {kind}, {free / 1e9:.1f} GB free", todo)
-    todo = "" if works else "set RAGAUGE_HOME to a disk whose locks work, or start one run at a time"
-    yield Finding("locks", "work on the store's disk" if works else "are ignored on the store's disk", todo)
+    yield Finding("store", f"{folder}, {file_system(folder)}, {free / 1e9:.1f} GB free", todo)
 
 
 def speed(measure: bool) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.generation.readers import reader_of
-    from ragauge.io.folders import check_replaceable, locked, replace
+    from ragauge.io.folders import check_replaceable, replace
 
     check_replaceable(args.out, _is_export)
     form = reader_of(args.form)
@@ -45,11 +45,7 @@ def run(args: argparse.Namespace) -> None:
     def fill(folder: Path) -> None:
         form.export(checkpoint, folder)
 
-    try:
-        with locked(args.out):
-            replace(args.out, fill, _is_export)
-    except OSError as error:
-        raise UserError(f"{error.filename or args.out}: cannot be written: {error.strerror or error}") from error
+    replace(args.out, fill, _is_export)
     options.tell(args, args.out, out=args.out)
 
 
@@ -78,7 +74,7 @@ def _checkpoint(args: argparse.Namespace, form: NeighbourReader) -> Checkpoint:
 
     from ragauge.experiment.checks import check_source
     from ragauge.generation.readers import Checkpoint
-    from ragauge.io.folders import file_sha256
+    from ragauge.io.files import file_sha256
     from ragauge.retrieval.database import Database
 
     args.model = check_source(args.model, "--model")

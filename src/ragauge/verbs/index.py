@@ -199,7 +199,7 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.index import Index
 
-    read = folders.verify(args.database)  # before faiss reads sizes that a file states
+    files, size = folders.verify(args.database)  # before faiss reads sizes that a file states
     database = Database(args.database)
     for label in settings.evaluation_sets:
         EvaluationSet.open(args.database, label)
@@ -207,8 +207,9 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
         Embeddings.open(args.database, shard)
     for label in settings.indexes:
         Index(database, label)
-    told = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact: {read}"
-    facts = {"chunks": len(database), "indexes": list(settings.indexes), "files": read.files, "bytes": read.bytes}
+    told = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact: "
+    told += f"{files:,} files read, {size:,} bytes"
+    facts = {"chunks": len(database), "indexes": list(settings.indexes), "files": files, "bytes": size}
     options.tell(args, told, database=args.database, **facts)
 
 

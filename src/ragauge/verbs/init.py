@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/ci/smoke.yaml")
@@ -29,15 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.experiment.launch import workflow_files
-    from ragauge.io.folders import begin
+    from ragauge.io.folders import create
     from ragauge.study import EXAMPLE
 
     folder: Path = args.folder
     source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
-    try:
-        begin(folder, lambda unfinished: _copy_all(source, written, unfinished))
-    except OSError as error:
-        raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
+    create(folder, lambda unfinished: _copy_all(source, written, unfinished))
     told = "edit its config.yaml, and run it there: snakemake --cores all"
     if args.example:
         told = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from ragauge.evidence.judge import Judgement
     from ragauge.io.records import Record
 
-logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "RAGAUGE_JUDGE"
 
@@ -97,13 +95,12 @@ def _judge(
     judge: Chat, asked: list[Record], out: Path, passages: dict[str, list[str]] | None = None
 ) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
-    from ragauge.io.files import replace_atomically
-    from ragauge.io.folders import locked
+    from ragauge.io.files import locked, replace_atomically
     from ragauge.io.progress import bar
 
     done: list[Judgement] = []
     try:
-        with locked(out, lambda: logger.info("%s: waiting for another process that judges", out)):
+        with locked(out):
             known = _known(out)
             with out.open("a", encoding="utf-8") as file:
                 for record in bar("judging", "question", iterable=asked):

@@ -242,7 +242,7 @@ def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path
     from ragauge.generation.pipeline import PipelineJob
     from ragauge.generation.readers import Checkpoint, reader_of
     from ragauge.io.digest import digest
-    from ragauge.io.folders import file_sha256
+    from ragauge.io.files import file_sha256
 
     options.check_adapters(adapters)
     weights = Path(chosen.settings.weights) if chosen.settings.weights else None

@@ -151,23 +151,21 @@ def _set_cores_and_threads(cores: str | None, threads: int | None) -> None:
 
 def _load(args: argparse.Namespace, threads: int | None) -> LoadedIndex:
     """Open the index, and measure its latency unless that is switched off."""
-    from ragauge.io import folders
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.service.server import LoadedIndex
     from ragauge.retrieval.service.wire import About
 
-    with folders.counting() as hashed:
-        retriever = Retriever.open(
-            args.database.absolute(),
-            args.index,
-            encoder=args.encoder,
-            engine=args.engine,
-            threads=threads,
-            part=args.part,
-            verify=args.verify,
-        )
+    retriever = Retriever.open(
+        args.database.absolute(),
+        args.index,
+        encoder=args.encoder,
+        engine=args.engine,
+        threads=threads,
+        part=args.part,
+        verify=args.verify,
+    )
     if args.verify:
-        logger.info("verified: %s", hashed)
+        logger.info("verified the hash of every file")
     recipe = retriever.index.recipe
     if args.calibrate and recipe.max_nprobe > 1:
         line = retriever.calibrate([nprobe for nprobe in recipe.MEASURED if nprobe <= recipe.max_nprobe])

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="FILE.jsonl",
-        help="questions that `ragauge data` wrote, whose documents are kept out (named as the data set's label)",
+        help="questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)",
     )
     train = actions.add_parser("train", help="fine-tune the model")
     train.add_argument(

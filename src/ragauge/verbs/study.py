@@ -212,7 +212,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     gold = list(relevance.gold_passages(questions, made.passages, made.originals))
     rankings = retrieval.rankings(how, questions, made.passages, args.top, args.out / "embeddings")
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
-    model, judge = (assets.anchored(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))
+    model, judge = (assets.absolute(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))
     data = args.out.resolve() / writing.DATA
     settings = writing.configuration(name, model, data, retrieval=any(gold), seed=args.seed, judge=judge)
     account = {"corpus": made.counts, **sources.account(), **generation}

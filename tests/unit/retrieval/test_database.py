@@ -166,7 +166,7 @@ def test_a_damaged_line_leaves_no_shard(tmp_path: Path, corpus: Path, tokenizer:
     corpus.write_bytes(corpus.read_bytes() + b'{"text": "\xff"}\n')
     with pytest.raises(UserError, match=r"c\.jsonl:13"):
         chunking.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 1), 0)
-    assert [path.name for path in (tmp_path / "db").rglob("*.*")] == [".00000.lock"]
+    assert [path.name for path in (tmp_path / "db").rglob("*.*")] == []
 
 
 def test_near_duplicates_are_those_of_all_shards_evaluation_text(tmp_path: Path, tokenizer: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(chunking._ShardWriter, "_write", full)
-    with pytest.raises(UserError, match="cannot be written: No space left on device"):
+    with pytest.raises(UserError, match="No space left on device"):
         chunking.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer), 0)
     with pytest.raises(UserError, match="no shard"):
         Shard.open(shard_folder(tmp_path / "db", 0))

@@ -17,7 +17,6 @@ import tiny_database
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.io.pieces import Pieces
 from ragauge.retrieval import embed, index
 from ragauge.retrieval.budget import SearchTime
 from ragauge.retrieval.coder import Coder
@@ -390,7 +389,7 @@ def test_what_is_searched_is_described(retriever: Retriever) -> None:
 def test_a_killed_embedding_goes_on_within_its_shard(
     parts: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the block that it had reached; the vectors are those of an undisturbed build, and no piece is left."""
+    """At the block that it had reached; the vectors are those of an undisturbed build."""
     folder, undisturbed = tmp_path / "db", tmp_path / "undisturbed"
     for name in ("database", "shards", "near_duplicates"):
         for place in (folder, undisturbed):
@@ -414,32 +413,19 @@ def test_a_killed_embedding_goes_on_within_its_shard(
             embed.build_embeddings(folder, 1, tiny_database.Choice())
             os._exit(0)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    kept = folder / "embeddings/.00001.pieces"
-    assert sorted(path.name for path in kept.glob("*.piece")) == ["0.piece", "1.piece"]
-    damaged = bytearray((kept / "1.piece").read_bytes())
-    damaged[5] ^= 1
-    (kept / "1.piece").write_bytes(damaged)
+    (partial,) = (folder / "embeddings").glob(".00001.*.partial")
+    with partial.open("ab") as file:
+        file.write(b"part of a block")
+    stale = partial.with_name(".00001.of-another-encoder.partial")
+    stale.write_bytes(b"other vectors")
     blocks = -(-len(np.fromfile(whole, np.float16)) // DIM // 32)
     asked = list[int]()
     monkeypatch.setattr(CountEncoder, "encode", lambda self, texts: asked.append(len(texts)) or encode(self, texts))
     assert embed.build_embeddings(folder, 1, tiny_database.Choice())
-    assert len(asked) == blocks - 1  # all but the first, as the second was damaged
+    assert len(asked) == blocks - 2
     assert (folder / "embeddings/00001/vectors.bin").read_bytes() == whole.read_bytes()
-    assert not kept.exists()
-
-
-def test_pieces_of_another_encoder_are_not_taken(
-    parts: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "db"
-    for name in ("database", "shards", "near_duplicates"):
-        shutil.copytree(parts[0] / name, folder / name)
-    pieces = Pieces(embed.embedding_folder(folder, 0), {"of": "another encoder"})
-    pieces.open()
-    pieces.keep(0, b"other vectors")
-    assert embed.build_embeddings(folder, 0, tiny_database.Choice())
-    whole = parts[0] / "embeddings/00000/vectors.bin"
-    assert (folder / "embeddings/00000/vectors.bin").read_bytes() == whole.read_bytes()
+    assert not partial.exists()
+    assert not stale.exists()
 
 
 def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
@@ -450,8 +436,7 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
     files = [path for path in copy.rglob("*") if path.is_file() and path.name not in (".ragauge", "manifest.json")]
     files = [path for path in files if not path.name.startswith(".") and path.name != "recall.json"]
     assert any(path.name == "index.ivfdata" for path in files)
-    read = folders.verify(copy)
-    assert (read.files, read.bytes) == (len(files), sum(path.stat().st_size for path in files))
+    assert folders.verify(copy) == (len(files), sum(path.stat().st_size for path in files))
     for path in files:
         content = bytearray(path.read_bytes())
         if not content:
@@ -466,4 +451,4 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
     sizes = ["nlist=8", "pq_bytes=8", "nprobe=4", "iterations=2"]
     assert main([*command, *(word for size in sizes for word in ("--set", f"index.{size}"))]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["files"], told["bytes"]) == (read.files, read.bytes)
+    assert (told["files"], told["bytes"]) == folders.verify(copy)

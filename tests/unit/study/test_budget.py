@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from ragauge.cli import main, parser_of
+from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.experiment import loading
 from ragauge.study import budget, writing
 from ragauge.verbs._deadline import Deadline
+from ragauge.verbs._parser import parser_of
 
 QUESTIONS = 100
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ragauge import cli
-from ragauge.io import disks
 from ragauge.verbs import doctor
 
 
@@ -31,7 +30,7 @@ def test_every_finding_is_one_line_and_json_has_them_all(capsys: pytest.CaptureF
     assert cli.main(["doctor", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     assert len(lines) == len(findings)
-    expected = {"python", "processor", "memory", "compiler", "torch", "gpu", "store", "locks", "speed", "[workflow]"}
+    expected = {"python", "processor", "memory", "compiler", "torch", "gpu", "store", "speed", "[workflow]"}
     assert expected <= {each["topic"] for each in findings}
     assert all(each["found"] for each in findings)
     assert not [line for line in lines if line.endswith("->")]
@@ -83,15 +82,6 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     found = one(doctor.store())
     assert "cannot be written" in found.found
     assert "RAGAUGE_HOME" in found.todo
-
-
-def test_locks_of_this_disk_are_seen_to_work_and_those_of_a_careless_one_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert disks.locks_work(tmp_path)
-    monkeypatch.setattr(disks.fcntl, "flock", lambda *_: None)  # as on a disk that takes a lock and holds nothing
-    assert not disks.locks_work(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ragauge.assets import store
 from ragauge.cost.machine import cpu_model
-from ragauge.io.files import write_file
-from ragauge.io.folders import file_sha256, locked
+from ragauge.io.files import file_sha256, locked, write_file
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.errors import UserError
-from ragauge.io.files import replace_atomically
-from ragauge.io.folders import file_sha256
+from ragauge.io.files import file_sha256, replace_atomically
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN

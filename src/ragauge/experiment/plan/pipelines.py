@@ -12,7 +12,7 @@ from ragauge.experiment.plan.part import ALONE, Labels, PlanPart, code_of
 from ragauge.experiment.schema import ModelEntry
 from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
-from ragauge.io.folders import text_sha256
+from ragauge.io.files import text_sha256
 
 UNTRAINED = "untrained"  # weights of an export
 RANDOM = "random"  # checkpoint of an export of a form's own model

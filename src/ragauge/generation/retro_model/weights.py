@@ -16,7 +16,7 @@ from ragauge.errors import UserError
 from ragauge.generation.readers import Checkpoint
 from ragauge.generation.retro_model.architecture import RetroNetwork
 from ragauge.generation.sizes import PAPER, Sizes
-from ragauge.io.folders import file_sha256
+from ragauge.io.files import file_sha256
 
 
 def random_retro(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> RetroNetwork:

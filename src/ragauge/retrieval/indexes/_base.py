@@ -156,15 +156,6 @@ class IndexRecipe(BaseModel):
     def open(self, folder: Path) -> Searchable:
         """The index in a folder that `merge` filled. Raises UserError if it cannot be read."""
 
-    def prove(self, folder: Path, dim: int) -> None:
-        """Open an index that others made, and raise UserError where a search of it could reach beyond its files.
-
-        A process of its own runs this, with a bound on memory: what the library does not survive ends only that.
-        """
-        import numpy as np
-
-        self.open(folder).search(np.zeros((1, dim), np.float32), 1, self.default_nprobe)
-
 
 def _link(source: Path, target: Path) -> None:
     """A second name for the file, or a copy if the file system has no hard links."""

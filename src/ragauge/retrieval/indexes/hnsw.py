@@ -75,12 +75,6 @@ class Hnsw(IndexRecipe):
         _faiss.write(index, folder / GRAPH)
         return int(index.ntotal)
 
-    def prove(self, folder: Path, dim: int) -> None:
-        """Every link leads to a vector that is there, and every vector has an id."""
-        super().prove(folder, dim)
-        for path in sorted(folder.glob(f"*-{GRAPH}")):
-            _check_links(path)
-
     def open(self, folder: Path) -> Together:
         """The graphs, mapped into memory: links and vectors are read as a search reaches them."""
         graphs, ids = (sorted(folder.glob(f"*-{name}")) for name in (GRAPH, IDS))
@@ -104,26 +98,3 @@ class _Graph:
         walk: Any = faiss.SearchParametersHNSW  # type: ignore[attr-defined]
         distances, rows = self._index.search(vectors, k, params=walk(efSearch=nprobe))
         return distances, np.where(rows < 0, -1, self._ids[rows])
-
-
-def _check_links(path: Path) -> None:
-    """Raise UserError where a walk through a graph could leave it."""
-    import faiss
-
-    index = _faiss.read(path, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
-    hnsw, total = index.hnsw, int(index.ntotal)
-    names = ("neighbors", "offsets", "levels", "cum_nneighbor_per_level")
-    links, offsets, levels, below = (faiss.vector_to_array(getattr(hnsw, name)) for name in names)
-    sound = len(levels) == total == index.storage.ntotal and len(offsets) == total + 1 and len(below) > hnsw.max_level
-    sound = sound and bool(np.all((links >= -1) & (links < total)) and np.all(np.diff(below) >= 0))
-    if sound and total:
-        room = below[np.clip(levels, 0, len(below) - 1)]  # links of each vector, on all of its levels
-        sound = bool(
-            np.all((levels >= 1) & (levels < len(below)) & (np.diff(offsets.astype(np.int64)) == room))
-            and int(offsets[0]) == 0
-            and int(offsets[-1]) == len(links)
-            and 0 <= hnsw.entry_point < total
-            and int(levels[hnsw.entry_point]) == hnsw.max_level + 1
-        )
-    if not sound:
-        raise UserError(f"{path}: links that lead out of the graph")

@@ -117,26 +117,6 @@ class IvfPq(IndexRecipe):
         lists.prefetch_nthread = 0  # no read-ahead by 32 threads, whatever cores a search was given
         return _Lists(index, -1 if self.largest_is_nearest else 1)
 
-    def prove(self, folder: Path, dim: int) -> None:
-        """The index is what the recipe makes, and every list lies within its file."""
-        import faiss
-
-        index = self.open(folder).index
-        lists: Any = faiss.downcast_InvertedLists(index.invlists)
-        counts = {index.nlist, index.quantizer.ntotal, lists.nlist}
-        widths = {index.pq.M, index.pq.code_size, index.code_size, lists.code_size}
-        dims = {index.d, index.quantizer.d, index.pq.d, dim}
-        on_disk = isinstance(lists, faiss.OnDiskInvertedLists) and index.pq.nbits == 8
-        if not (on_disk and counts == {self.nlist} and widths == {self.pq_bytes} and len(dims) == 1):
-            told = f"not an IVF-PQ index of {self.nlist} lists and {self.pq_bytes} bytes a code"
-            raise UserError(f"{folder / MERGED}: {told}")
-        size, each = (folder / LISTS).stat().st_size, self.pq_bytes + ID_BYTES
-        for number in range(self.nlist):
-            one = lists.lists.at(number)
-            if one.size > one.capacity or (one.capacity and one.offset + one.capacity * each > size):
-                raise UserError(f"{folder / MERGED}: list {number} lies beyond {LISTS}")
-        super().prove(folder, dim)
-
     def _check_enough(self, vectors: VectorSource) -> None:
         have = min(self.train_vectors, vectors.total)
         need = max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ragauge.errors import UserError, extras_told
+from ragauge.errors import UserError, explain_missing_extra
 
 if TYPE_CHECKING:
     from ragauge.retrieval.service.search_queue import SearchQueue
@@ -19,7 +19,7 @@ class Metrics:
 
     def __init__(self, queue: SearchQueue) -> None:
         """Raises UserError if the library `prometheus_client` is not installed."""
-        with extras_told("metrics need the library prometheus_client"):
+        with explain_missing_extra("metrics need the library prometheus_client"):
             import prometheus_client as prometheus
         self._registry = registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=registry)  # memory, processor time, open files

@@ -102,7 +102,7 @@ def test_a_fix_to_what_cannot_change_a_result_discards_none(tmp_path: Path, monk
     monkeypatch.setattr(module, "ROOT", tmp_path)
     forget()
     before = {name: module.digest(f"ragauge.{name}") for name in results}
-    for changed in module.NO_PART:
+    for changed in module.EXCLUDED:
         stem = copy.joinpath(*changed.split(".")[1:])
         path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
         path.write_text(path.read_text(encoding="utf-8") + "\nCHANGED = True\n", encoding="utf-8")
@@ -117,7 +117,7 @@ def test_a_fix_to_what_cannot_change_a_result_discards_none(tmp_path: Path, monk
 
 
 def test_answers_rest_on_the_decoder_prompts_and_converted_weights() -> None:
-    reached = module.reachable("ragauge.evaluation.runner", without=module.NO_PART)
+    reached = module.reachable("ragauge.evaluation.runner", without=module.EXCLUDED)
     assert {"ragauge.engines.decoder", "ragauge.prompts.prompt", "ragauge.assets.gguf"} <= reached
 
 

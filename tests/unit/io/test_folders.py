@@ -62,7 +62,7 @@ def test_two_makers_make_it_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(made) == [False, False, False, True]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.lock", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
 def test_the_former_folder_stays_when_its_successor_fails(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_former_folder_stays_when_its_successor_fails(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="no corpus"):
         folders.build(tmp_path / "a", KIND, {"x": 2}, fails)
     assert (tmp_path / "a" / "file").read_bytes() == b"content"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.lock", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
 def test_a_killed_maker_leaves_nothing_in_the_way(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_killed_maker_leaves_nothing_in_the_way(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
     assert not (tmp_path / "a").exists()
     assert folders.build(tmp_path / "a", KIND, {}, fill)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.lock", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
 def test_only_folders_of_this_program_are_replaced(tmp_path: Path) -> None:
@@ -106,13 +106,8 @@ def test_only_folders_of_this_program_are_replaced(tmp_path: Path) -> None:
     assert [path.name for path in target.iterdir()] == ["manifest.json"]
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_killed_at_any_step_a_folder_is_the_former_or_the_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
-    """Each call that changes names or waits for the disk is in turn the last one; a rerun then ends as ever."""
-    if not at_once:
-        monkeypatch.setattr(folders.ctypes, "CDLL", lambda *_, **__: object())
+def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that changes names or waits for the disk is in turn the last one."""
     step = 0
     while True:
         target = tmp_path / f"{step}" / "a"
@@ -124,11 +119,11 @@ def test_killed_at_any_step_a_folder_is_the_former_or_the_new(
                 patch.setattr(owner, name, script.before(getattr(owner, name)))
             with suppress(Killed):
                 folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
-        if at_once and step:
-            assert folders.read(target, KIND, verify=True)["made_from"]["x"] in (1, 2)
+        there = target if target.exists() else target.with_name(".a.former")
+        assert folders.read(there, KIND, verify=True)["made_from"]["x"] in (1, 2)
         folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
         assert (target / "file").read_bytes() == b"changed"
-        assert sorted(path.name for path in target.parent.iterdir()) == [".a.lock", "a"]
+        assert sorted(path.name for path in target.parent.iterdir()) == ["a"]
         if script.left >= 0:
             break
         step += 1
@@ -153,66 +148,40 @@ class KilledAt:
         return counted
 
 
-def test_two_makers_whose_locks_do_not_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on two nodes of a file system that keeps locks by node: one is in the middle when the other finishes."""
-    monkeypatch.setattr(folders, "take", lambda *_, **__: None)
-    monkeypatch.setattr(folders, "locks_reach_all", lambda folder: False)
-
-    def interrupted(folder: Path) -> Mapping[str, Any]:
-        (folder / "file").write_bytes(b"con")
-        os.utime(folder, (0, 0))  # a clock that jumped: it looks as old as can be
-        monkeypatch.setattr(folders, "node", lambda: "abcdef")
-        folders.build(tmp_path / "a", KIND, {}, fill)
-        with (folder / "file").open("ab") as file:
-            file.write(b"tent")
-        return {"note": 1}
-
-    folders.build(tmp_path / "a", KIND, {}, interrupted)
-    assert folders.read(tmp_path / "a", KIND, verify=True)
-    assert (tmp_path / "a" / "file").read_bytes() == b"content"
-
-
-def test_what_another_node_left_goes_as_the_lock_tells_whatever_the_clock_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = tmp_path / ".a.abcdef-01234567.unfinished"
-    left.mkdir()
-    with monkeypatch.context() as patch:
-        patch.setattr(folders, "locks_reach_all", lambda folder: False)
-        os.utime(left, (0, 0))
-        folders.build(tmp_path / "a", KIND, {"x": 1}, fill)
-        assert left.is_dir()  # it may be alive there
-    os.utime(left, (2**40, 2**40))
-    folders.build(tmp_path / "a", KIND, {"x": 1}, fill)
-    assert not left.exists()  # whoever began it would hold the lock
-
-
-def test_older_manifests_are_read_and_newer_ones_neither_read_nor_replaced(tmp_path: Path) -> None:
+def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path) -> None:
     target = tmp_path / "a"
     folders.build(target, KIND, {"x": 1}, fill)
     manifest = json.loads((target / folders.MANIFEST).read_bytes())
-    del manifest["seal"]
-    (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 1}))
-    assert folders.read(target, KIND, verify=True)["note"] == 1
-    assert not folders.build(target, KIND, {"x": 1}, fill)
     (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
-    told = r"manifest.json: test folder of format 99, and this ragauge reads up to 2; use a newer one"
-    with pytest.raises(UserError, match=told):
-        folders.read(target, KIND)
-    with pytest.raises(UserError, match=told):
-        folders.build(target, KIND, {"x": 2}, fill)
+    told = r"manifest.json: test folder of format 99; this ragauge reads format 2: use the version that made it, or"
+    for action in (lambda: folders.read(target, KIND), lambda: folders.build(target, KIND, {"x": 2}, fill)):
+        with pytest.raises(UserError, match=told):
+            action()
     assert (target / "file").read_bytes() == b"content"
 
 
 def test_verifying_reads_every_file_and_says_how_much_that_was(tmp_path: Path) -> None:
     for name in ("a", "below/b"):
         folders.build(tmp_path / name, KIND, {}, fill)
-    read = folders.verify(tmp_path)
-    assert (read.files, read.bytes) == (2, 14)
-    assert str(read) == "2 files read, 14 bytes"
+    assert folders.verify(tmp_path) == (2, 14)
     (tmp_path / "below/b/file").write_bytes(b"CONTENT")
     with pytest.raises(UserError, match="below/b/file: not the bytes that its test folder was made with"):
         folders.verify(tmp_path)
+
+
+def test_a_folder_of_the_users_is_filled_once(tmp_path: Path) -> None:
+    target = tmp_path / "mine"
+    with pytest.raises(UserError, match="no text"):
+        folders.create(target, fails)
+    folders.create(target, fill)
+    assert [path.name for path in target.iterdir()] == ["file"]
+    with pytest.raises(UserError, match="holds files that ragauge did not make"):
+        folders.create(target, fill)
+
+
+def fails(folder: Path) -> None:
+    fill(folder)
+    raise UserError("no text")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import cli
-from ragauge.assets import kept, store
+from ragauge.assets import cache, store
 
 DAY_S = 24 * 3600
 
@@ -87,10 +87,10 @@ def test_pruning_by_size_takes_the_least_recently_used_first(home: Path, capsys:
 
 
 def test_age_and_size_together() -> None:
-    entries = [kept.Kept("pypi", Path(str(day)), 10, -day * DAY_S) for day in (1, 5, 9)]
-    assert [one.path.name for one in kept.to_prune(entries, 0.0, 7, None)] == ["9"]
-    assert [one.path.name for one in kept.to_prune(entries, 0.0, 7, 15)] == ["9", "5"]
-    assert kept.to_prune(entries, 0.0, None, None) == []
+    entries = [cache.CacheEntry("pypi", Path(str(day)), 10, -day * DAY_S) for day in (1, 5, 9)]
+    assert [one.path.name for one in cache.to_prune(entries, 0.0, 7, None)] == ["9"]
+    assert [one.path.name for one in cache.to_prune(entries, 0.0, 7, 15)] == ["9", "5"]
+    assert cache.to_prune(entries, 0.0, None, None) == []
 
 
 def test_pruning_is_told_what_may_go(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,10 +118,10 @@ def test_a_symbolic_link_is_not_followed(home: Path, tmp_path: Path, capsys: pyt
 
 
 def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None:
-    (one,) = [each for each in kept.found(home) if each.path.name == "old-0123456789"]
+    (one,) = [each for each in cache.entries(home) if each.path.name == "old-0123456789"]
     (one.path / store.MANIFEST).unlink()
     with pytest.raises(ValueError, match="not made by ragauge"):
-        kept.discard(one)
+        cache.discard(one)
     assert (one.path / "weights.bin").exists()
 
 

@@ -1,7 +1,4 @@
-"""Damage to files, drawn by hypothesis: cut short, overwritten, lengths that lie, other values where some belong.
-
-`whole` is a file that its reader takes; what is drawn is near enough to it to get past a reader's first look.
-"""
+"""Damage to files, drawn by hypothesis: cut short, overwritten, false lengths, wrong values."""
 
 from __future__ import annotations
 

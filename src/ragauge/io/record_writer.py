@@ -1,0 +1,239 @@
+"""Writing records so that a killed run resumes: each is on the disk before the next question is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any, Self
+
+from pydantic import BaseModel
+
+from ragauge.errors import UserError
+from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
+from ragauge.io.records import (
+    VERSION,
+    Record,
+    SequenceRecord,
+    check_version,
+    fingerprint_difference,
+    join_lines,
+    lines_by_key,
+    meta_path,
+    partial_path,
+    read_meta,
+    write_finished,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_CRASHES = 2  # of processes at one question, after which it is recorded as failed
+EVENT = b'{"event"'  # begins the lines of a partial file that are no records
+
+
+def crash_reason(crashes: int) -> str:
+    """Return the reason of failure of a question at which processes died."""
+    return f"{crashes} processes were killed while they answered it, most likely for want of memory"
+
+
+class RecordWriter:
+    """Collects the records of one run in a file.
+
+    While the run lasts, `<out>.partial` holds a header with the run's fingerprint and then each record. `finish` writes
+    the records in the order of `keys` to `<out>`. A rerun after a kill ends with the same file as an undisturbed run.
+
+    `start` notes that a question is about to be asked; where the process then dies without a word, as one killed for
+    memory does, the next one counts it in `crashes`. The caller records a question with `MAX_CRASHES` as failed.
+
+    Records that no longer belong to the run are moved to the folder `former`, not removed.
+
+        with RecordWriter(out, fingerprint, keys) as writer:
+            for example in examples:
+                if example.key not in writer.done:
+                    writer.start(example.key)
+                    writer.append(answer(example))
+            writer.finish({"machine": ...})
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        fingerprint: Mapping[str, Any],
+        keys: Sequence[str],
+        overwrite: bool = False,
+        kind: type[BaseModel] = Record,
+    ) -> None:
+        """
+        Args:
+            out: the file of records, `....jsonl`.
+            fingerprint: every setting that a record depends on, as JSON values; not the limit.
+            keys: the questions that make the run complete, in the order they are asked.
+            overwrite: replace finished records of another run; they are refused otherwise.
+            kind: of the records; each has a `key`.
+        """
+        self.out, self.partial = out, partial_path(out)
+        self.done: set[str] = set()  # the keys that need no asking
+        self.crashes: dict[str, int] = {}  # unanswered question -> processes that died while they answered it
+        self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
+        self._keys, self._overwrite, self._kind = list(keys), overwrite, kind
+        self._discard_reason = ""  # why the finished file is moved aside
+        self._records: dict[str, str] = {}  # key -> its line
+        self._resources = ExitStack()  # the lock and the open file
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Lock the file and read the records that exist.
+
+        Raises:
+            UserError: another process writes it, it holds records of another run or version, or it cannot be written.
+        """
+        with os_errors_as_user_errors(self.out), ExitStack() as resources:
+            resources.enter_context(locked(self.out, wait=False))
+            self._records = self._read_finished() | self._read_partial()
+            header = json.dumps({"version": VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes})
+            replace_atomically(self.partial, join_lines([header, *self._records.values()]))
+            self._file = resources.enter_context(open(self.partial, "ab", buffering=0))
+            self._resources = resources.pop_all()
+        self.done = set(self._records) & set(self._keys)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None and self.partial.exists():
+            with suppress(UserError):  # of a full disk
+                self._write_line(json.dumps({"event": "stopped"}), sync=False)
+        self._resources.close()
+
+    def forget_failed(self) -> None:
+        """Have failed questions asked again. Until `finish`, the finished file keeps their records."""
+        failed = {key for key, line in self._records.items() if json.loads(line)["status"] == "failed"}
+        self._records = {key: line for key, line in self._records.items() if key not in failed}
+        self.done -= failed
+
+    def start(self, key: str) -> None:
+        """Note that a question is about to be asked; this does not wait for the disk. Raises UserError as `append`."""
+        self._write_line(json.dumps({"event": "started", "key": key}), sync=False)
+
+    def append(self, record: Record | SequenceRecord) -> None:
+        """Write one record; when this returns it is on the disk.
+
+        Raises:
+            UserError: the disk is full or the file cannot be written; earlier records stay.
+        """
+        line = record.model_dump_json()
+        self._write_line(line)
+        self._records[record.key] = line
+        self.done.add(record.key)
+
+    def finish(self, meta: Mapping[str, Any]) -> None:
+        """Write the finished file and its `.meta.json`, unless they exist as they are; remove the partial file.
+
+        Raises:
+            UserError: the disk is full or the files cannot be written; the partial file stays.
+        """
+        missing = [key for key in self._keys if key not in self._records]
+        if missing:
+            raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")
+        lines = [self._records[key] for key in self._keys]
+        with os_errors_as_user_errors(self.out):
+            if not self._is_finished(lines):
+                if self._discard_reason:
+                    self._move_aside(self.out, self._discard_reason)
+                write_finished(self.out, lines, self._fingerprint, meta)
+            self.partial.unlink(missing_ok=True)
+
+    def _read_finished(self) -> dict[str, str]:
+        """Return the records of a finished run with the same fingerprint, whatever its limit was."""
+        if not self.out.exists():
+            return {}
+        meta = read_meta(self.out)
+        check_version(self.out, meta or {})
+        difference = fingerprint_difference((meta or {}).get("fingerprint") or {}, self._fingerprint)
+        unknown = f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
+        if meta is None or difference:
+            self._discard_reason = f"holds records of {unknown if meta is None else f'another run: {difference}'}"
+            if not self._overwrite:
+                raise UserError(f"{self.out}: {self._discard_reason}; use --overwrite or another --out")
+            return {}
+        records = lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
+        if more := len(set(records) - set(self._keys)):
+            self._discard_reason = f"holds {more} records that this run does not ask for"
+        return records
+
+    def _read_partial(self) -> dict[str, str]:
+        """Return the records of a run that did not finish, without a torn last line; count its crashes."""
+        if not self.partial.exists():
+            return {}
+        *lines, _torn = self.partial.read_bytes().split(b"\n")
+        header = _as_object(lines[0]) if lines else {}
+        check_version(self.partial, header)
+        difference = fingerprint_difference(_as_dict(header.get("fingerprint")), self._fingerprint)
+        if difference:
+            if len(lines) > 1:
+                self._move_aside(self.partial, f"belongs to another run: {difference}")
+            return {}
+        record_lines = [b"" if line.startswith(EVENT) else line for line in lines[1:]]
+        records = lines_by_key(record_lines, self.partial, 2, self._kind)
+        crashes = Counter(_as_dict(header.get("crashes")))
+        crashes.update(_unfinished(_as_object(line) for line in lines if line.startswith(EVENT)))
+        self.crashes = {key: crashes[key] for key in crashes if key not in records}
+        return records
+
+    def _is_finished(self, lines: Sequence[str]) -> bool:
+        """Whether the finished file holds just these lines already, so that its provenance stays."""
+        meta = read_meta(self.out)
+        same_run = meta is not None and meta.get("fingerprint") == self._fingerprint
+        return same_run and self.out.exists() and self.out.read_bytes() == join_lines(lines)
+
+    def _move_aside(self, path: Path, reason: str) -> None:
+        """Move records, finished or not, and their metadata to the folder `former`, under a name with their hash."""
+        content = path.read_bytes()
+        stem = f"{self.out.name.removesuffix('.jsonl')}-{hashlib.sha256(content).hexdigest()[:8]}"
+        target = self.out.parent / "former" / f"{stem}.jsonl"
+        target.parent.mkdir(exist_ok=True)
+        if path == self.out and meta_path(path).exists():
+            replace_atomically(meta_path(target), meta_path(path).read_bytes())
+        target = partial_path(target) if path == self.partial else target
+        path.replace(target)
+        logger.warning("%s: %s; moved to %s", path, reason, target)
+
+    def _write_line(self, line: str, sync: bool = True) -> None:
+        """Append a line and wait for the disk; where that fails, take back what was written of it."""
+        assert self._file is not None, "needs the with block"
+        with os_errors_as_user_errors(self.partial):
+            start = self._file.seek(0, os.SEEK_END)
+            data = memoryview(line.encode() + b"\n")
+            try:
+                while data:  # an unbuffered file may take a part
+                    data = data[self._file.write(data) :]
+                if sync:
+                    os.fsync(self._file.fileno())
+            except BaseException:
+                self._file.truncate(start)
+                raise
+
+
+def _unfinished(events: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the questions that a process had started when it died."""
+    started: set[str] = set()
+    for event in events:
+        if event.get("event") == "started":
+            started.add(str(event.get("key")))
+        else:
+            started.clear()
+    return started
+
+
+def _as_object(line: bytes) -> dict[str, Any]:
+    try:
+        return _as_dict(json.loads(line))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

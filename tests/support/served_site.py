@@ -1,0 +1,73 @@
+"""A server on loopback with one file, which behaves or misbehaves as a test says."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+BODY = bytes(range(256)) * 4000  # about 1 MB
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class Site(ThreadingHTTPServer):
+    """One file at every address; `cut`, `failures`, `ranges` and `length` say how the server misbehaves."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.body, self.etag = BODY, '"one"'
+        self.cut: list[int] = []  # bytes after which the next replies end early
+        self.failures: list[int] = []  # status codes of the next replies
+        self.ranges, self.length = True, True
+        self.asked: list[str | None] = []  # the Range header of each request
+
+    def url(self, name: str = "file.bin") -> str:
+        return f"http://127.0.0.1:{self.server_port}/{name}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        site = self.server
+        site.asked.append(self.headers.get("Range"))
+        if site.failures:
+            self.send_error(site.failures.pop(0))
+            return
+        start = self._start()
+        if start >= len(site.body):
+            self.send_error(416)
+            return
+        body = site.body[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(site.body) - 1}/{len(site.body)}")
+        if site.etag:
+            self.send_header("ETag", site.etag)
+        if site.length:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: site.cut.pop(0)] if site.cut else body)
+
+    def _start(self) -> int:
+        wanted = self.headers.get("Range") if self.server.ranges else None
+        if not wanted or self.headers.get("If-Range") != self.server.etag:
+            return 0
+        return int(wanted.removeprefix("bytes=").removesuffix("-"))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served_site() -> Iterator[Site]:
+    with Site() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,284 @@
+"""Writing records: after any interruption, the same command gives the file of an undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.io import records
+from ragauge.io.files import UNFINISHED, file_sha256
+from ragauge.io.record_writer import RecordWriter
+from ragauge.io.records import Record
+
+KEYS = [f"q{i}" for i in range(6)]
+SETTINGS = {"method": "bm25", "top_k": 2}
+OTHER = {"method": "bm25", "top_k": 4}
+
+
+def answered(key: str) -> Record:
+    fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
+    return Record.model_validate({"key": key, "text": "x\u2028é" + key, "saliency": [0.1, None], **fields})
+
+
+def run(out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any) -> list[str]:
+    """Do a complete run and return the keys that were asked."""
+    asked = []
+    with RecordWriter(out, settings, keys, **options) as writer:
+        for key in keys:
+            if key not in writer.done:
+                writer.start(key)
+                writer.append(answered(key))
+                asked.append(key)
+        writer.finish({"host": "here"})
+    return asked
+
+
+def interrupted(out: Path, keys: list[str], settings: dict[str, Any] = SETTINGS) -> Path:
+    """Leave a run before it is finished; return its partial file."""
+    with RecordWriter(out, settings, KEYS) as writer:
+        for key in keys:
+            writer.append(answered(key))
+    return records.partial_path(out)
+
+
+def in_child(work: Callable[[], Any]) -> int:
+    """Do the work in a forked process; return its exit code (2: a UserError) or minus the signal that killed it."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = 1
+    try:
+        work()
+        status = 0
+    except UserError:
+        status = 2
+    finally:
+        os._exit(status)
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> bytes:
+    run(tmp_path / "undisturbed.jsonl")
+    return (tmp_path / "undisturbed.jsonl").read_bytes()
+
+
+def test_a_finished_run(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "x.jsonl"
+    assert run(out) == KEYS
+    assert [r.key for r in records.read(out)] == KEYS
+    assert records.read(out)[0] == answered("q0")
+    meta = json.loads((tmp_path / "new" / "x.meta.json").read_text())
+    assert meta.pop("sha256") == file_sha256(out)
+    assert meta == {"version": 1, "host": "here", "fingerprint": SETTINGS, "counts": {"records": 6, "failed": 0}}
+    assert sorted(p.name for p in out.parent.iterdir()) == ["x.jsonl", "x.meta.json"]
+
+
+def test_a_repeated_run_touches_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    run(out)
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+    assert run(out) == []
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
+
+
+def test_another_limit_reuses_finished_records(tmp_path: Path, undisturbed: bytes) -> None:
+    out = tmp_path / "x.jsonl"
+    run(out, KEYS[:2])
+    assert run(out) == KEYS[2:]
+    assert out.read_bytes() == undisturbed
+    assert run(out, KEYS[:3]) == []
+    assert [r.key for r in records.read(out)] == KEYS[:3]
+
+
+def test_an_unfinished_run_cannot_be_finished(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "x.jsonl", SETTINGS, KEYS) as writer, pytest.raises(RuntimeError, match="6 questions"):
+        writer.finish({})
+
+
+# --- interruptions ---
+
+
+def die_at(operation: int, after: bool) -> None:
+    """From now on the given disk operation of this process, counted from 0, is its last."""
+    left = iter(range(operation, -1, -1))
+
+    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            last = next(left) == 0
+            if last and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                return call(*arguments, **named)
+            finally:
+                if last:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return wrapped
+
+    for name in ("fsync", "replace", "unlink"):
+        setattr(os, name, dying(getattr(os, name)))
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("earlier", ["nothing", "a shorter run", "another run"])
+def test_killed_at_every_disk_operation(tmp_path: Path, undisturbed: bytes, earlier: str, after: bool) -> None:
+    operation, killed, again = 0, True, earlier == "another run"
+    while killed:
+        out = tmp_path / str(operation) / "x.jsonl"
+        if earlier == "a shorter run":
+            run(out, KEYS[:2])
+        if again:
+            run(out, settings={"method": "naive"})
+
+        def work(out: Path = out, operation: int = operation) -> None:
+            die_at(operation, after)
+            run(out, overwrite=again)
+
+        killed = in_child(work) == -signal.SIGKILL
+        run(out, overwrite=again)
+        assert out.read_bytes() == undisturbed
+        left = {p.name for p in out.parent.iterdir() if p.is_file() and p.suffix != UNFINISHED}
+        assert left == {"x.jsonl", "x.meta.json"}
+        operation += 1
+    assert operation > 12  # of six questions, each with a sync
+
+
+def test_a_torn_last_line_is_dropped(tmp_path: Path, undisturbed: bytes) -> None:
+    out = tmp_path / "x.jsonl"
+    whole = interrupted(out, KEYS[:2]).read_bytes()
+    whole = whole[: whole.rindex(b'{"event"')]
+    for cut in (1, 2, 40, len(whole.split(b"\n")[2]), len(whole) - 3, len(whole)):
+        records.partial_path(out).write_bytes(whole[:-cut])
+        asked = run(out)
+        assert set(KEYS[1:]) <= set(asked) <= set(KEYS)
+        assert out.read_bytes() == undisturbed
+        out.unlink()
+
+
+def test_a_full_disk_keeps_whole_records(tmp_path: Path, undisturbed: bytes) -> None:
+    out = tmp_path / "x.jsonl"
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        run(out)
+
+    assert in_child(work) == 2
+    lines = records.partial_path(out).read_bytes().split(b"\n")
+    assert lines.pop() == b""  # what did not fit was taken back
+    written = sum(line.startswith(b'{"key"') for line in lines)
+    assert 0 < written < len(KEYS)
+    assert run(out) == KEYS[written:]
+    assert out.read_bytes() == undisturbed
+
+
+def test_two_writers(tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    with RecordWriter(out, SETTINGS, KEYS):
+        with pytest.raises(UserError, match=r"x\.jsonl: another process is writing it"):
+            run(out)
+        assert in_child(lambda: run(out)) == 2
+    assert run(out) == KEYS
+
+
+def test_crashes_at_a_question_are_counted(tmp_path: Path) -> None:
+    """Not orderly exits, nor crashes at a question that has its record by then."""
+    out = tmp_path / "x.jsonl"
+
+    def dies() -> None:
+        with RecordWriter(out, SETTINGS, KEYS) as writer:
+            for key in KEYS[:2]:
+                if key not in writer.done:
+                    writer.start(key)
+                    writer.append(answered(key))
+            writer.start("q2")
+            writer.start("q2")  # asked again, alone: one crash
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted() -> dict[str, int]:
+        with RecordWriter(out, SETTINGS, KEYS) as writer:
+            return dict(writer.crashes)
+
+    assert counted() == {}
+    for times in (1, 2, 3):
+        assert in_child(dies) == -signal.SIGKILL
+        assert counted() == counted() == {"q2": times}
+    with suppress(KeyboardInterrupt), RecordWriter(out, SETTINGS, KEYS) as writer:
+        writer.start("q3")
+        raise KeyboardInterrupt
+    assert counted() == {"q2": 3}
+    assert run(out) == KEYS[2:]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.jsonl", "x.meta.json"]
+
+
+# --- records of other runs ---
+
+
+def test_finished_records_of_other_settings_are_refused_or_moved_aside(
+    tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "undisturbed.jsonl"
+    with pytest.raises(UserError, match=r"another run: top_k is 2 there, 4 here; use --overwrite or another --out"):
+        run(out, settings=OTHER)
+    assert out.read_bytes() == undisturbed
+    assert run(out, settings=OTHER, overwrite=True) == KEYS
+    former = next((tmp_path / "former").glob("*.jsonl"))
+    assert str(former) in caplog.text
+    assert former.read_bytes() == undisturbed
+    assert json.loads(records.meta_path(former).read_bytes())["fingerprint"] == SETTINGS
+
+
+def test_records_beyond_a_lower_limit_are_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    out = tmp_path / "x.jsonl"
+    run(out)
+    run(out, KEYS[:2])
+    assert "holds 4 records that this run does not ask for; moved to" in caplog.text
+    assert [r.key for r in records.read(next((tmp_path / "former").glob("*.jsonl")))] == KEYS
+
+
+def test_unfinished_records_of_other_settings_are_moved_aside(
+    tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "x.jsonl"
+    left = interrupted(out, KEYS[:2], OTHER).read_bytes()
+    assert run(out) == KEYS
+    assert "belongs to another run: top_k is 4 there, 2 here; moved to" in caplog.text
+    assert next((tmp_path / "former").glob("*.partial")).read_bytes() == left
+    assert out.read_bytes() == undisturbed
+
+
+def test_a_finished_file_without_metadata_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    out.write_text("precious")
+    for meta in (None, "{", "[]"):
+        if meta:
+            (tmp_path / "x.meta.json").write_text(meta)
+        with pytest.raises(UserError, match=r"unknown run \(x\.meta\.json is missing or not valid JSON\)"):
+            run(out)
+    assert out.read_text() == "precious"
+
+
+def test_records_of_another_version_are_refused_and_left(tmp_path: Path) -> None:
+    out, told = tmp_path / "x.jsonl", "records of version 99; this ragauge reads version 1"
+    run(out)
+    meta = json.loads(records.meta_path(out).read_bytes())
+    records.meta_path(out).write_text(json.dumps({**meta, "version": 99}))
+    before = out.read_bytes()
+    for action in (lambda: run(out, overwrite=True), lambda: records.read(out)):
+        with pytest.raises(UserError, match=f"{out}: {told}"):
+            action()
+    assert out.read_bytes() == before
+    partial = interrupted(tmp_path / "y.jsonl", KEYS[:2])
+    partial.write_text(partial.read_text().replace('"version": 1', '"version": 99', 1))
+    before = partial.read_bytes()
+    with pytest.raises(UserError, match=f"{partial}: {told}"):
+        run(tmp_path / "y.jsonl")
+    assert partial.read_bytes() == before

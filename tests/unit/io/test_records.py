@@ -1,0 +1,130 @@
+"""Reading finished records: foreign lines, changed files, and parts of one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.io import records
+from ragauge.io.record_writer import RecordWriter
+from ragauge.io.records import Record
+
+KEYS = [f"q{i}" for i in range(6)]
+SETTINGS = {"method": "bm25", "top_k": 2}
+
+
+def answered(key: str, **changes: Any) -> Record:
+    fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
+    return Record.model_validate({"key": key, "text": "x\u2028é" + key, "saliency": [0.1, None], **fields, **changes})
+
+
+def run(out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any) -> list[str]:
+    """Do a complete run and return the keys that were asked."""
+    asked = []
+    with RecordWriter(out, settings, keys, **options) as writer:
+        for key in keys:
+            if key not in writer.done:
+                writer.start(key)
+                writer.append(answered(key))
+                asked.append(key)
+        writer.finish({"host": "here"})
+    return asked
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> bytes:
+    run(tmp_path / "undisturbed.jsonl")
+    return (tmp_path / "undisturbed.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "Invalid JSON"),
+        ('{"key": "a"}', "status: Field required"),
+        (answered("a").model_dump_json()[:-1] + ',"extra":1}', "extra: Extra inputs are not permitted"),
+        (answered("a").model_dump_json().replace('"documents":2', '"documents":"two"'), "documents: Input should be"),
+    ],
+)
+def test_a_foreign_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(answered("q0").model_dump_json() + "\n" + line + "\n")
+    with pytest.raises(UserError) as error:
+        records.read(path)
+    assert str(error.value).startswith(f"{path}:2: not a record: ")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_finished_file_that_was_cut_or_changed_is_told(tmp_path: Path, undisturbed: bytes) -> None:
+    path = tmp_path / "undisturbed.jsonl"
+    lines = undisturbed.splitlines(keepends=True)
+    for content in (b"".join(lines[:-1]), undisturbed.replace(b"q0", b"q9", 1)):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"undisturbed\.jsonl: not as it was finished"):
+            records.read(path)
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.jsonl: No such file"):
+        records.read(tmp_path / "none.jsonl")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file: (File exists|Not a directory)"):
+        run(tmp_path / "file" / "x.jsonl")
+
+
+# ---- parts of a run
+
+
+def parts_of(folder: Path, count: int) -> list[Path]:
+    paths = [folder / f"{part}-of-{count}.jsonl" for part in range(count)]
+    for part, path in enumerate(paths):
+        run(path, KEYS[part * len(KEYS) // count : (part + 1) * len(KEYS) // count])
+    return paths
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_gathered_parts_are_the_file_of_one_run(tmp_path: Path, undisturbed: bytes, count: int) -> None:
+    out = tmp_path / "all.jsonl"
+    records.gather(parts_of(tmp_path, count), out)
+    assert out.read_bytes() == undisturbed
+    meta = records.read_meta(out)
+    assert meta is not None
+    assert meta["fingerprint"] == SETTINGS
+    assert meta["counts"] == {"records": len(KEYS), "failed": 0}
+    assert len(meta["parts"]) == count
+
+
+def test_what_the_parts_ran_on_stands_beside_them(tmp_path: Path) -> None:
+    paths = parts_of(tmp_path, 2)
+    for path, cpu, peak in zip(paths, ("A", "B"), (5, 7), strict=True):
+        meta = records.read_meta(path)
+        assert meta is not None
+        given = {**meta, "provenance": {"cpu": cpu, "threads": 1}, "peak_memory_bytes": peak}
+        records.meta_path(path).write_text(json.dumps(given))
+    records.gather(paths, tmp_path / "all.jsonl")
+    meta = records.read_meta(tmp_path / "all.jsonl")
+    assert meta is not None
+    assert meta["provenance"] == {"cpu": "A / B", "threads": 1}
+    assert meta["peak_memory_bytes"] == 7
+    assert [part["cpu"] for part in meta["parts"]] == ["A", "B"]
+
+
+def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    paths, out = parts_of(tmp_path, 2), tmp_path / "all.jsonl"
+    with pytest.raises(UserError, match="question q0 is in another part as well"):
+        records.gather([paths[0], paths[0]], out)
+    other = tmp_path / "other.jsonl"
+    run(other, KEYS[3:], settings={**SETTINGS, "top_k": 3})
+    with pytest.raises(UserError, match=r"other.jsonl: from another run than .*: top_k is 3 there, 2 here"):
+        records.gather([paths[0], other], out)
+    records.meta_path(paths[1]).unlink()
+    with pytest.raises(UserError, match=r"1-of-2.jsonl: 1-of-2.meta.json is missing or not valid JSON; run"):
+        records.gather(paths, out)
+    with pytest.raises(UserError, match=r"none.jsonl: none.meta.json is missing"):
+        records.gather([tmp_path / "none.jsonl"], out)
+    assert not out.exists()
