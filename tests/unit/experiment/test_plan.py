@@ -13,9 +13,9 @@ import pytest
 from plugin_packages import forget
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import dtypes, launch
+from ragauge.experiment import launch
 from ragauge.experiment.loading import load, parse
-from ragauge.experiment.plan import Plan, grown, manifest
+from ragauge.experiment.plan import Plan, grown
 from ragauge.experiment.schema import Config
 from ragauge.io import digest
 
@@ -36,10 +36,6 @@ def default(root: Path) -> Plan:
 def changed(**sections: Any) -> Plan:
     """A small experiment with these sections."""
     return Plan(parse({"run": "r", "models": {MODEL: {}}} | sections, "c.yaml"), cores=4)
-
-
-def test_a_source_names_its_manifest() -> None:
-    assert manifest("hf:org/name") == f"{ASSETS}/hf-org-name.json"
 
 
 def test_every_manifest_that_a_job_reads_has_a_source(default: Plan) -> None:
@@ -258,13 +254,6 @@ def test_a_folder_is_locked_by_one_run(tmp_path: Path) -> None:
         launch.lock_folder(tmp_path / "lock")
     first.release()
     launch.lock_folder(tmp_path / "lock").release()
-
-
-def test_settings_are_written_with_what_was_changed(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "config.yaml"
-    config = dtypes.resolved(changed(seed=3).config, path)
-    launch.write_settings(config, tmp_path / "run" / "config.yaml")
-    assert load(tmp_path / "run" / "config.yaml") == config
 
 
 SQUEUE = """#!/bin/sh
