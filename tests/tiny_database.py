@@ -105,3 +105,9 @@ def build_index(folder: Path, label: str, settings: IndexRecipe, parts: int = 1)
     index.merge(folder, label, settings)
     for number in range(parts if parts > 1 else 0):
         index.merge(folder, label, settings, (number, parts))
+
+
+def documents(made: database.Database) -> list[dict[str, str]]:
+    """Place and title of each document of a database, by number."""
+    lines = [line for shard in made.shards for line in (shard.folder / "documents.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in lines]

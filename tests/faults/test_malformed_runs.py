@@ -70,9 +70,8 @@ def test_databases(built: Path, part: str, tmp_path: Path) -> None:
         database = Database(folder)
         for shard in database.shards:
             list(shard.evaluation())
-            shard.describe(shard.documents - 1)
-        for document in database.documents(np.arange(len(database))):
-            database.describe(int(document))
+            shard.tokens[:1], shard.lengths[:1]
+        database.documents(np.arange(len(database)))
         vectors = Embeddings.open(folder, 1).vectors[:3].astype("float32")
         Index(database, "ivf").search(vectors, 3, 4)
         database.tokens([0, len(database) - 1])

@@ -239,9 +239,9 @@ class _ShardWriter:
         self._characters = 0
 
     def __enter__(self) -> _ShardWriter:
-        names = ("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "document_lines.bin")
+        names = ("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "evaluation.jsonl")
         with ExitStack() as opened:  # closes those already open if one cannot be opened
-            for name in (*names, "evaluation.jsonl", "document_signatures.bin", "evaluation_signatures.bin"):
+            for name in (*names, "document_signatures.bin", "evaluation_signatures.bin"):
                 self._files[name] = opened.enter_context(open(self._folder / name, "wb"))
             opened.pop_all()
         return self
@@ -278,7 +278,7 @@ class _ShardWriter:
         if tokens:
             number = self.documents
             self._write_chunks(tokens)
-            self._write_line(document)
+            self._write("documents.jsonl", as_json_line(place=document.place, title=document.title).encode())
             self._write("document_signatures.bin", signatures([text]))
             self.documents += 1
         if held_out:
@@ -298,11 +298,6 @@ class _ShardWriter:
         self._write("documents.bin", np.full(count, self.documents, dtype=np.int32))
         self.chunks += count
         self.tokens += len(tokens)
-
-    def _write_line(self, document: CorpusDocument) -> None:
-        start = self._files["documents.jsonl"].tell()
-        self._write("document_lines.bin", np.array([start], dtype=np.int64))
-        self._write("documents.jsonl", as_json_line(place=document.place, title=document.title).encode())
 
     def _write(self, name: str, data: np.ndarray | bytes) -> None:
         self._files[name].write(data if isinstance(data, bytes) else data.tobytes())

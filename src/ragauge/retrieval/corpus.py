@@ -24,7 +24,7 @@ from ragauge.assets import pins
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import file_sha256
 from ragauge.retrieval import hub
-from ragauge.retrieval.documents import CorpusDocument, Deal, Share, read_file
+from ragauge.retrieval.documents import CorpusDocument, Read, Share, read_file
 from ragauge.retrieval.hub import CORPORA
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".txt", ".txt.gz", ".bz2")
@@ -44,11 +44,16 @@ class Corpus:
         Raises:
             UserError: an unknown source, or a file that cannot be read, with its line.
         """
-        parts, dealt = self._dealt(share)
-        deal = Deal(Share() if dealt else share, self.limit)
+        parts, share = self._dealt(share)
+        position = 0
         for part in parts:
-            if not deal.over:
-                yield from self._read(part, deal)
+            reads, owned = self._read(part, share)
+            for read in reads:
+                if self.limit is not None and position >= self.limit:
+                    return
+                if (owned or position % share.of == share.number) and (document := read()):
+                    yield document
+                position += not owned
 
     def identity(self, share: Share) -> dict[str, Any]:
         """What the documents of a shard depend on: the hashes of its files, the revisions of its hub data sets."""
@@ -60,17 +65,18 @@ class Corpus:
             "share": [share.number, share.of],
         }
 
-    def _dealt(self, share: Share) -> tuple[list[str], bool]:
-        """The files and hub data sets that a shard reads, and whether no other shard reads them."""
+    def _dealt(self, share: Share) -> tuple[list[str], Share]:
+        """The files and hub data sets that a shard reads, and its share of their documents."""
         parts = [part for source in self.sources for part in _resolve(source)]
-        if share.of > 1 and len(parts) >= share.of and self.limit is None:
-            return parts[share.number :: share.of], True
-        return parts, False
+        if len(parts) >= share.of and self.limit is None:
+            return parts[share.number :: share.of], Share()
+        return parts, share
 
-    def _read(self, part: str, deal: Deal) -> Iterator[CorpusDocument]:
+    def _read(self, part: str, share: Share) -> tuple[Iterator[Read], bool]:
+        """The documents of a part, and whether they are this shard's alone: files of the hub that no other reads."""
         if part.startswith("hf:"):
-            return hub.read(part, self.text_field, deal)
-        return read_file(Path(part), self.text_field, deal)
+            return hub.read(part, self.text_field, share if self.limit is None else Share())
+        return read_file(Path(part), self.text_field), False
 
 
 def check_source(source: str, where: str) -> None:

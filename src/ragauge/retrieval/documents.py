@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -37,43 +38,26 @@ class Share:
             raise UserError(f"shard {self.number}: there are {self.of}, counted from 0")
 
 
-class Deal:
-    """Deals the documents of a stream to shards in turn, until the limit."""
-
-    def __init__(self, share: Share, limit: int | None) -> None:
-        self.share = share
-        self.limit = limit
-        self.seen = 0
-
-    @property
-    def over(self) -> bool:
-        return self.limit is not None and self.seen >= self.limit
-
-    def mine(self) -> bool:
-        """Whether the next document of the stream belongs to this shard."""
-        self.seen += 1
-        return (self.limit is None or self.seen <= self.limit) and (
-            (self.seen - 1) % self.share.of == self.share.number
-        )
+Read = Callable[[], CorpusDocument | None]  # parses a document when it is called; None if its text is blank
 
 
-def read_file(path: Path, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
-    """The shard's documents, by the reader of the file's type."""
+def read_file(path: Path, text_field: str) -> Iterator[Read]:
+    """The documents of a file, by the reader of the file's type; each is parsed by the shard that takes it."""
     if path.suffix == ".bz2":
-        return _read_export(path, deal)
+        return _read_export(path)
     if re.search(r"\.txt(\.gz)?$", path.name):
-        return _read_text(path, deal)
-    return _read_records(path, text_field, deal)
+        return (block.document for block in _blocks(path) if any(line.strip() for line in block.lines))
+    return _read_records(path, text_field)
 
 
-def _read_records(path: Path, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
+def _read_records(path: Path, text_field: str) -> Iterator[Read]:
     for number, line in read_lines(path, MAX_DOCUMENT_BYTES):
-        if deal.over:
-            return
-        if line.strip() and deal.mine():
-            place = f"{path}:{number}"
-            if document := document_of(json_object(line, place), text_field, place):
-                yield document
+        if line.strip():
+            yield partial(_parse_record, line, text_field, f"{path}:{number}")
+
+
+def _parse_record(line: bytes, text_field: str, place: str) -> CorpusDocument | None:
+    return document_of(json_object(line, place), text_field, place)
 
 
 def document_of(record: Mapping[str, Any], text_field: str, place: str) -> CorpusDocument | None:
@@ -85,18 +69,20 @@ def document_of(record: Mapping[str, Any], text_field: str, place: str) -> Corpu
     return CorpusDocument(place, title if isinstance(title, str) else "", field(record, text_field, str, place))
 
 
-def _read_export(path: Path, deal: Deal) -> Iterator[CorpusDocument]:
-    """The long articles of a MediaWiki export, their sections below one another."""
-    from ragauge.datasets.wiki_long import article_text
-    from ragauge.io.wikipedia import Article, clean_sections, read_long_pages
+def _read_export(path: Path) -> Iterator[Read]:
+    from ragauge.io.wikipedia import read_long_pages
 
     for number, (title, wikitext) in enumerate(read_long_pages(path), start=1):
-        if deal.over:
-            return
-        if deal.mine():
-            text = article_text(Article(title, tuple(clean_sections(wikitext))))
-            if text.strip():
-                yield CorpusDocument(f"{path}: article {number}", title, text)
+        yield partial(_parse_page, f"{path}: article {number}", title, wikitext)
+
+
+def _parse_page(place: str, title: str, wikitext: str) -> CorpusDocument | None:
+    """A long article of a MediaWiki export, its sections below one another."""
+    from ragauge.datasets.wiki_long import article_text
+    from ragauge.io.wikipedia import Article, clean_sections
+
+    text = article_text(Article(title, tuple(clean_sections(wikitext))))
+    return CorpusDocument(place, title, text) if text.strip() else None
 
 
 @dataclass
@@ -115,20 +101,8 @@ class _Block:
         if self.characters > MAX_DOCUMENT_BYTES:
             raise UserError(f"{self.place}: a document of more than {MAX_DOCUMENT_BYTES:,} characters")
 
-    @property
-    def blank(self) -> bool:
-        return not any(line.strip() for line in self.lines)
-
     def document(self) -> CorpusDocument:
         return CorpusDocument(self.place, self.title, "\n".join(self.lines).strip())
-
-
-def _read_text(path: Path, deal: Deal) -> Iterator[CorpusDocument]:
-    for block in _blocks(path):
-        if deal.over:
-            return
-        if not block.blank and deal.mine():
-            yield block.document()
 
 
 _WIKITEXT_TITLE = re.compile(r"\s*= ([^=].*?) =\s*")
@@ -156,7 +130,7 @@ def _text_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
-    """WikiExtractor's form: <doc id="" url="" title="">, the title, the text, </doc>."""
+    """WikiExtractor's layout: <doc id="" url="" title="">, the title, the text, </doc>."""
     block: _Block | None = None
     for place, line in lines:
         if line.startswith("<doc "):

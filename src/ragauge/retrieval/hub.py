@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ragauge.assets import pins
@@ -12,7 +13,7 @@ from ragauge.assets.hub import dataset_commit
 from ragauge.assets.pins import Pin
 from ragauge.errors import UserError
 from ragauge.io.redaction import redacted
-from ragauge.retrieval.documents import CorpusDocument, Deal, Share, document_of
+from ragauge.retrieval.documents import Read, Share, document_of
 
 
 @dataclass(frozen=True)
@@ -69,32 +70,32 @@ def _unreachable(source: str, error: Exception) -> UserError:
     return UserError(f"corpus {source}: the hub does not answer ({type(error).__name__}: {reason}); name local files")
 
 
-def read(source: str, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
-    """The shard's documents, as a stream. Raises UserError if the hub cannot be reached."""
+def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bool]:
+    """The documents of a hub data set as a stream, and whether they are of files that only this shard reads.
+
+    With at least as many files as shards, no shard downloads another's; else every shard streams all of them.
+
+    Raises:
+        UserError: the hub cannot be reached.
+    """
     from datasets import load_dataset
 
     named, commit = fields(source), pins.required_pin("corpora", source, stated(source)).revision
     try:
-        stream = load_dataset(named["path"], named["name"], revision=commit, split="train", streaming=True)
-        stream, deal = _own_files(stream, deal)
-        for number, record in enumerate(stream):
-            if deal.over:
-                return
-            if deal.mine() and (document := document_of(record, text_field, f"{source}: record {number}")):
-                yield document
-    except UserError:
-        raise
+        stream: Any = load_dataset(named["path"], named["name"], revision=commit, split="train", streaming=True)
+        owned = 1 < share.of <= getattr(stream, "num_shards", 1)
+        return _read_stream(source, text_field, stream.shard(share.of, share.number) if owned else stream), owned
     except Exception as error:  # the library raises many types: of the network, the hub, the parser
         raise _unreachable(source, error) from error
 
 
-def _own_files(stream: Any, deal: Deal) -> tuple[Any, Deal]:
-    """The files of a hub data set that only this shard reads, so that no shard downloads another's.
-
-    If there are fewer files than shards, or only the first documents are wanted, every shard streams all of them and
-    takes its documents in turn.
-    """
-    share = deal.share
-    if share.of == 1 or deal.limit is not None or getattr(stream, "num_shards", 1) < share.of:
-        return stream, deal
-    return stream.shard(share.of, share.number), Deal(Share(), None)
+def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[Read]:
+    records = enumerate(stream)
+    while True:
+        try:
+            number, record = next(records)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise _unreachable(source, error) from error
+        yield partial(document_of, record, text_field, f"{source}: record {number}")

@@ -21,8 +21,7 @@ from pydantic import ValidationError
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval.database import Database
-from ragauge.retrieval.indexes import IndexRecipe, recipe_of
-from ragauge.retrieval.indexes._base import Stop, Stoppable
+from ragauge.retrieval.indexes import IndexRecipe, Stop, recipe_of
 from ragauge.retrieval.vectors import Vectors
 
 TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
@@ -197,9 +196,6 @@ class Index:
             name = self.recipe.NPROBE_KEY or "nprobe"
             raise UserError(f"{name} {nprobe}: must be from 1 to {self.recipe.max_nprobe}, the largest of this index")
         rows = np.ascontiguousarray(vectors, dtype=np.float32)
-        if stop is not None and isinstance(self._opened, Stoppable):
-            distances, ids = self._opened.search_until(rows, k, nprobe, stop)
-        else:
-            distances, ids = self._opened.search(rows, k, nprobe)
+        distances, ids = self._opened.search(rows, k, nprobe, stop)
         worst = -np.inf if self.recipe.largest_is_nearest else np.inf
         return np.where(ids < 0, worst, distances).astype(np.float32), ids

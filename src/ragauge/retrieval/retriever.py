@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval.budget import SearchTime, fit_line, largest_nprobe
-from ragauge.retrieval.indexes._base import Stop, check_wanted, never
+from ragauge.retrieval.indexes import Stop, raise_if_stopped
 
 if TYPE_CHECKING:
     from ragauge.retrieval.database import Database
@@ -174,7 +174,9 @@ class Retriever:
         """
         return self.search_together([queries])[0] if queries else []
 
-    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop = never) -> list[list[Neighbours]]:
+    def search_together(
+        self, requests: Sequence[Sequence[Query]], stop: Stop = lambda: False
+    ) -> list[list[Neighbours]]:
         """The neighbours of several requests' queries, the index searched in one call.
 
         Each request is encoded by itself: padding to another's length would change the last bits of its vectors.
@@ -184,22 +186,23 @@ class Retriever:
         """
         queries = [query for request in requests for query in request]
         nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
-        watch = _Stopwatch()
-        with watch.on("encode"):
-            vectors = np.concatenate([self._encode(request, stop) for request in requests])
-        with watch.on("search"):
-            found = self._search(queries, nprobes, vectors, stop)
-        with watch.on("lookup"):
-            looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, found, strict=True)]
+        started = time.perf_counter()
+        vectors = np.concatenate([self._encode(request, stop) for request in requests])
+        encoded = time.perf_counter()
+        found = self._search(queries, nprobes, vectors, stop)
+        searched = time.perf_counter()
+        looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, found, strict=True)]
+        moments = (started, encoded, searched, time.perf_counter())
+        seconds = {stage: end - start for stage, (start, end) in zip(STAGES, pairwise(moments), strict=True)}
         answers = iter(
-            Neighbours(ids, distances, *content, nprobe=nprobe, seconds=dict(watch.seconds))
+            Neighbours(ids, distances, *content, nprobe=nprobe, seconds=dict(seconds))
             for (distances, ids), content, nprobe in zip(found, looked_up, nprobes, strict=True)
         )
         return [[next(answers) for _ in request] for request in requests]
 
     def _encode(self, request: Sequence[Query], stop: Stop) -> np.ndarray:
         with self._encoding:
-            check_wanted(stop)
+            raise_if_stopped(stop)
             return self.encoder.encode([self._text(query) for query in request])
 
     def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> SearchTime:
@@ -245,7 +248,7 @@ class Retriever:
             groups.setdefault((query.k, nprobe), []).append(place)
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for (k, nprobe), places in groups.items():
-            check_wanted(stop)
+            raise_if_stopped(stop)
             distances, ids = self.index.search(vectors[places], k, nprobe, stop)
             found.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
         return [found[place] for place in range(len(queries))]
@@ -262,16 +265,3 @@ class Retriever:
             lengths = lengths + database.lengths(following)
         continuations = np.concatenate(parts, axis=1) if parts else np.zeros((len(ids), 0), dtype=np.int32)
         return database.documents(ids), database.tokens(ids), database.lengths(ids), continuations, lengths
-
-
-class _Stopwatch:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def on(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[stage] = time.perf_counter() - start

@@ -52,7 +52,7 @@ def test_a_document_is_its_chunks_and_no_chunk_crosses_it(
     owners = made.documents(ids)
     assert made.counts["documents"] == 12
     assert made.counts["chunks"] == len(made)
-    assert {made.describe(d)["title"]: text_of(made, ids[owners == d]) for d in range(12)} == expected
+    assert {tiny_database.documents(made)[d]["title"]: text_of(made, ids[owners == d]) for d in range(12)} == expected
     assert made.counts["tokens"] == made.lengths(ids).sum() == sum(map(len, expected.values()))
 
 
@@ -79,7 +79,7 @@ def test_the_tail_is_held_out(tmp_path: Path, corpus: Path, tokenizer: Path) -> 
         kept = text_of(made, ids[made.documents(ids) == evaluation.document])
         assert f"{kept} {evaluation.text}" == expected[evaluation.title]
         assert len(evaluation.text) / len(expected[evaluation.title]) == pytest.approx(0.2, abs=0.06)
-        assert made.describe(evaluation.document)["title"] == evaluation.title
+        assert tiny_database.documents(made)[evaluation.document]["title"] == evaluation.title
 
 
 def test_whole_documents_are_held_out_by_their_text_alone() -> None:
@@ -182,7 +182,7 @@ def test_near_duplicates_are_those_of_all_shards_evaluation_text(tmp_path: Path,
     assert not chunking.mark(folder, 3, 1)
     chunking.gather(folder, 3)
     made = Database(folder)
-    places = [sorted(each.describe(n)["place"] for n in each.near_duplicates) for each in (made, whole)]
+    places = [sorted(tiny_database.documents(each)[n]["place"] for n in each.near_duplicates) for each in (made, whole)]
     assert places[0] == places[1] != []
     assert made.counts == whole.counts
 

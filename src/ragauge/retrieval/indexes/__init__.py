@@ -10,7 +10,15 @@ from pydantic_core import CoreSchema, core_schema
 
 from ragauge import registry
 from ragauge.errors import SettingError, unknown
-from ragauge.retrieval.indexes._base import DEFAULT_TYPE, CancelledSearchError, IndexRecipe, Searchable, Stop, Together
+from ragauge.retrieval.indexes._base import (
+    DEFAULT_TYPE,
+    CancelledSearchError,
+    IndexRecipe,
+    Searchable,
+    Stop,
+    Together,
+    raise_if_stopped,
+)
 
 __all__ = [
     "DEFAULT_TYPE",
@@ -20,6 +28,7 @@ __all__ = [
     "Searchable",
     "Stop",
     "Together",
+    "raise_if_stopped",
     "recipe_class",
     "recipe_of",
 ]

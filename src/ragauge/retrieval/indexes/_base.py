@@ -7,7 +7,7 @@ import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -40,14 +40,6 @@ class VectorSource(Protocol):
         ...
 
 
-class Searchable(Protocol):
-    """An opened index."""
-
-    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
-        """Nearest of vectors (q, dim) float32: distances (q, k) float32 and ids (q, k) int64, -1 for none."""
-        ...
-
-
 Stop = Callable[[], bool]  # whether nobody waits for a search any longer
 
 
@@ -55,18 +47,22 @@ class CancelledSearchError(Exception):
     """A search that was stopped, since nobody waits for it any longer."""
 
 
-def check_wanted(stop: Stop) -> None:
+def raise_if_stopped(stop: Stop | None) -> None:
     """Raise CancelledSearchError once nobody waits for a search."""
-    if stop():
+    if stop and stop():
         raise CancelledSearchError("the search was stopped")
 
 
-@runtime_checkable
-class Stoppable(Protocol):
-    """An opened index whose long searches can be stopped."""
+class Searchable(Protocol):
+    """An opened index."""
 
-    def search_until(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
-        """As `search` of `Searchable`. Raises CancelledSearchError once `stop` says so."""
+    def search(
+        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Nearest of vectors (q, dim) float32: distances (q, k) float32 and ids (q, k) int64, -1 for none.
+
+        A long search calls `raise_if_stopped(stop)` now and then.
+        """
         ...
 
 
@@ -171,22 +167,15 @@ class Together:
     def __init__(self, parts: Sequence[Searchable], largest_is_nearest: bool) -> None:
         self._parts, self._sign = parts, -1 if largest_is_nearest else 1
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `Searchable` says, with that nprobe in each part."""
-        return self.search_until(vectors, k, nprobe, never)
-
-    def search_until(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
-        """As `search`; stops between parts."""
+    def search(
+        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search every part with that nprobe; a search stops between parts."""
         found = []
         for part in self._parts:
-            check_wanted(stop)
-            found.append(part.search(vectors, k, nprobe))
+            raise_if_stopped(stop)
+            found.append(part.search(vectors, k, nprobe, stop))
         return nearest(found, k, self._sign)
-
-
-def never() -> bool:
-    """The `Stop` of a search that goes on to its end."""
-    return False
 
 
 def nearest(found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, sign: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ragauge.errors import UserError
 from ragauge.retrieval.indexes import _faiss
-from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Together, VectorSource
+from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, Together, VectorSource
 
 EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
 STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
@@ -92,7 +92,7 @@ class _Graph:
         if len(self._ids) != self._index.ntotal:
             raise UserError(f"{ids}: {len(self._ids):,} ids of {self._index.ntotal:,} vectors")
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int, _: Stop | None = None) -> tuple[np.ndarray, np.ndarray]:
         import faiss
 
         walk: Any = faiss.SearchParametersHNSW  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ragauge.errors import UserError
 from ragauge.retrieval.indexes import _faiss
-from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, VectorSource, check_wanted, nearest
+from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, VectorSource, nearest, raise_if_stopped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,25 +135,23 @@ class _Lists:
     def __init__(self, index: Any, sign: int) -> None:
         self.index, self._sign = index, sign
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(
+        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search; with `stop`, in steps of `UNCHECKED` lists, whose ties go to the smaller id."""
         import faiss
 
-        scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
-        distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
-        return distances, ids
-
-    def search_until(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
-        """As `search`; stops between every `UNCHECKED` lists. Ties of a long search go to the smaller id."""
         at_once = max(1, UNCHECKED // max(1, len(vectors)))
-        if nprobe <= at_once:
-            return self.search(vectors, k, nprobe)
+        if stop is None or nprobe <= at_once:
+            scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
+            distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
+            return distances, ids
         to_lists, lists = self.index.quantizer.search(vectors, nprobe)
         found = []
         for start in range(0, nprobe, at_once):
-            check_wanted(stop)
-            found.append(
-                self._scan(vectors, k, lists[:, start : start + at_once], to_lists[:, start : start + at_once])
-            )
+            raise_if_stopped(stop)
+            step = slice(start, start + at_once)
+            found.append(self._scan(vectors, k, lists[:, step], to_lists[:, step]))
         return nearest(found, k, self._sign)
 
     def _scan(
