@@ -7,12 +7,11 @@ two chunks' vectors. The encoder that compares need not be the one that the inde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ragauge.errors import UserError
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.embed import TextEncoder, normalised
 from ragauge.retrieval.retriever import Query, Searcher
@@ -39,10 +38,6 @@ class Comparison:
     encoder: TextEncoder
     nprobe: int | None = None  # of a search; None: the index's own
     stale_tokens: tuple[int, ...] = STALE_TOKENS
-
-    def __post_init__(self) -> None:
-        if not self.stale_tokens or min(self.stale_tokens) < 1:
-            raise UserError(f"stale_tokens: needs numbers from 1, not {list(self.stale_tokens)}")
 
     def places(self, ids: Sequence[int]) -> range:
         """Where fresh queries of a text begin: a chunk apart, the first with room for the stalest one before it."""
@@ -80,12 +75,6 @@ class Comparison:
         tokens = zip(self.database.tokens(ids), self.database.lengths(ids), strict=True)
         texts = [str(self.database.tokenizer.decode(row[:length].tolist())) for row, length in tokens]
         return dict(zip(known, normalised(self.encoder.encode(texts)), strict=True))
-
-
-def compare(comparison: Comparison, texts: Iterable[tuple[str, Sequence[int]]]) -> Iterator[Likeness]:
-    """The likenesses of several texts, each a key and its tokens."""
-    for key, ids in texts:
-        yield from comparison.of(key, ids)
 
 
 def _cosine(vectors: dict[int, np.ndarray], fresh: int, stale: int) -> float | None:

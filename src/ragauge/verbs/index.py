@@ -35,7 +35,7 @@ STEPS = {
     "recall": "measure recall@k against exact search, with held-out text",
     "verify": "hash every file of the database and its indexes",
 }
-TELLING = ("build", "recall", "verify")  # print their own result
+WITH_RESULT = ("build", "recall", "verify")  # print a result of their own
 BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge", "recall")
 
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         "verify": _verify,
     }
     steps[args.step](args, settings)
-    if args.json and args.step not in TELLING:
+    if args.json and args.step not in WITH_RESULT:
         options.show({"database": args.database, "step": args.step}, as_json=True)
 
 
@@ -111,7 +111,7 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings) -> None:
 def _chunks(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
     from ragauge.retrieval.chunking import build_shard
 
-    _tell(build_shard(args.database, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
+    _log(build_shard(args.database, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
 
 
 def _evaluation(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
@@ -120,7 +120,7 @@ def _evaluation(args: argparse.Namespace, settings: DatabaseSettings, label: str
 
     chosen = settings.evaluation_sets[label]
     corpus = Corpus(chosen.sources, chosen.text_field, chosen.limit)
-    _tell(
+    _log(
         build_evaluation_set(args.database, label, corpus, Split(chosen.part, chosen.share)), f"evaluation set {label}"
     )
 
@@ -129,14 +129,14 @@ def _mark(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> N
     from ragauge.retrieval.chunking import mark
 
     made = mark(args.database, settings.shards, _shard(shard, settings), list(settings.evaluation_sets))
-    _tell(made, f"near-duplicates of shard {shard}")
+    _log(made, f"near-duplicates of shard {shard}")
 
 
 def _gather(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     from ragauge.retrieval.chunking import gather
     from ragauge.retrieval.database import Database
 
-    _tell(gather(args.database, settings.shards, list(settings.evaluation_sets)), "gathered")
+    _log(gather(args.database, settings.shards, list(settings.evaluation_sets)), "gathered")
     logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(args.database).counts.items()))
 
 
@@ -144,28 +144,28 @@ def _embed(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> 
     from ragauge.retrieval.embed import build_embeddings
 
     made = build_embeddings(args.database, _shard(shard, settings), _encoder(args, settings))
-    _tell(made, f"embeddings of shard {shard}")
+    _log(made, f"embeddings of shard {shard}")
 
 
 def _train(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
     from ragauge.retrieval.index import train
 
     _set_threads(args.threads)
-    _tell(train(args.database, label, settings.indexes[label]), f"index {label}: trained")
+    _log(train(args.database, label, settings.indexes[label]), f"index {label}: trained")
 
 
 def _add(args: argparse.Namespace, settings: DatabaseSettings, label: str, shard: int) -> None:
     from ragauge.retrieval.index import add
 
     _set_threads(args.threads)
-    _tell(add(args.database, label, settings.indexes[label], shard), f"index {label}: shard {shard} added")
+    _log(add(args.database, label, settings.indexes[label], shard), f"index {label}: shard {shard} added")
 
 
 def _merge(args: argparse.Namespace, settings: DatabaseSettings, label: str, part: tuple[int, int] | None) -> None:
     from ragauge.retrieval.index import merge
 
     of = f" part {part[0]} of {part[1]}" if part else ""
-    _tell(merge(args.database, label, settings.indexes[label], part), f"index {label}: merged{of}")
+    _log(merge(args.database, label, settings.indexes[label], part), f"index {label}: merged{of}")
 
 
 def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
@@ -207,10 +207,10 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
         Embeddings.open(args.database, shard)
     for label in settings.indexes:
         Index(database, label)
-    told = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact: "
-    told += f"{files:,} files read, {size:,} bytes"
+    message = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact: "
+    message += f"{files:,} files read, {size:,} bytes"
     facts = {"chunks": len(database), "indexes": list(settings.indexes), "files": files, "bytes": size}
-    options.tell(args, told, database=args.database, **facts)
+    options.tell(args, message, database=args.database, **facts)
 
 
 # --- shared by the steps ---
@@ -288,5 +288,6 @@ def _set_threads(threads: int | None) -> None:
         faiss.omp_set_num_threads(threads)
 
 
-def _tell(made: bool, what: str) -> None:
+def _log(made: bool, what: str) -> None:
+    """Say what a step made, or that it was there already."""
     logger.info("%s%s", what, "" if made else ": there already")

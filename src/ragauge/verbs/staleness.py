@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.cost.machine import provenance
     from ragauge.generation.evaluation import texts
     from ragauge.retrieval.embed import EncoderChoice
-    from ragauge.retrieval.staleness import Comparison, compare
+    from ragauge.retrieval.staleness import Comparison
 
     args.index = settings.index
     retriever = _retriever(args)
@@ -50,8 +50,7 @@ def run(args: argparse.Namespace) -> None:
     comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
     own = settings.evaluation in (None, settings.database)
     read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
-    asked = [(text.key, text.ids) for text in read]
-    found = list(compare(comparison, asked))
+    found = [one for text in read for one in comparison.of(text.key, text.ids)]
     if not found:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
         raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         "index": settings.index,
         "evaluation": settings.evaluation,
         "filled": recipe.filled,
-        "texts": len(asked),
+        "texts": len(read),
         "tokens": settings.tokens,
         "stale_tokens": comparison.stale_tokens,
         "provenance": provenance(),

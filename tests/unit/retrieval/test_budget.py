@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragauge.errors import UserError
 from ragauge.retrieval.budget import SearchTime, fit_line, largest_nprobe
 
 CHOICES = (1, 2, 4, 8, 16, 32, 64)
@@ -47,23 +46,3 @@ def test_measured_times_that_fall_give_a_constant() -> None:
 )
 def test_a_budget_chooses_the_largest_that_fits_or_the_smallest(budget_s: float, nprobe: int) -> None:
     assert largest_nprobe(budget_s, SearchTime(0.003, 0.0005), CHOICES) == nprobe
-
-
-@pytest.mark.parametrize(
-    ("nprobe", "seconds", "message"),
-    [
-        ([1, 2], [0.1], "got 2 and 1"),
-        ([4, 4], [0.1, 0.2], "needs two different nprobes; got [4]"),
-        ([1, 2], [0.1, 0.0], "times above zero"),
-        ([1, 2], [0.1, float("nan")], "times above zero"),
-    ],
-)
-def test_what_cannot_be_fitted_is_refused(nprobe: list[int], seconds: list[float], message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        fit_line(nprobe, seconds)
-    assert message in str(caught.value)
-
-
-def test_no_choices_are_refused() -> None:
-    with pytest.raises(UserError, match="no nprobe"):
-        largest_nprobe(1.0, SearchTime(0, 0), [])

@@ -15,7 +15,7 @@ from ragauge.errors import UserError
 from ragauge.experiment.loading import parse
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.retriever import Retriever
-from ragauge.retrieval.staleness import Comparison, compare
+from ragauge.retrieval.staleness import Comparison
 from tiny_database import CHUNK, CountEncoder, build, recipe, write_corpus, write_tokenizer
 
 STALE = (1, CHUNK)
@@ -44,7 +44,8 @@ def tokens(comparison: Comparison, count: int) -> list[int]:
 
 def test_a_place_is_asked_for_once_fresh_and_once_for_each_staleness(comparison: Comparison) -> None:
     ids = tokens(comparison, 5 * CHUNK)
-    found = list(compare(comparison, [("a", ids), ("short", ids[: 2 * CHUNK - 1])]))
+    found = comparison.of("a", ids)
+    assert comparison.of("short", ids[: 2 * CHUNK - 1]) == []
     assert [(one.key, one.start) for one in found] == [("a", place) for place in range(CHUNK, 5 * CHUNK, CHUNK)]
     assert all(len(one.chunks) == 1 + len(STALE) == 1 + len(one.cosine) for one in found)
 
@@ -76,11 +77,6 @@ def test_what_finds_nothing_has_no_cosine(comparison: Comparison, monkeypatch: p
     first = comparison.of("a", tokens(comparison, 2 * CHUNK))[0]
     assert first.chunks[0] == -1
     assert first.cosine == (None, None)
-
-
-def test_staleness_begins_at_one_token(comparison: Comparison) -> None:
-    with pytest.raises(UserError, match="stale_tokens: needs numbers from 1"):
-        Comparison(comparison.searcher, comparison.database, CountEncoder(), stale_tokens=(0, 1))
 
 
 @pytest.mark.parametrize(
