@@ -53,8 +53,8 @@ class Split:
     def __call__(self, document: CorpusDocument) -> tuple[str, str]:
         """The text for the database and the text for evaluation; either may be empty."""
         if self.kind in ("documents", "all"):
-            whole = self.kind == "all" or _fraction(document.text) < self.share
-            return ("", document.text) if whole else (document.text, "")
+            held_out = self.kind == "all" or _fraction(document.text) < self.share
+            return ("", document.text) if held_out else (document.text, "")
         if self.kind == "none":
             return document.text, ""
         cut = _word_end(document.text, round(len(document.text) * (1 - self.share)))
@@ -206,7 +206,7 @@ def _evaluation_sets(database: Path, labels: Sequence[str]) -> dict[str, Evaluat
 
 
 def _gathered_from(parts: Sequence[Shard], sets: Mapping[str, EvaluationSet]) -> dict[str, Any]:
-    """What a database is made from; without evaluation sets, as it ever was."""
+    """What a database is made from: its shards and, if it has any, its evaluation sets."""
     shards = {"shards": [part.sha256 for part in parts]}
     return {**shards, "evaluation_sets": {label: one.sha256 for label, one in sets.items()}} if sets else shards
 
@@ -267,8 +267,7 @@ class _ShardWriter:
         return {"counts": counts, "token_dtype": self.dtype.name}
 
     def _flush(self) -> None:
-        kept = [text for _, text, _ in self._waiting]
-        ids = encode(self.tokenizer, kept)
+        ids = encode(self.tokenizer, [text for _, text, _ in self._waiting])
         for (document, text, held_out), tokens in zip(self._waiting, ids, strict=True):
             self._write_document(document, text, held_out, tokens)
         self._waiting, self._characters = [], 0

@@ -36,7 +36,7 @@ def exact_search(vectors: Vectors, queries: np.ndarray, k: int) -> tuple[np.ndar
 def recall(index: Index, vectors: Vectors, queries: np.ndarray, ks: Sequence[int] = (1, 2, 10)) -> list[dict[str, Any]]:
     """The share of the exact k nearest chunks that the index finds, for each k and nprobe.
 
-    Efforts are powers of two and the largest, under the index type's name for them. Drawn vectors among the
+    The values of nprobe are powers of two and the largest, under the index type's key for it. Drawn vectors among the
     k found take the places of chunks and count as misses; their share is reported.
     """
     exact = exact_search(vectors, queries, max(ks))[1]
@@ -47,6 +47,6 @@ def recall(index: Index, vectors: Vectors, queries: np.ndarray, ks: Sequence[int
         for k in ks:
             hits = np.array([np.isin(found[i, :k], exact[i, :k]).sum() / k for i in range(len(queries))])
             error = float(hits.std(ddof=1) / np.sqrt(len(hits))) if len(hits) > 1 else None
-            told = {"recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
-            rows.append({"k": k, index.recipe.NPROBE_KEY or "nprobe": nprobe, **told})
+            measured = {"recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
+            rows.append({"k": k, index.recipe.NPROBE_KEY or "nprobe": nprobe, **measured})
     return rows

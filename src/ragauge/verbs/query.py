@@ -1,12 +1,12 @@
-"""Query a retrieval server, or the servers of all parts of a database, and print what they find."""
+"""Query a retrieval server, or the servers of all parts of a database, and print the neighbours found."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError
@@ -59,11 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the neighbours of one query."""
+    from ragauge.retrieval.service.client import Client
+
     query = _query(args)
-    with _clients(args) as clients:
+    with ExitStack() as stack:
+        access = {"deadline_s": args.deadline, "retries": args.retries, **options.access(args)}
+        clients = [stack.enter_context(Client(address, **access)) for address in args.server]
         found, seconds = _repeated(clients, query, args.partial, args.repeat)
         missing = getattr(found, "missing", ())
-        result = _result(found, _texts([client for client in clients if client.address not in missing], found))
+        reached = next(client for client in clients if client.address not in missing)
+        result = _result(found, _texts(reached, found))
         result["latency_ms"] = _tail(seconds)
     print(json.dumps(result, ensure_ascii=False) if args.json else _readable(result))
 
@@ -71,38 +76,24 @@ def run(args: argparse.Namespace) -> None:
 def _query(args: argparse.Namespace) -> Query:
     from ragauge.retrieval.retriever import Query
 
-    nprobe = {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
+    fields = {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
     if args.text is not None:
-        return Query(text=args.text, **nprobe)
-    try:
-        return Query(tokens=[int(token) for token in args.token_ids.split(",")], **nprobe)
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"--token-ids {args.token_ids!r}: must be token ids separated by commas, as in 12,7,104"
-        ) from None
-
-
-@contextmanager
-def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
-    from ragauge.retrieval.service.client import Client
-
-    with ExitStack() as opened:
-        yield [
-            opened.enter_context(
-                Client(address, deadline_s=args.deadline, retries=args.retries, **options.access(args))
-            )
-            for address in args.server
-        ]
+        return Query(text=args.text, **fields)
+    ids = args.token_ids.split(",")
+    if not all(token.strip().lstrip("-").isdecimal() for token in ids):
+        raise UserError(f"--token-ids {args.token_ids!r}: must be token ids separated by commas, as in 12,7,104")
+    return Query(tokens=list(map(int, ids)), **fields)
 
 
 def _repeated(clients: Sequence[Client], query: Query, partial: bool, times: int) -> tuple[Neighbours, list[float]]:
     """The last answer, and the seconds of each call."""
+    from ragauge.retrieval.service.fanout import Fanout
+
+    searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=partial)
     seconds = []
     for _ in range(times):
         started = time.perf_counter()
-        found = _search(clients, query, partial)
+        [found] = searcher.search([query])
         seconds.append(time.perf_counter() - started)
     return found, seconds
 
@@ -115,19 +106,12 @@ def _tail(seconds: Sequence[float]) -> dict[str, float]:
     return {"calls": len(seconds), **dict(zip(("p50", "p95", "p99", "longest"), map(float, values), strict=True))}
 
 
-def _search(clients: Sequence[Client], query: Query, partial: bool) -> Neighbours:
-    from ragauge.retrieval.service.fanout import Fanout
-
-    if len(clients) == 1:
-        return clients[0].search([query])[0]
-    return Fanout(clients, partial=partial).search([query])[0]
-
-
-def _texts(clients: Sequence[Client], found: Neighbours) -> list[str]:
+def _texts(client: Client, found: Neighbours) -> list[str]:
     """The texts of the neighbours and then of their continuations; empty for those without tokens."""
     tokens = [row[:n].tolist() for row, n in zip(found.tokens, found.lengths, strict=True)]
     tokens += [row[:n].tolist() for row, n in zip(found.continuations, found.continuation_lengths, strict=True)]
-    texts = iter(clients[0].detokenize(wanted) if (wanted := [ids for ids in tokens if ids]) else [])
+    sequences = [ids for ids in tokens if ids]
+    texts = iter(client.detokenize(sequences) if sequences else [])
     return [next(texts) if ids else "" for ids in tokens]
 
 

@@ -111,7 +111,7 @@ def test_a_long_search_stops_between_lists_and_finds_what_a_short_one_finds(
 ) -> None:
     vectors = np.random.default_rng(0).standard_normal((2, retriever.encoder.dim)).astype(np.float32)
     whole = retriever.index.search(vectors, 5, NLIST)
-    monkeypatch.setattr(ivf_pq, "UNCHECKED", 2)  # a list of each query
+    monkeypatch.setattr(ivf_pq, "LISTS_PER_STEP", 2)  # a list of each query
     asked: list[int] = []
     for ours, theirs in zip(
         retriever.index.search(vectors, 5, NLIST, lambda: bool(asked.append(1))), whole, strict=True

@@ -22,13 +22,13 @@ AHEAD_S = 60  # by which a server starts before its pipelines, where Slurm has r
 
 
 class PipelineLabel(NamedTuple):
-    """That of a pipeline, for what asks for the labels of a job."""
+    """The wildcards of a pipeline's job."""
 
     pipeline: str
 
 
 class ServerPlan(PlanPart):
-    """Labels: database and index of a server; pipeline of one that asks it."""
+    """Labels: database and index of a server; pipeline of one of its clients."""
 
     def __init__(self, config: Config, cores: int) -> None:
         super().__init__(config, cores)
@@ -69,7 +69,7 @@ class ServerPlan(PlanPart):
     # --- their pipelines ---
 
     def of(self, pattern: str) -> Callable[[Labels], str]:
-        """A file of the server that a pipeline asks, by its pattern."""
+        """A file of the server that a pipeline uses, by its pattern."""
 
         def path(labels: Labels) -> str:
             database, index = self.config.server_of(self.config.pipelines[labels.pipeline])
@@ -90,19 +90,19 @@ class ServerPlan(PlanPart):
 
     # --- the run ---
 
-    def clients(self, due: list[Labels]) -> dict[str, list[str]]:
-        """What each server is needed for: its file of clients, and in it the records that due pipelines will make."""
+    def clients(self, pending: list[Labels]) -> dict[str, list[str]]:
+        """For each server's file of clients the records that pending pipelines will make."""
         named: dict[str, list[str]] = {
             self.paths.server_clients.format(database=d, index=i): [] for d, i in self.config.servers()
         }
-        for labels in due:
+        for labels in pending:
             named[self.of(self.paths.server_clients)(labels)].append(
                 f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
             )
         return named
 
     def check(self, at_a_time: int | None, cluster: bool) -> None:
-        """Raise UserError where the servers of an experiment could not run beside a pipeline.
+        """Raise UserError if the servers of an experiment cannot run at the same time as a pipeline.
 
         Args:
             at_a_time: cores of a machine; jobs of a cluster, None where they are not limited.

@@ -69,7 +69,7 @@ class Searchable(Protocol):
 class IndexRecipe(BaseModel):
     """How an index is made from the embeddings of its database. A type is a file with one subclass.
 
-    The steps of a type work on folders that are made whole or not at all: `train` once, `add` once a shard, `merge`
+    The steps of a type write folders that appear complete or not at all: `train` once, `add` once a shard, `merge`
     over all shards or those of one server. All keys but `parts` and the nprobe are part of the index's identity.
     """
 
@@ -109,10 +109,8 @@ class IndexRecipe(BaseModel):
 
     def origin(self) -> dict[str, Any]:
         """What the content of the index depends on."""
-        apart = {"parts", self.NPROBE_KEY or ""} | (
-            {"type"} if self.type == DEFAULT_TYPE else set()
-        )  # as ever for IVF-PQ
-        return self.model_dump(exclude=apart)
+        excluded = {"parts", self.NPROBE_KEY or ""} | ({"type"} if self.type == DEFAULT_TYPE else set())
+        return self.model_dump(exclude=excluded)
 
     # --- needs, for the workflow ---
 

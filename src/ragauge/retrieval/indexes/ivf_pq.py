@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
-UNCHECKED = 4096  # lists that a search scans, over all of its queries, before it looks whether it is still wanted
+LISTS_PER_STEP = 4096  # lists that a search scans, over all of its queries, between two checks of `stop`
 PQ_CENTROIDS = 256  # of each byte of a code
 TRAINED, CODES, MERGED, LISTS = "trained.faiss", "codes.faiss", "index.faiss", "index.ivfdata"
 
@@ -101,8 +101,8 @@ class IvfPq(IndexRecipe):
             try:
                 merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
             except RuntimeError as error:  # faiss maps the files, which it cannot make, extend or read
-                told = str(error).strip().splitlines()[-1][-200:]
-                raise UserError(f"{folder / LISTS}: cannot be written: {told}") from error
+                reason = str(error).strip().splitlines()[-1][-200:]
+                raise UserError(f"{folder / LISTS}: cannot be written: {reason}") from error
             lists: Any = faiss.downcast_InvertedLists(index.invlists)
             lists.filename = LISTS  # not where it was made: a folder is made under another name
             _faiss.write(index, folder / MERGED)
@@ -138,10 +138,10 @@ class _Lists:
     def search(
         self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Search; with `stop`, in steps of `UNCHECKED` lists, whose ties go to the smaller id."""
+        """Search; with `stop`, in steps of `LISTS_PER_STEP` lists, whose ties go to the smaller id."""
         import faiss
 
-        at_once = max(1, UNCHECKED // max(1, len(vectors)))
+        at_once = max(1, LISTS_PER_STEP // max(1, len(vectors)))
         if stop is None or nprobe <= at_once:
             scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
             distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))

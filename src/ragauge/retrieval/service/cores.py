@@ -22,7 +22,7 @@ def pin(cores: str) -> None:
     except ValueError:
         raise UserError(f"cores {cores!r}: must be a list of cores, as in 0 or 0-3") from None
     allowed = os.sched_getaffinity(0)
-    wanted = {core for core in allowed if any(each[0] <= core <= each[-1] for each in ends)}
-    if any(each[0] > each[-1] or not {each[0], each[-1]} <= wanted for each in ends):
+    chosen = {core for core in allowed if any(each[0] <= core <= each[-1] for each in ends)}
+    if any(each[0] > each[-1] or not {each[0], each[-1]} <= chosen for each in ends):
         raise UserError(f"cores {cores!r}: this process may use {', '.join(map(str, sorted(allowed)))}")
-    os.sched_setaffinity(0, wanted)
+    os.sched_setaffinity(0, chosen)
