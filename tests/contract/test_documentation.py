@@ -42,8 +42,8 @@ def test_every_command_parses(root: Path, page: str) -> None:
         cli.command_parser(arguments).parse_args(arguments)
 
 
-def test_readme_shows_every_verb(root: Path) -> None:
-    shown = {arguments[0] for arguments in commands(text(root, "README.md"))}
+def test_every_verb_has_an_example(root: Path) -> None:
+    shown = {arguments[0] for arguments in commands(text(root, "docs/commands.md"))}
     assert shown == set(registry.names("verb"))
 
 
