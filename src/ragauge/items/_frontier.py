@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragauge.results import REFERENCES, CellSource, Measure, Runs, Variant, join, scored, timing
+from ragauge.results import CellSource, Measure, Runs, Variant, join, scored, timing
+from ragauge.results.measures import REFERENCES
 from ragauge.results.stats import frontier_probability
 
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ragauge.experiment.reads import Reads, timed
-from ragauge.rendering import Axis, Figure, lines
+from ragauge.rendering import Axis, Figure, Lines
 from ragauge.results import Cell, Measure, Runs, Table, frame, noted, quality, timing
 from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
 
@@ -38,13 +38,19 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, (cell for latency in runs.latencies for cell in _protocol(runs, latency)))
 
 
+HIT_RATE_LINES = Lines(
+    x="percent",
+    x_axis=Axis("questions whose documents are on disk (%)"),
+    y=LATENCY,
+    y_axis=Axis("mean latency (s)", from_zero=True),
+    line=lambda row: str(row.keys["variant"]).replace("_", " "),
+    nothing="Nothing to draw yet: no latency file has documents timed from disk.",
+)
+
+
 def draw(table: Table) -> Figure:
     """A panel a model and data set: mean latency against the hit rate, a line a variant."""
-    percent = [100 * rate if rate != "" else rate for rate in table["hit_rate"]]
-    table = table.assign(percent=percent)
-    found = lines.points(table, "percent", LATENCY, lambda row: row.keys["variant"].replace("_", " "))
-    x, y = Axis("questions whose documents are on disk (%)"), Axis("mean latency (s)", from_zero=True)
-    return lines.multiples(found, x, y, nothing="Nothing to draw yet: no latency file has documents timed from disk.")
+    return HIT_RATE_LINES(table.assign(percent=[100 * rate if rate != "" else rate for rate in table["hit_rate"]]))
 
 
 def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:

@@ -23,23 +23,11 @@ from typing import Any
 
 from ragauge.experiment.reads import Reads, every
 from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
-from ragauge.rendering import Axis, Figure, Panel, Point, lines
-from ragauge.results import (
-    ELSEWHERE,
-    REFERENCES,
-    Cell,
-    CellSource,
-    Measure,
-    Runs,
-    Table,
-    Variant,
-    cost,
-    costs,
-    frame,
-    noted,
-    online_cycles,
-    quality,
-)
+from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, Variant, frame, noted, quality
+from ragauge.results.costs import cost, costs, online_cycles
+from ragauge.results.measures import REFERENCES
+from ragauge.results.runs import ELSEWHERE
 from ragauge.results.served import served
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
@@ -110,24 +98,24 @@ def _chance(quantity: str) -> str:
 
 def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> Panel:
     """The variants of a group, and those of served models as hollow points."""
-    own = _points(part, quantity)
-    others = [point for guest in guests for point in _points(guest, quantity, served=True)]
     run_only = ((part["quantity"] == quantity) & (part["source"] == CellSource.RECORDS)).any()
-    note = ", answering run" if run_only else ", hollow: answering run" if others and own else ""
-    x, y = Axis(COSTS[quantity] + note, "log"), Axis(str(part["metric"].iloc[0]), from_zero=True)
+    note = ", answering run" if run_only else ", hollow: answering run" if guests else ""
+    axes = Axis(COSTS[quantity] + note, "log"), Axis(str(part["metric"].iloc[0]), from_zero=True)
+    plot = Lines(quantity, axes[0], "quality", axes[1])
+    own = [_placed(point, _chance(quantity)) for point in plot.points(part)]
+    others = [_of_server(point) for guest in guests for point in plot.points(guest)]
     stairs = lines.steps((point.x, point.y) for point in own if point.look not in REFERENCES)
-    return Panel(title, x, y, own + others, join="none", stairs=stairs)
+    return Panel(title, *axes, own + others, join="none", stairs=stairs)
 
 
-def _points(part: Table, quantity: str, served: bool = False) -> list[Point]:
-    """A point a variant that has both numbers: pale where it is unlikely to be on the frontier."""
-    found = []
-    for point in lines.points(part, quantity, "quality"):
-        probability, name = point.row.number(_chance(quantity)), point.row.keys["variant"].replace("_", " ")
-        if served:
-            found.append(replace(point, fill="hollow", label=f"{name} · {point.row.keys['model']}, another stack"))
-        elif probability >= LIKELY:
-            found.append(replace(point, label=f"{name} {probability:.2f}"))
-        else:
-            found.append(replace(point, fill="pale", y_interval=lines.NO_INTERVAL))
-    return found
+def _placed(point: Point, chance: str) -> Point:
+    """The point, pale where it is unlikely to be on the frontier, labelled where it is likely."""
+    probability = point.row.number(chance)
+    if probability >= LIKELY:
+        return replace(point, label=f"{point.row.keys['variant'].replace('_', ' ')} {probability:.2f}")
+    return replace(point, fill="pale", y_interval=lines.NO_INTERVAL)
+
+
+def _of_server(point: Point) -> Point:
+    keys = point.row.keys
+    return replace(point, fill="hollow", label=f"{keys['variant'].replace('_', ' ')} · {keys['model']}, another stack")

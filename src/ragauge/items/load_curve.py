@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ragauge.experiment.reads import Reads
-from ragauge.rendering import Axis, Figure, lines
-from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, machine
+from ragauge.rendering import Axis, Figure, Lines
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame
+from ragauge.results.provenance import machine
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON, CLIENTS = "poisson", "clients"
@@ -33,11 +34,19 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, (cell for found in runs.loads for cell in _file(runs, found)))
 
 
+POISSON_LINES = Lines(
+    x="load",
+    x_axis=Axis("Poisson arrivals (questions/s)", from_zero=True),
+    y=TAIL,
+    y_axis=Axis("time to first token, p95 (s)", "log"),
+    line=lambda row: str(row.keys["variant"]),
+    nothing="Nothing to draw yet: no model was measured under Poisson arrivals.",
+)
+
+
 def draw(table: Table) -> Figure:
     """A panel a model and data set: the tail of the time to first token over the rate, a line a variant."""
-    found = lines.points(table[table["arrivals"] == POISSON], "load", TAIL, lambda row: row.keys["variant"])
-    x, y = Axis("Poisson arrivals (questions/s)", from_zero=True), Axis("time to first token, p95 (s)", "log")
-    return lines.multiples(found, x, y, nothing="Nothing to draw yet: no model was measured under Poisson arrivals.")
+    return POISSON_LINES(table[table["arrivals"] == POISSON])
 
 
 def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:

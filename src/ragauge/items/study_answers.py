@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ragauge.experiment.reads import Reads, every
-from ragauge.rendering import Axis, Figure, dots
+from ragauge.rendering import Axis, Dots, Figure
 from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, materials, mean, noted, scored
 from ragauge.results.stats import resampled_means
 
@@ -48,9 +48,8 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """What is known of the answers, a line a variant."""
     known = set(table[table["measured"].notna()]["quantity"])
-    part = table[table["variant"] != ALL]
-    axes = {quantity: axis for quantity, axis in AXES.items() if quantity in known}
-    return dots.draw(part, part["method"], axes, list(part["variant"]))
+    dots = Dots({q: axis for q, axis in AXES.items() if q in known}, name=lambda line: str(line["variant"]))
+    return dots(table[table["variant"] != ALL])
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:

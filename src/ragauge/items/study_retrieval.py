@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.experiment.reads import Reads
-from ragauge.rendering import Axis, Figure, Panel, lines
+from ragauge.rendering import Axis, Figure, Lines, Panel, Row, lines
 from ragauge.rendering.footer import sentence
 from ragauge.rendering.style import counted
 from ragauge.results import Cell, Measure, Runs, Table, frame, join, mean, ranks
@@ -25,7 +25,6 @@ from ragauge.results.stats import paired_test
 KEYS = ("dataset", "retriever", "k")
 DEPTHS = (1, 2, 5, 10, 20, 50, 100)
 FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
-NAMES = {"bm25": "BM25", "dense": "dense", "fused": "fused", "reranked": "reranked"}
 
 MEASURES = {"recall": ranks.recall, "success": ranks.success, "mrr": ranks.reciprocal_rank, "ndcg": ranks.ndcg}
 
@@ -41,14 +40,17 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Recall and success over k, a line a ranking."""
-    table = table.assign(model="")
     panels = []
     for quantity in ("recall", "success"):
-        found = lines.points(table, "k", quantity, lambda row: NAMES.get(row.keys["retriever"], row.keys["retriever"]))
         axes = Axis("passages (k)", "base2"), Axis(f"{quantity}@k", from_zero=True)
+        found = Lines("k", axes[0], quantity, axes[1], _name).points(table.assign(model=""))
         panels += [Panel(title, *axes, part) for title, part in lines.by_panel(found).items()]
     nothing = "Nothing to draw: no passage of the corpus answers any question, as far as is known."
     return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
+
+
+def _name(row: Row) -> str:
+    return {"bm25": "BM25"}.get(row.keys["retriever"], str(row.keys["retriever"]))
 
 
 def footer(runs: Runs, table: Table) -> str:

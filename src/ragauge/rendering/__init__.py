@@ -1,7 +1,8 @@
-"""Figures and files of items: `dots` and `lines` draw, `style` has the colours, `writing` the tables and files."""
+"""Figures and files of items: `Dots`, `Grid` and `Lines` are figures as values, `style` has the colours."""
 
 from ragauge.rendering.axis import Axis
-from ragauge.rendering.lines import Panel, Point, Row
+from ragauge.rendering.dots import Dots, Grid
+from ragauge.rendering.lines import Lines, Panel, Point, Row
 from ragauge.rendering.style import Axes, Figure
 
-__all__ = ["Axes", "Axis", "Figure", "Panel", "Point", "Row"]
+__all__ = ["Axes", "Axis", "Dots", "Figure", "Grid", "Lines", "Panel", "Point", "Row"]

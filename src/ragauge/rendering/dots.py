@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,11 @@ from ragauge.results.publications import LONGBENCH
 
 ROW_IN = 0.165  # height of one row
 Share = Literal["all", "col"]
+Text = Callable[[Mapping[Any, Any]], str]
+
+
+def _method(line: Mapping[Any, Any]) -> str:
+    return str(line["method"])
 
 
 @dataclass(frozen=True)
@@ -39,41 +44,53 @@ class _Panel:
     axis: Axis
 
 
-def draw(table: Table, styles: Iterable[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None) -> Figure:
-    """A column of panels a quantity, a row of panels a model and data set; the paper's other models last.
+@dataclass(frozen=True)
+class Dots:
+    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other models last."""
 
-    Args:
-        table: a frame of `results.cells.frame`.
-        styles: for each of its lines the method, or another word, whose colour and marker it has.
-        axes: the quantities drawn, left to right.
-        names: for each line the text that names its row; by default the method's label.
-    """
-    styles = list(styles)
-    texts = list(names) if names is not None else [style.method_label(s) for s in styles]
-    shown = blocks(table.assign(label=texts, style=styles)[table["quantity"].isin(list(axes))])
-    panels = [
-        [_Panel(block.title if place == 0 else "", block.table, *entry) for place, entry in enumerate(axes.items())]
-        for block in shown
-    ]
-    return _draw(shown, panels, share="col", room_in=0.42, keys=7)
+    axes: Mapping[str, Axis]  # the quantities, left to right
+    look: Text = _method  # of a line of the table: the method, or another word, whose colour and marker it has
+    name: Text | None = None  # the text of its row; by default the name of its look
 
-
-def grid(table: Table, quantity: str, axis: Axis, styles: Iterable[str], names: Iterable[str]) -> Figure:
-    """One quantity of several data sets: a column a data set, a row of panels a model, the paper's models last.
-
-    Args:
-        table: a frame of `results.cells.frame`.
-        styles, names: for each line of the table, whose colour and marker it has and what its row is called.
-    """
-    shown = _by_model(table.assign(label=list(names), style=list(styles))[table["quantity"] == quantity])
-    panels = []
-    for block in shown:
-        parts = enumerate(block.table.groupby("dataset", sort=False))
-        titles = [
-            (f"{block.title if i == 0 else ''}\n{str(d).removeprefix(LONGBENCH)}", part) for i, (d, part) in parts
+    def __call__(self, table: Table) -> Figure:
+        """Draw a table."""
+        named = _named(table, self.look, self.name)
+        shown = blocks(named[named["quantity"].isin(list(self.axes))])
+        panels = [
+            [_Panel("" if place else block.title, block.table, *entry) for place, entry in enumerate(self.axes.items())]
+            for block in shown
         ]
-        panels.append([_Panel(title, part, quantity, axis) for title, part in titles])
-    return _draw(shown, panels, share="all", room_in=0.5, keys=4)
+        return _draw(shown, panels, share="col", room_in=0.42, keys=7)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One quantity of several data sets: a column a data set, a row of panels a model, the paper's models last."""
+
+    quantity: str
+    axis: Axis
+    look: Text = _method
+    name: Text | None = None
+
+    def __call__(self, table: Table) -> Figure:
+        """Draw a table."""
+        named = _named(table, self.look, self.name)
+        shown = _by_model(named[named["quantity"] == self.quantity])
+        panels = []
+        for block in shown:
+            parts = [
+                (str(name).removeprefix(LONGBENCH), part) for name, part in block.table.groupby("dataset", sort=False)
+            ]
+            titles = [f"{'' if place else block.title}\n{name}" for place, (name, _) in enumerate(parts)]
+            found = zip(titles, parts, strict=True)
+            panels.append([_Panel(title, part, self.quantity, self.axis) for title, (_, part) in found])
+        return _draw(shown, panels, share="all", room_in=0.5, keys=4)
+
+
+def _named(table: Table, look: Text, name: Text | None) -> Table:
+    lines = table.to_dict("records")
+    looks = [look(line) for line in lines]
+    return table.assign(style=looks, label=list(map(name, lines) if name else map(style.method_label, looks)))
 
 
 def blocks(table: Table) -> list[Block]:

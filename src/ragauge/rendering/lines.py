@@ -86,52 +86,57 @@ def rows(table: Table) -> list[Row]:
     return list(found.values())
 
 
-def points(
-    table: Table,
-    x: str,
-    y: str,
-    line: Callable[[Row], str] | None = None,
-    *,
-    columns: Sequence[str] = ("measured", "published"),
-    look: Callable[[Row], str] = lambda row: str(row.keys.get("method", "")),
-) -> list[Point]:
-    """The rows of a table that have both numbers, in a panel a model and data set; measured ones first.
-
-    Args:
-        x, y: quantities, or for x a key.
-        line: the text of a row's line in the legend; by default its method's name.
-        columns: whether measured or published numbers are drawn, or both.
-        look: the method whose colour and marker a row has; empty: those of the line's place.
-    """
-    found = []
-    for column in columns:
-        for row in rows(table):
-            at = row.number(x, column), row.number(y, column)
-            if not all(map(math.isfinite, at)):
-                continue
-            measured, title = column == "measured", f"{row.keys['model']}\n{row.keys['dataset']}".strip()
-            bounds = (row.interval(y), row.interval(x)) if measured else (NO_INTERVAL, NO_INTERVAL)
-            order = row.number("top_k")
-            point = Point(
-                title if measured else f"published: {title}",
-                line(row) if line else style.method_label(look(row)),
-                *at,
-                *bounds,
-                look=look(row),
-                order=order if math.isfinite(order) else 0.0,
-                published=not measured,
-                row=row,
-            )
-            found.append(point)
-    return found
+def _method(row: Row) -> str:
+    return str(row.keys.get("method", ""))
 
 
-def multiples(
-    found: Iterable[Point], x: Axis, y: Axis, *, share: bool = False, nothing: str = NOTHING, **more: Any
-) -> Figure:
-    """A panel for each title of the points, all with the same quantities; `more` as in `Panel`."""
-    panels = [Panel(title, x, y, part, **more) for title, part in by_panel(found).items()]
-    return draw(panels, share=share, nothing=nothing)
+@dataclass(frozen=True)
+class Lines:
+    """A line plot of the rows of a table that have two numbers: a panel a model and data set, measured ones first."""
+
+    x: str  # a quantity or a key
+    x_axis: Axis
+    y: str
+    y_axis: Axis
+    line: str | Callable[[Row], str] | None = None  # a row's line in the legend; by default its method's name
+    look: str | Callable[[Row], str] = _method  # whose colour and marker a row has; empty: those of the line's place
+    columns: Sequence[str] = ("measured", "published")
+    join: Literal["all", "best", "none"] = "all"
+    share: bool = False
+    nothing: str = NOTHING
+
+    def __call__(self, table: Table) -> Figure:
+        """Draw a table."""
+        return self.draw(self.points(table))
+
+    def draw(self, found: Iterable[Point]) -> Figure:
+        """Draw points, a panel for each of their titles."""
+        panels = [Panel(title, self.x_axis, self.y_axis, part, self.join) for title, part in by_panel(found).items()]
+        return draw(panels, share=self.share, nothing=self.nothing)
+
+    def points(self, table: Table) -> list[Point]:
+        """The rows that have both numbers."""
+        return [self._point(row, c) for c in self.columns for row in rows(table) if self._has_both(row, c)]
+
+    def _has_both(self, row: Row, column: str) -> bool:
+        return math.isfinite(row.number(self.x, column)) and math.isfinite(row.number(self.y, column))
+
+    def _point(self, row: Row, column: str) -> Point:
+        measured, title = column == "measured", f"{row.keys['model']}\n{row.keys['dataset']}".strip()
+        look = self.look if isinstance(self.look, str) else self.look(row)
+        line = self.line(row) if callable(self.line) else self.line
+        return Point(
+            title if measured else f"published: {title}",
+            style.method_label(look) if line is None else line,
+            row.number(self.x, column),
+            row.number(self.y, column),
+            y_interval=row.interval(self.y) if measured else NO_INTERVAL,
+            x_interval=row.interval(self.x) if measured else NO_INTERVAL,
+            look=look,
+            order=row.number("top_k") if row.keys.get("top_k") else 0.0,
+            published=not measured,
+            row=row,
+        )
 
 
 def by_panel(found: Iterable[Point]) -> dict[str, list[Point]]:

@@ -8,21 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ragauge.rendering.style import method_style
-from ragauge.results import (
-    FLOOR,
-    REFERENCES,
-    Measure,
-    Runs,
-    Variant,
-    cost,
-    costs,
-    difference,
-    online_cycles,
-    quality,
-    scored,
-    timing,
-)
-from ragauge.results.costs import offline_cycles, weight_bytes
+from ragauge.results import Measure, Runs, Variant, difference, quality, scored, timing
+from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
+from ragauge.results.measures import FLOOR, REFERENCES
 from ragauge.results.reuse import servable
 from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means
 

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ragauge.results import (
-    GENERATORS,
-    LONGBENCH,
-    Cell,
-    Measure,
-    Runs,
-    Variant,
-    defaults,
-    difference,
-    evidence_quality,
-    identities,
-    join,
-    noted,
-    quality,
-    read_csv,
-    scored,
-)
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Variant, join, noted, read_csv
+from ragauge.results.measures import difference, evidence_quality, quality, scored
+from ragauge.results.publications import GENERATORS
+from ragauge.results.runs import defaults, identities
 
 SECTION = "gold_section_recall"
+NO_FREE = "not run: no variant of method free_extraction in this experiment"
 # The names that the paper's generators are known by here.
 ENCODERS = {"bge-large": "bge", "llm-embedder": "llm_embedder", "llm_embedder": "llm_embedder", "minilm": "minilm"}
 
@@ -103,10 +91,11 @@ def paper_dataset(runs: Runs, dataset: str) -> str | None:
     return name.removeprefix(LONGBENCH) if name.startswith(LONGBENCH) else None
 
 
-def not_run(runs: Runs, dataset: str, model: str, is_row: Callable[[Variant], bool], default: str) -> Measure:
-    """Why a row has no number: its variant has no records, or `default` where there is no such variant."""
-    asked = [v for v in runs.variants if (v.dataset, v.model) == (dataset, model) and v.missing and is_row(v)]
-    elsewhere = sorted({v.name for v in runs.variants if v.model == model and is_row(v)})
+def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str) -> Measure:
+    """Why a row of these variants has no number there; `default` where there is no such variant."""
+    alike = [v for v in variants if v.model == model]
+    asked = [v for v in alike if v.dataset == dataset and v.missing]
+    elsewhere = sorted({v.name for v in alike})
     if asked:
         return Measure(reason=f"not run: {asked[0].missing} for variant {asked[0].name}")
     return Measure(reason=f"not run: variant {elsewhere[0]} is not asked of {dataset}" if elsewhere else default)

@@ -9,12 +9,12 @@ grows with d (Table 3 has it for one d).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 from ragauge.experiment.reads import ANY, Reads, defaults
 from ragauge.items.cfic import _shared
-from ragauge.rendering import Axis, Figure, lines
+from ragauge.rendering import Axis, Figure, Lines, lines
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, quality, read_csv, scored
 
 KEYS = ("model", "dataset", "series", "d", "variant")
@@ -32,31 +32,29 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """F1 and the recall of gold sections against d on a base-2 scale."""
-    shown = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
-    found = [replace(p, line=text, look="") for q, text in LINES.items() for p in lines.points(shown, "d", q)]
-    several = [p for part in lines.by_panel(found).values() if len({q.x for q in part}) > 1 for p in part]
-    x, y = Axis("d (tokens)", "base2"), Axis("share, 95% interval", from_zero=True)
-    return lines.multiples(several, x, y, share=True)
+    table = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
+    axes = Axis("d (tokens)", "base2"), Axis("share, 95% interval", from_zero=True)
+    plots = [Lines("d", axes[0], q, axes[1], text, "", share=True) for q, text in LINES.items()]
+    found = [point for plot in plots for point in plot.points(table)]
+    return plots[0].draw([p for part in lines.by_panel(found).values() if len({q.x for q in part}) > 1 for p in part])
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     best = _shared.main(runs, dataset, model)
     swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and _k(v) == _k(best)]
     measures = {v: quality(runs, v, "f1") for v in sorted(swept, key=lambda v: v.param("d"))}
-    cells = []
+    common = {"model": model, "dataset": dataset, "series": f"k={_k(best)}" if best else ""}
     for variant, f1 in measures.items():
-        keys = {"model": model, "dataset": dataset, "series": f"k={_k(variant)}", "d": variant.param("d")}
-        keys |= {"variant": variant.name}
-        cells.append(Cell(keys, "f1", f1))
+        keys = {**common, "d": variant.param("d"), "variant": variant.name}
+        yield Cell(keys, "f1", f1)
         if scored(runs, variant, _shared.SECTION):
-            cells.append(Cell(keys, _shared.SECTION, quality(runs, variant, _shared.SECTION)))
+            yield Cell(keys, _shared.SECTION, quality(runs, variant, _shared.SECTION))
     known = {v: m.value for v, m in measures.items() if m.value is not None}
     if len(known) > 1:
         luckiest = max(known, key=lambda v: known[v])
         note = f"the best of {', '.join(str(v.param('d')) for v in known)} on these questions"
-        keys = {"model": model, "dataset": dataset, "series": f"k={_k(luckiest)}", "variant": luckiest.name}
-        cells.append(Cell(keys, "best_d", Measure(float(luckiest.param("d")), n=measures[luckiest].n, note=note)))
-    return cells
+        measure = Measure(float(luckiest.param("d")), n=measures[luckiest].n, note=note)
+        yield Cell({**common, "variant": luckiest.name}, "best_d", measure)
 
 
 def _k(variant: Variant) -> Any:

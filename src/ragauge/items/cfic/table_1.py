@@ -14,8 +14,9 @@ import math
 
 from ragauge.experiment.reads import Reads, every
 from ragauge.items.cfic import _shared
-from ragauge.rendering import Axis, Figure, dots
-from ragauge.results import LONGBENCH, Cell, Measure, Runs, Status, Table, frame, materials, mean, noted, read_csv
+from ragauge.rendering import Axis, Dots, Figure
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, frame, materials, mean, noted, read_csv
+from ragauge.results.cells import Status
 
 KEYS = ("model", "dataset")
 QUANTITIES = ("samples", "average_words")
@@ -45,16 +46,13 @@ def draw(table: Table) -> Figure:
     """Words and tokens of a document, measured and published."""
     import pandas as pd
 
-    mine = table[table["measured"].notna()].assign(published=math.nan)
+    measured = table[table["measured"].notna()].assign(published=math.nan)
     printed = table[table["published"].notna()].assign(model=PAPER, measured=math.nan, status=Status.PUBLISHED_ONLY)
-    table = pd.concat([mine, printed], ignore_index=True)
+    table = pd.concat([measured, printed], ignore_index=True)
+    axes = {"average_words": Axis("words of a document"), "average_tokens": Axis("tokens of a document")}
+    dots = Dots(axes, look=lambda _: "average_document_tokens", name=lambda line: str(line["label"]))
     names = [dataset.removeprefix(LONGBENCH) for dataset in table["dataset"]]
-    axes = {
-        "average_words": Axis("words of a document"),
-        "average_tokens": Axis("tokens of a document"),
-    }
-    shown = table.assign(dataset="documents of the data sets")
-    return dots.draw(shown, ["average_document_tokens"] * len(table), axes, names)
+    return dots(table.assign(label=names, dataset="documents of the data sets"))
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

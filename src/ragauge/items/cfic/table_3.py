@@ -10,15 +10,16 @@ Does not show: time (Table 6). The paper's F1 rests on 150 to 200 questions a da
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ragauge.experiment.reads import ANY, Reads, defaults, others
 from ragauge.items.cfic import _shared
 from ragauge.items.cfic._shared import MethodRow
-from ragauge.rendering import Axis, Figure, dots, style
-from ragauge.results import Cell, Runs, Table, Variant, frame, known_names, merge, read_csv
+from ragauge.rendering import Axis, Grid, style
+from ragauge.results import Cell, Runs, Table, Variant, frame, merge, read_csv
+from ragauge.results.runs import known_names
 
 KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
@@ -30,7 +31,7 @@ OURS = ("minilm", "bm25")
 HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/papers/paper.yaml has it"
 # The paper's extractors, by what the names of their checkpoints begin with.
 EXTRACTORS = {"vicuna-7b": "vicuna_7b", "longchat-7b": "longchat_7b", "longalpaca-7b": "longalpaca_7b"}
-SHORT = {"sliding_window": "windows", "paragraph": "paragraphs", "": ""}
+SHORT = {"sliding_window": "windows", "paragraph": "paragraphs"}
 
 READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long")
 
@@ -41,31 +42,30 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, merge(measured, _published(), on=ON))
 
 
-def draw(table: Table) -> Figure:
-    """F1 of every method, a column a data set."""
-    names = [_name(*values) for values in table[["method", "chunking", "finder", "model"]].itertuples(index=False)]
-    return dots.grid(table, "f1", Axis("F1"), table["method"], names)
+def _name(line: Mapping[Any, Any]) -> str:
+    label, finder = style.method_label(line["method"]), line["finder"]
+    if line["chunking"]:
+        return f"{label}, {SHORT[line['chunking']]}"
+    by_another = finder and finder != line["model"] and line["method"] == "free_extraction"
+    return label + (f" ({finder.removesuffix('_7b')})" if by_another else "")
 
 
-def _name(method: str, chunking: str, finder: str, model: str) -> str:
-    label = style.method_label(method)
-    by = f" ({finder.removesuffix('_7b')})" if finder and finder != model and method == "free_extraction" else ""
-    return f"{label}, {SHORT[chunking]}" if chunking else label + by
+draw = Grid("f1", Axis("F1"), name=_name)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     best = _shared.main(runs, dataset, model)
     found: dict[MethodRow, list[Variant]] = {}
     for variant in runs.of(dataset, model):
         if variant.method != "cfic" or variant is best:
             found.setdefault(_shared.row(variant), []).append(variant)
-    others = [row for row in found if row not in ROWS]
-    cells = []
-    for row in (*ROWS, *others):
-        cells += [cell for v in found.get(row, []) for cell in _measured(runs, row, v, best)]
+    for row in dict.fromkeys((*ROWS, *found)):
+        for variant in found.get(row, []):
+            yield from _measured(runs, row, variant, best)
         if row not in found and row.method not in OURS and _shared.whole(runs, model):
-            cells.append(_missing(runs, dataset, model, row))
-    return cells
+            default = HUB if row.chunking else "not run: not in this experiment"
+            alike = [v for v in runs.variants if _shared.row(v) == row]
+            yield Cell(_keys(dataset, model, row), "f1", _shared.not_run(alike, dataset, model, default))
 
 
 def _measured(runs: Runs, row: MethodRow, variant: Variant, best: Variant | None) -> list[Cell]:
@@ -97,18 +97,12 @@ def _extractor(source: str) -> str | None:
     return next(known, None)
 
 
-def _missing(runs: Runs, dataset: str, model: str, row: MethodRow) -> Cell:
-    default = HUB if row.chunking else "not run: not in this experiment"
-    reason = _shared.not_run(runs, dataset, model, lambda v: _shared.row(v) == row, default)
-    return Cell(_keys(dataset, model, row), "f1", reason)
-
-
 def _keys(dataset: str, model: str, row: MethodRow) -> dict[str, Any]:
     finder = model if row.method in ("cfic", "free_extraction") else ""
     return {"model": model, "dataset": dataset, "method": row.method, "chunking": row.chunking, "finder": finder}
 
 
-def _published() -> Sequence[Cell]:
+def _published() -> list[Cell]:
     """The paper's rows; its extractors and its own model stand as finders."""
     cells = []
     for line, cell in zip(read_csv("cfic_table_3"), _shared.published_f1("cfic_table_3", {}), strict=True):

@@ -14,13 +14,13 @@ Does not show: time (Table 6), nor other k and d (Table 8, Figure 3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared
-from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.rendering import Axis, Grid
 from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, join, merge, noted
 
 KEYS = ("model", "dataset", "setting", "variant")
@@ -52,49 +52,41 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, merge(measured, _published(), on=("setting",)))
 
 
-def draw(table: Table) -> Figure:
-    """F1 under each setting, a column a data set."""
-    names = [style.method_label(setting) for setting in table["setting"]]
-    return dots.grid(table, "f1", Axis("F1"), table["setting"], names)
+draw = Grid("f1", Axis("F1"), look=lambda line: str(line["setting"]))
 
 
 def _published() -> list[Cell]:
     """The paper's rows, that without SFT as free extraction."""
-    named = {"without_sft": "without_sft_free"}
     printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
-    return [replace(c, keys={**c.keys, "setting": named.get(c.keys["setting"], c.keys["setting"])}) for c in printed]
+    free = {"setting": "without_sft_free"}
+    return [replace(c, keys={**c.keys, **free}) if c.keys["setting"] == "without_sft" else c for c in printed]
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     full = _shared.main(runs, dataset, model)
     if full is None and not any(v.method == "cfic" for v in runs.of(dataset, model)):
-        return []
+        return
     found = _found(runs, dataset, model, full)
-    cells = []
     for setting in SETTINGS:
         keys = {"model": model, "dataset": dataset, "setting": setting}
-        if setting not in found:
-            cells += [Cell(keys, "f1", _reason(runs, dataset, model, setting))] if _shared.whole(runs, model) else []
-            continue
-        variant = found[setting]
-        measures = _measures(runs, model, setting, variant, full)
-        cells += _shared.cells(runs, variant, keys, measures)
-    return cells
+        if variant := found.get(setting):
+            yield from _shared.cells(runs, variant, keys, _measures(runs, model, setting, variant, full))
+        elif _shared.whole(runs, model):
+            yield Cell(keys, "f1", _reason(runs, dataset, model, setting))
 
 
-def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> Mapping[str, Variant]:
+def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> dict[str, Variant]:
     """The variant of each setting, all at the k and d of CFIC itself."""
-    here = runs.of(dataset, model)
-    base = _shared.base_of(runs, model)
+    here, before = runs.of(dataset, model), runs.of(dataset, _shared.base_of(runs, model) or model)
     size = _shared.size(full) if full else None
     alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
     found = {s: v for s, options in OPTIONS.items() for v in reversed(alike) if _shared.is_cfic(v, **options)}
-    before = runs.of(dataset, base or model)
-    decoded = next((v for v in before if _shared.is_cfic(v) and _shared.size(v) == size), None)
-    written = next((v for v in before if v.method == "free_extraction"), None)
-    found |= {setting: v for setting, v in zip(WITHOUT_SFT, (decoded, written), strict=True) if v}
-    article = next((v for v in here if _shared.row(v).method == "full_article"), None)
-    return found | ({"full_article": article} if article else {})
+    others = {
+        "without_sft": [v for v in before if _shared.is_cfic(v) and _shared.size(v) == size],
+        "without_sft_free": [v for v in before if v.method == "free_extraction"],
+        "full_article": [v for v in here if _shared.row(v).method == "full_article"],
+    }
+    return found | {setting: variants[0] for setting, variants in others.items() if variants}
 
 
 def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None) -> dict[str, Measure]:
@@ -113,9 +105,9 @@ def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
     if setting in WITHOUT_SFT:
         return Measure(reason=default)
     if setting == "full_article":
-        return _shared.not_run(runs, dataset, model, lambda v: _shared.row(v).method == "full_article", default)
+        alike = [v for v in runs.variants if _shared.row(v).method == "full_article"]
+        return _shared.not_run(alike, dataset, model, default)
     options = OPTIONS[setting]
     changed = ", ".join(f"{k}: {str(v).lower()}" for k, v in options.items())
-    return _shared.not_run(
-        runs, dataset, model, lambda v: _shared.is_cfic(v, **options), f"{default}; it is method cfic with {changed}"
-    )
+    alike = [v for v in runs.variants if _shared.is_cfic(v, **options)]
+    return _shared.not_run(alike, dataset, model, f"{default}; it is method cfic with {changed}")

@@ -11,8 +11,7 @@ experiment has them (`source: openai:NAME`).
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared
@@ -39,9 +38,11 @@ def draw(table: Table) -> Figure:
     if table.empty:
         return style.empty("Nothing to show yet: no question was answered from evidence.")
     case = table[table["dataset"] == table["dataset"].iloc[0]].to_dict("records")
-    blocks = [(f"{case[0]['question']}  [{case[0]['reference']}]", style.INK)]
-    blocks += [(_told(row), style.METHODS["cfic"][1] if row["measured"] == 1 else style.MUTED) for row in case]
-    lines = [(line, colour) for text, colour in blocks for line in (*textwrap.wrap(text, LINE), "")]
+    texts = [(f"{case[0]['question']}  [{case[0]['reference']}]", style.INK)]
+    for row in case:
+        colour = style.METHODS["cfic"][1] if row["measured"] == 1 else style.MUTED
+        texts.append((f"{NAMES[row['system']]}, {row['model']}: {row['evidence']}", colour))
+    lines = [(line, colour) for text, colour in texts for line in (*textwrap.wrap(text, LINE), "")]
     with style.theme():
         figure = style.figure(style.TEXT_IN, LINE_IN * (len(lines) + 1))
         for place, (line, colour) in enumerate(lines):
@@ -49,17 +50,13 @@ def draw(table: Table) -> Figure:
         return figure
 
 
-def _told(row: dict[Any, Any]) -> str:
-    return f"{NAMES[row['system']]}, {row['model']}: {row['evidence']}"
-
-
 def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
     """The cells of the first question that all systems of a data set answered."""
     systems = [v for group in runs.groups(READS.datasets) if group[0] == dataset for v in _systems(runs, *group)]
-    key = _shared_key(systems)
+    answered = [v.records.keys() - v.failed for v in systems]
+    key = next((key for v in systems for key in v.records if all(key in keys for keys in answered)), "")
     for variant in systems if key else ():
-        record = variant.records[key]
-        says = scored(runs, variant, SAYS).get(key)
+        record, says = variant.records[key], scored(runs, variant, SAYS).get(key)
         keys = {
             "dataset": dataset,
             "key": key,
@@ -68,18 +65,11 @@ def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
             "system": variant.method,
             "model": variant.model,
             "variant": variant.name,
-            "evidence": _short(" [...] ".join(piece["text"] for piece in record["evidence"] or ())),
             "answer": _short(record["prediction"]),
+            "evidence": _short(" [...] ".join(piece["text"] for piece in record["evidence"] or ())),
         }
-        yield Cell(
-            keys, SAYS, mean([] if says is None else [says], runs.seed, nothing="no reference answer has a word")
-        )
-
-
-def _shared_key(systems: Sequence[Variant]) -> str:
-    """The first question that all of them answered; nothing where there is none."""
-    answered = [v.records.keys() - v.failed for v in systems]
-    return next((key for v in systems for key in v.records if all(key in keys for keys in answered)), "")
+        found = [] if says is None else [says]
+        yield Cell(keys, SAYS, mean(found, runs.seed, nothing="no reference answer has a word"))
 
 
 def _systems(runs: Runs, dataset: str, model: str) -> Iterator[Variant]:

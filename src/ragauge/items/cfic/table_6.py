@@ -16,19 +16,8 @@ from typing import Any
 from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import Axes, Figure, style
-from ragauge.results import (
-    LONGBENCH,
-    Cell,
-    Measure,
-    Runs,
-    Table,
-    Variant,
-    evidence_quality,
-    frame,
-    mean,
-    read_csv,
-    timing,
-)
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, mean, read_csv, timing
+from ragauge.results.measures import evidence_quality
 
 KEYS = ("model", "dataset", "system", "variant")
 LATENCY = "decoding_latency_ms"
@@ -91,8 +80,8 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     if cfic is not None and free is not None:
         cells.append(Cell(_keys(dataset, cfic, "cfic"), *_timing.speedup(runs, dataset, free, cfic)))
     elif cfic is not None:
-        missing = Measure(reason="not run: no variant of method free_extraction in this experiment")
-        cells.append(Cell({"model": model, "dataset": dataset, "system": FREE}, LATENCY, missing))
+        keys = {"model": model, "dataset": dataset, "system": FREE}
+        cells.append(Cell(keys, LATENCY, Measure(reason=_shared.NO_FREE)))
     return cells
 
 

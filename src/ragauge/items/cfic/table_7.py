@@ -11,9 +11,12 @@ questions; below 100 for evidence that was cut out of the document is then the j
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from ragauge.experiment.reads import Reads, others
 from ragauge.items.cfic import _shared
-from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, Variant, evidence_quality, frame, materials, mean, read_csv
 
 KEYS = ("model", "dataset", "system", "variant")
@@ -29,58 +32,35 @@ READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judge
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity); shares, where the paper prints per cent."""
-    measured = [
-        cell for group in runs.groups(READS.datasets) for v in _ordered(runs, *group) for cell in _cells(runs, v)
-    ]
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     return frame(KEYS, measured + _published())
 
 
 def draw(table: Table) -> Figure:
-    """Faithfulness and support, a line a method."""
-    axes = {
-        FAITHFULNESS: Axis("evidence in the document"),
-        "answer_in_evidence": Axis("says the answer"),
-    }
-    table = table[table["variant"].isin(_first(table)) | (table["variant"] == "")]
-    axes |= {"supported": Axis("judged to support it")} if _judged(table) else {}
-    systems = table["system"]
-    return dots.draw(table, [s.partition(",")[0] for s in systems], axes, [_name(s) for s in systems])
+    """Faithfulness and support, a line a method: the first variant of each."""
+    axes = {FAITHFULNESS: Axis("evidence in the document"), "answer_in_evidence": Axis("says the answer")}
+    first = set(table.drop_duplicates(["model", "dataset", "system"])["variant"])
+    table = table[table["variant"].isin(first) | (table["variant"] == "")]
+    judged = table[table["quantity"] == "supported"][["measured", "published"]].notna().any(axis=None)
+    axes |= {"supported": Axis("judged to support it")} if judged else {}
+    return Dots(axes, look=lambda line: str(line["system"].partition(",")[0]), name=_name)(table)
 
 
-def _first(table: Table) -> set[str]:
-    """The variant that stands for each system; the table has all of them."""
-    return set(table.drop_duplicates(["model", "dataset", "system"])["variant"])
+def _name(line: Mapping[Any, Any]) -> str:
+    method, _, chunking = line["system"].partition(", ")
+    return style.method_label(method) + (f", {chunking.replace('_window', '')}" if chunking else "")
 
 
-def _judged(table: Table) -> bool:
-    """Whether there is a judgement to draw, a published one counted."""
-    part = table[table["quantity"] == "supported"]
-    return bool(part["measured"].notna().any() or part["published"].notna().any())
-
-
-def _name(system: str) -> str:
-    method, _, chunking = system.partition(", ")
-    label = style.method_label(method)
-    return f"{label}, {chunking.replace('_window', '')}" if chunking else label
-
-
-def _ordered(runs: Runs, dataset: str, model: str) -> list[Variant]:
-    """The variants with CFIC as the paper has it first, before its ablations and sweeps."""
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
+    """CFIC as the paper has it first, before its ablations and sweeps."""
     best = _shared.main(runs, dataset, model)
-    return sorted(runs.of(dataset, model), key=lambda v: v is not best)
-
-
-def _cells(runs: Runs, variant: Variant) -> list[Cell]:
-    if not _shared.with_evidence(variant):
-        return []
-    system = ", ".join(filter(None, _shared.row(variant)))
-    keys = {"model": variant.model, "dataset": variant.dataset, "system": system, "variant": variant.name}
-    measures = {
-        FAITHFULNESS: evidence_quality(runs, variant, "evidence_verbatim"),
-        "answer_in_evidence": evidence_quality(runs, variant, "answer_in_evidence"),
-        **_support(runs, variant),
-    }
-    return [Cell(keys, quantity, measure) for quantity, measure in measures.items()]
+    for variant in sorted(runs.of(dataset, model), key=lambda v: v is not best):
+        if _shared.with_evidence(variant):
+            system = ", ".join(filter(None, _shared.row(variant)))
+            keys = {"model": model, "dataset": dataset, "system": system, "variant": variant.name}
+            yield Cell(keys, FAITHFULNESS, evidence_quality(runs, variant, "evidence_verbatim"))
+            yield Cell(keys, "answer_in_evidence", evidence_quality(runs, variant, "answer_in_evidence"))
+            yield from (Cell(keys, label, measure) for label, measure in _support(runs, variant).items())
 
 
 def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:

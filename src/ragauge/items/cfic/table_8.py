@@ -11,25 +11,13 @@ machine, and have no ratio: these are of one question at a time.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared, _timing
-from ragauge.rendering import Axis, Figure, Panel, lines
-from ragauge.results import (
-    LONGBENCH,
-    OTHER_MODEL,
-    Cell,
-    Measure,
-    Runs,
-    Table,
-    Variant,
-    frame,
-    noted,
-    quality,
-    read_csv,
-    timing,
-)
+from ragauge.rendering import Axis, Figure, Lines, Panel, lines
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, noted, quality, read_csv, timing
+from ragauge.results.cells import OTHER_MODEL
 
 KEYS = ("model", "dataset", "series", "k", "variant")
 LATENCY, WITHOUT = "decoding_latency_ms", "latency_without_strategies_ms"
@@ -51,65 +39,49 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """F1 above, milliseconds below, against k; a column a model and data set."""
     table = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
-    f1 = lines.points(table, "k", "f1", lambda row: f"F1, {row.keys['series']}")
+    k, f1, ms = Axis("k"), Axis("F1", from_zero=True), Axis("ms to the evidence", from_zero=True)
+    quality_ = Lines("k", k, "f1", f1, lambda row: f"F1, {row.keys['series']}").points(table)
     times = [
-        replace(point, line=name, look=look)
+        point
         for quantity, (name, look) in TIMES.items()
-        for point in lines.points(table, "k", quantity)
+        for point in Lines("k", k, quantity, ms, name, look).points(table)
     ]
-    parts = [
-        {title: p for title, p in lines.by_panel(found).items() if len({q.x for q in p}) > 1} for found in (f1, times)
+    rows = [
+        {title: part for title, part in lines.by_panel(found).items() if len({p.x for p in part}) > 1}
+        for found in (quality_, times)
     ]
-    titles = sorted(dict.fromkeys([*parts[0], *parts[1]]), key=lambda title: title.startswith("published"))
-    axes = Axis("F1", from_zero=True), Axis("ms to the evidence", from_zero=True)
-    panels = [
-        Panel(title, Axis("k"), y, part.get(title, ())) for part, y in zip(parts, axes, strict=True) for title in titles
-    ]
+    titles = sorted(rows[0] | rows[1], key=lambda title: title.startswith("published"))
+    panels = [Panel(t, k, y, row.get(t, ())) for row, y in zip(rows, (f1, ms), strict=True) for t in titles]
     return lines.draw(panels, columns=len(titles), height_in=1.8)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     best = _shared.main(runs, dataset, model)
     swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and v.param("d") == best.param("d")]
     free = next((v for v in runs.of(dataset, model) if v.method == "free_extraction"), None)
-    cells = []
     for variant in sorted(swept, key=lambda v: v.param("top_k")):
-        keys = {"model": model, "dataset": dataset, "series": f"d={variant.param('d')}", "k": variant.param("top_k")}
+        keys = {"series": f"d={variant.param('d')}", "k": variant.param("top_k"), "variant": variant.name}
         measures = {"f1": quality(runs, variant, "f1")} | _times(runs, dataset, variant, free)
-        cells += [Cell(keys | {"variant": variant.name}, q, m) for q, m in measures.items()]
-    return cells
+        yield from (Cell({"model": model, "dataset": dataset, **keys}, q, m) for q, m in measures.items())
 
 
 def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> dict[str, Measure]:
-    finder = _timed_finder(runs, dataset, variant.model)
-    if finder is not None:
-        return _finders_times(runs, dataset, variant, finder)
+    """Milliseconds to the evidence; those of the model that finds it, where another one answers."""
+    entry = runs.config.models.get(variant.model) if runs.config else None
+    finder = entry.finder if entry else None
+    if finder and (latency := timing.find(runs, dataset, finder)):
+        timed = next((v for v in _timing.variants(runs, latency) if v.method == "free_extraction"), None)
+        note = f"of its finder, {finder}"
+        without = noted(_timing.finding(runs, dataset, timed), note, ONE_TEXT) if timed else UNTIMED
+        return {
+            LATENCY: noted(_timing.finding(runs, dataset, runs.named(finder, variant.name)), note),
+            WITHOUT: without,
+        }
     base = _shared.base_of(runs, variant.model)
     if base is not None and timing.find(runs, dataset, variant.model) is None:
-        note = Measure(reason=f"not timed: as fast as {base}, of which it was made")
-        return {LATENCY: note, WITHOUT: note}
-    without = Measure(reason="not run: no variant of method free_extraction in this experiment")
-    if free is not None:
-        without = noted(_timing.finding(runs, dataset, free), ONE_TEXT)
+        return dict.fromkeys((LATENCY, WITHOUT), Measure(reason=f"not timed: as fast as {base}, of which it was made"))
+    without = noted(_timing.finding(runs, dataset, free), ONE_TEXT) if free else Measure(reason=_shared.NO_FREE)
     return {LATENCY: _timing.finding(runs, dataset, variant), WITHOUT: without}
-
-
-def _timed_finder(runs: Runs, dataset: str, model: str) -> str | None:
-    """The model that finds evidence for another, where it was timed."""
-    entry = runs.config.models.get(model) if runs.config else None
-    finder = entry.finder if entry else None
-    return finder if finder and timing.find(runs, dataset, finder) is not None else None
-
-
-def _finders_times(runs: Runs, dataset: str, variant: Variant, finder: str) -> dict[str, Measure]:
-    """A pair's times to the evidence, which its finder finds in the same way for itself."""
-    note = f"of its finder, {finder}"
-    latency = timing.find(runs, dataset, finder)
-    timed = _timing.variants(runs, latency) if latency else []
-    free = next((v for v in timed if v.method == "free_extraction"), None)
-    found = {LATENCY: noted(_timing.finding(runs, dataset, runs.named(finder, variant.name)), note)}
-    without = noted(_timing.finding(runs, dataset, free), note, ONE_TEXT) if free else UNTIMED
-    return {**found, WITHOUT: without}
 
 
 def _published() -> list[Cell]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from ragauge.rendering import Axis, Point, Row, lines, style
+from ragauge.rendering import Axis, Lines, Point, Row, style
 from ragauge.results import Table
 from ragauge.results.sequences import AGAINST_NONE
 from ragauge.results.systems import S3
@@ -16,20 +16,19 @@ PERPLEXITY = Axis("perplexity")
 SECONDS = Axis("latency of a sequence (s)", "log_if_wide")
 
 
-def points(
-    table: Table, x: str, y: str, line: Callable[[Row], str], columns: Sequence[str] = ("measured",)
-) -> list[Point]:
-    """The rows that have both numbers; what asks no index is in the panels of all indexes."""
-    found = lines.points(table, x, y, line, columns=columns)
-    measured = [point.row for point in found if not point.published]
-    return [
-        replace(
-            point, panel=panel, label=_label(point.row), y_interval=_interval(point) if paired else point.y_interval
-        )
-        for point in found
-        for paired in (y == "perplexity" and not point.published,)
-        for panel in _panels(point, measured)
-    ]
+@dataclass(frozen=True)
+class SystemLines(Lines):
+    """A line plot of systems: what asks no index is in the panels of all indexes."""
+
+    columns: Sequence[str] = ("measured",)
+
+    def points(self, table: Table) -> list[Point]:
+        """The rows that have both numbers."""
+        found = super().points(table)
+        measured = [point.row for point in found if not point.published]
+        if self.y == "perplexity":
+            found = [point if point.published else replace(point, y_interval=_interval(point)) for point in found]
+        return [replace(p, panel=panel, label=_label(p.row)) for p in found for panel in _panels(p, measured)]
 
 
 def schedule(row: Row) -> str:
@@ -56,6 +55,9 @@ def with_interval_and_lists(row: Row) -> str:
 def scanned_lists(nprobe: object) -> str:
     """The lists that searches scan, in words; empty if nothing is searched."""
     return S3 if nprobe == S3 else f"nprobe {nprobe}" if nprobe else ""
+
+
+FRONTIERS = SystemLines("latency_s", SECONDS, "perplexity", PERPLEXITY, schedule, join="best")
 
 
 def _interval(point: Point) -> tuple[float, float]:

@@ -12,11 +12,13 @@ stored with the trained weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from ragauge.experiment.reads import Reads
-from ragauge.rendering import Axis, Figure, dots, style
-from ragauge.results import Cell, Runs, Table, frame, sequences
+from ragauge.rendering import Axis, Dots, style
+from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
-from ragauge.results.systems import KEYS, KINDS, groups, systems
+from ragauge.results.systems import KINDS, System, grouped
 
 UNTRAINED = "joint attention, untrained"
 AXES = {
@@ -29,20 +31,16 @@ READS = Reads(pipelines=KINDS)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity)."""
-    cells: list[Cell] = []
-    for group in groups(systems(runs)):
-        scored = [system for system in group if system.scored is not None]
-        for system in scored:
-            cells += sequences.quality(runs, scored, system, sequences.shared_keys(scored))
-            cells += sequences.control(runs, scored, system)
-    return frame(KEYS, cells)
+    return grouped(runs, _group)
 
 
-def draw(table: Table) -> Figure:
-    """One row per system; retrieved and random neighbours of one form are adjacent."""
-    shown = table[table["quantity"].isin(list(AXES))]
-    names = [
-        f"{style.method_label(method)}, {options or UNTRAINED}"
-        for method, options in zip(shown["method"], shown["options"], strict=True)
-    ]
-    return dots.draw(shown, shown["method"], AXES, names)
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+    scored = [system for system in group if system.scored is not None]
+    shared = sequences.shared_keys(scored)
+    for system in scored:
+        yield from sequences.quality(runs, scored, system, shared)
+        yield from sequences.control(runs, scored, system)
+
+
+# One row per system; retrieved and random neighbours of one form are adjacent.
+draw = Dots(AXES, name=lambda line: f"{style.method_label(line['method'])}, {line['options'] or UNTRAINED}")

@@ -30,11 +30,12 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Seconds against the interval on a base-2 scale, a line a schedule and nprobe; RETRO is RETRO+ at 64."""
-    table = table.assign(method=table["method"].replace("retro", "retro_plus"))
-    found = _lines.points(table, "interval_tokens", "latency_s", _line)
+    plot = _lines.SystemLines(
+        "interval_tokens", Axis("interval m (tokens)", "base2"), "latency_s", _lines.SECONDS, _line
+    )
+    found = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
     several = lines.swept(found)
-    shown = [p for p in found if p.line in several] or found
-    return lines.multiples(shown, Axis("interval m (tokens)", "base2"), _lines.SECONDS)
+    return plot.draw([p for p in found if p.line in several] or found)
 
 
 def _line(row: Row) -> str:

@@ -33,11 +33,11 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Perplexity against chunks, one line per system that was run over several sizes."""
-    found = _lines.points(table, SIZE, "perplexity", _lines.with_interval_and_lists)
-    without_duplicates = _lines.points(table, SIZE, "perplexity", _line_without_duplicates)
+    axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
+    plot = _lines.SystemLines(*axes, _lines.with_interval_and_lists, nothing=ONE_SIZE)
+    found, without_duplicates = plot.points(table), replace(plot, line=_line_without_duplicates).points(table)
     several = lines.swept(found)
-    shown = [p for p, other in zip(found, without_duplicates, strict=True) if {p.line, other.line} & several]
-    return lines.multiples(shown, Axis("chunks in the database", "log"), _lines.PERPLEXITY, nothing=ONE_SIZE)
+    return plot.draw([p for p, other in zip(found, without_duplicates, strict=True) if {p.line, other.line} & several])
 
 
 def _line_without_duplicates(row: Row) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from ragauge.experiment.reads import Reads
 from ragauge.items.piperag import _lines, _published
-from ragauge.rendering import Axis, Figure, Row, lines
+from ragauge.rendering import Axis, Figure, Row
 from ragauge.results import Cell, Measure, Runs, Table, sequences
 from ragauge.results.pipelines import IndexName
 from ragauge.results.systems import System, grouped
@@ -37,8 +37,8 @@ def draw(table: Table) -> Figure:
         index = f", index {row.keys['index']}" if several and row.keys["model"] != _lines.PAPER else ""
         return _lines.with_interval(row) + index
 
-    found = _lines.points(table, LISTS, "perplexity", line, ("measured", "published"))
-    return lines.multiples(found, Axis("nprobe (lists scanned)", "base2"), _lines.PERPLEXITY)
+    axes = (LISTS, Axis("nprobe (lists scanned)", "base2"), "perplexity", _lines.PERPLEXITY)
+    return _lines.SystemLines(*axes, line, columns=("measured", "published"))(table)
 
 
 def _swept(group: Sequence[System]) -> list[System]:

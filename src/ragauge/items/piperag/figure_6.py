@@ -12,11 +12,11 @@ Does not show: the paper's points, for which it prints no numbers; Table 1 has t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ragauge.experiment.reads import Reads
 from ragauge.items.piperag import _claims, _lines, _published
-from ragauge.rendering import Figure, lines
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.systems import KINDS, System, grouped
 
@@ -28,19 +28,15 @@ def table(runs: Runs) -> Table:
     return grouped(runs, _group, _published.table_1() + _claims.printed())
 
 
-def draw(table: Table) -> Figure:
-    """Perplexity against seconds, one frontier per schedule."""
-    found = _lines.points(table, "latency_s", "perplexity", _lines.schedule, ("measured", "published"))
-    return lines.multiples(found, _lines.SECONDS, _lines.PERPLEXITY, join="best")
+draw = replace(_lines.FRONTIERS, columns=("measured", "published"))
 
 
-def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     shared = sequences.shared_keys(group)
-    cells: list[Cell] = []
     for system in group:
-        cells += sequences.quality(runs, group, system, shared)
+        yield from sequences.quality(runs, group, system, shared)
         if system.kind != "random":
-            cells.append(Cell(system.keys, "latency_s", sequences.latency(system)))
-        cells += sequences.control(runs, group, system)
-    cells += _claims.best_speedups(runs, group, "retro", shared)
-    return cells + _claims.best_gains(runs, group, shared)
+            yield Cell(system.keys, "latency_s", sequences.latency(system))
+        yield from sequences.control(runs, group, system)
+    yield from _claims.best_speedups(runs, group, "retro", shared)
+    yield from _claims.best_gains(runs, group, shared)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ragauge.experiment.reads import Reads
 from ragauge.items.piperag import _lines, _published
-from ragauge.rendering import Figure, lines
+from ragauge.rendering import Figure
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, noted, sequences
 from ragauge.results.systems import System, grouped
 
@@ -43,15 +43,14 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """One panel per projection, one frontier per schedule."""
     projected = {_quantity(part, times): f"{PARTS[part]} {times} times faster" for part, times in FASTER}
+    plot = replace(_lines.FRONTIERS, x_axis=replace(_lines.SECONDS, label="projected latency (s)"))
     found = [
         replace(point, panel=f"{title}\n{point.panel}")
         for quantity, title in {TRACED: "as traced", **projected}.items()
-        for point in _lines.points(table, quantity, "perplexity", _lines.schedule)
+        for point in replace(plot, x=quantity).points(table)
     ]
     compared = {p.panel for p in found if p.look in ("retro", "piperag")} or {p.panel for p in found}
-    ordered = sorted((p for p in found if p.panel in compared), key=lambda p: p.panel.partition("\n")[2])
-    across = replace(_lines.SECONDS, label="projected latency (s)")
-    return lines.multiples(ordered, across, _lines.PERPLEXITY, join="best")
+    return plot.draw(sorted((p for p in found if p.panel in compared), key=lambda p: p.panel.partition("\n")[2]))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:

@@ -9,11 +9,10 @@ Does not show: the paper's points, for which it prints no numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ragauge.experiment.reads import Reads
 from ragauge.items.piperag import _claims, _lines
-from ragauge.rendering import Figure, lines
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.systems import System, grouped
 
@@ -27,17 +26,13 @@ def table(runs: Runs) -> Table:
     return grouped(runs, _group)
 
 
-def draw(table: Table) -> Figure:
-    """Perplexity against seconds, one frontier per schedule."""
-    found = _lines.points(table, "latency_s", "perplexity", _lines.schedule)
-    return lines.multiples(found, _lines.SECONDS, _lines.PERPLEXITY, join="best")
+draw = _lines.FRONTIERS
 
 
-def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     shown = [s for s in group if s.kind in SHOWN]
     shared = sequences.shared_keys(shown)
-    cells: list[Cell] = []
     for system in shown:
-        cells += sequences.quality(runs, group, system, shared)
-        cells.append(Cell(system.keys, "latency_s", sequences.latency(system)))
-    return cells + _claims.best_speedups(runs, group, "retro_plus", shared)
+        yield from sequences.quality(runs, group, system, shared)
+        yield Cell(system.keys, "latency_s", sequences.latency(system))
+    yield from _claims.best_speedups(runs, group, "retro_plus", shared)

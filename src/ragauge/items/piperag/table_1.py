@@ -17,7 +17,7 @@ from typing import Any
 
 from ragauge.experiment.reads import Reads
 from ragauge.items.piperag import _lines, _published
-from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, sequences
 from ragauge.results.pipelines import Text
 from ragauge.results.systems import S3, System, grouped, plain
@@ -35,9 +35,7 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Perplexity and latency as points with intervals."""
-    shown = _by_index(table)
-    names = [_row_name(line) for line in shown.to_dict("records")]
-    return dots.draw(shown, shown["method"], AXES, names)
+    return Dots(AXES, name=_row_name)(_by_index(table))
 
 
 def _by_index(table: Table) -> Table:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.experiment.reads import Reads
-from ragauge.rendering import Axis, Figure, Row, lines
+from ragauge.rendering import Axis, Figure, Lines, Row
 from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
 from ragauge.results.staleness import LikenessRecord, StalenessEntry, comparisons
 
@@ -30,35 +30,26 @@ READS = Reads(staleness=True)
 
 def table(runs: Runs) -> Table:
     """One line for each (encoder, data set, index, stale tokens, quantity), then the paper's."""
-    printed = {(row["dataset"], int(row["stale_tokens"])): float(row["cosine_similarity"]) for row in _paper()}
+    lines = [line for line in read_csv("piperag_table_2") if line["stale_tokens"] != "0"]  # 0: the query itself
+    printed = {(line["dataset"], int(line["stale_tokens"])): float(line["cosine_similarity"]) for line in lines}
     cells = [cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)]
-    beside = {(c.keys["dataset"], c.keys["stale_tokens"]) for c in cells if c.published is not None}
-    rest = {key: value for key, value in printed.items() if key not in beside}
-    return frame(KEYS, cells + [_published(dataset, stale, value) for (dataset, stale), value in rest.items()])
+    shown = {(c.keys["dataset"], c.keys["stale_tokens"]) for c in cells if c.published is not None}
+    rest = {place: value for place, value in printed.items() if place not in shown}
+    note = Measure(note=OTHER)
+    return frame(KEYS, cells + [Cell(_keys(ENCODER, *place), COSINE, note, value) for place, value in rest.items()])
+
+
+def _line(row: Row) -> str:
+    index = row.keys["index"]
+    return f"{row.keys['dataset']}" + (f", index {index}" if index else " (the paper)")
 
 
 def draw(table: Table) -> Figure:
     """Cosine against stale tokens on a base-2 scale; one panel per encoder, measured and published."""
-
-    def line(row: Row) -> str:
-        return (
-            f"{row.keys['dataset']}, index {row.keys['index']}"
-            if row.keys["index"]
-            else f"{row.keys['dataset']} (the paper)"
-        )
-
-    found = lines.points(table, "stale_tokens", COSINE, line, look=lambda row: str(row.keys["dataset"]))
-    named = [replace(p, panel=f"{'published: ' if p.published else ''}{p.row.keys['model']}") for p in found]
-    return lines.multiples(named, Axis("stale tokens", "base2"), Axis("cosine similarity"))
-
-
-def _paper() -> list[dict[str, str]]:
-    """The lines of its table but those of zero stale tokens, the query itself."""
-    return [row for row in read_csv("piperag_table_2") if row["stale_tokens"] != "0"]
-
-
-def _published(dataset: str, stale: int, value: float) -> Cell:
-    return Cell(_keys(ENCODER, dataset, stale), COSINE, Measure(note=OTHER), value)
+    axes = ("stale_tokens", Axis("stale tokens", "base2"), COSINE, Axis("cosine similarity"))
+    plot = Lines(*axes, _line, look=lambda row: str(row.keys["dataset"]))
+    found = plot.points(table)
+    return plot.draw(replace(p, panel=p.panel.partition("\n")[0]) for p in found)
 
 
 def _keys(encoder: str, dataset: str, stale: int, **more: Any) -> dict[str, Any]:

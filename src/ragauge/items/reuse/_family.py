@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.experiment.reads import ANY, AnswersRead, defaults, every
-from ragauge.results import FLOOR, Measure, Runs, Variant, scored, timing
+from ragauge.results import Measure, Runs, Variant, scored, timing
+from ragauge.results.measures import FLOOR
 from ragauge.results.runs import defaults as default_options
 
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")

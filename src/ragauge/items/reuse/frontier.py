@@ -26,8 +26,9 @@ from ragauge.items._frontier import (
     on_frontier,
 )
 from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, answers, belongs, curve, floor, knob
-from ragauge.rendering import Axis, Figure, Panel, Point, lines
-from ragauge.results import REFERENCES, Cell, CellSource, Runs, Table, Variant, frame, naive, noted, quality
+from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
+from ragauge.results import Cell, CellSource, Runs, Table, Variant, frame, naive, noted, quality
+from ragauge.results.measures import REFERENCES
 from ragauge.results.reuse import servable
 
 KEYS = ("model", "dataset", "method", "variant", "curve", "knob", "value", "stored", "metric")
@@ -82,9 +83,9 @@ def _panel(title: str, part: Table) -> Panel:
     notes = f"\n{AT_FLOOR}" if part["note"].str.contains(AT_FLOOR).any() else ""
     own = (part["source"] == CellSource.RECORDS) & (part["quantity"] == FIRST)
     x = Axis("first token (s), " + ("answering run" if own.any() else "latency protocol"), "log")
-    found = lines.points(part, FIRST, "quality")
-    stairs = lines.steps((p.x, p.y) for p in found if p.look not in REFERENCES)
     y = Axis(str(part["metric"].iloc[0]), from_zero=True)
+    found = Lines(FIRST, x, "quality", y).points(part)
+    stairs = lines.steps((p.x, p.y) for p in found if p.look not in REFERENCES)
     return Panel(title + notes, x, y, [_placed(point) for point in found], stairs=stairs)
 
 

@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from ragauge.experiment.reads import Reads
 from ragauge.items.reuse._family import AT_FLOOR, RANKERS, VariantSeconds, answers, belongs, floor
-from ragauge.rendering import Axis, Figure, Panel, lines
-from ragauge.results import REFERENCES, Cell, Runs, Table, Variant, difference, frame, naive, noted, quality
+from ragauge.rendering import Axis, Figure, Lines, Panel, lines
+from ragauge.results import Cell, Runs, Table, Variant, difference, frame, naive, noted, quality
+from ragauge.results.measures import REFERENCES
 
 KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "document_tokens", "text_tokens")
 DRAWN = {
@@ -48,28 +49,24 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Four panels a model and set of questions: both quantities over length, and over number; a variant a method."""
     groups = list(table.groupby(["model", "questions"], sort=False))
-    groups = [group for group in groups if _sizes(group[1]) > 1] or groups
-    panels = [panel for (model, questions), part in groups for panel in _panels(f"{model} · {questions}", part)]
+    several = [group for group in groups if len(group[1][["documents", "document_tokens"]].drop_duplicates()) > 1]
+    panels = [panel for key, part in several or groups for panel in _panels(" · ".join(map(str, key)), part)]
     return lines.draw(panels, columns=2, nothing="Nothing to draw yet: no method was run with the plain prompt.")
 
 
 def _panels(title: str, part: Table) -> Iterator[Panel]:
-    shown = _one_a_method(part)
-    notes = f" ({AT_FLOOR})" if part["note"].str.contains(AT_FLOOR).any() else ""
+    """Over length the data sets with the most text, over number those with the shortest documents."""
+    shown, text, tokens = _one_a_method(part), part["text_tokens"].astype(float), part["document_tokens"].astype(float)
+    same = {
+        "document_tokens": ("tokens of a document", text >= (1 - ALIKE) * text.max()),
+        "documents": ("documents", tokens <= (1 + ALIKE) * tokens.min()),
+    }
+    title += f" ({AT_FLOOR})" if part["note"].str.contains(AT_FLOOR).any() else ""
     for quantity, y in DRAWN.items():
-        for x, label, chosen in (
-            ("document_tokens", "tokens of a document", _same_text),
-            ("documents", "documents", _same_length),
-        ):
-            first = (quantity, x) == ("difference", "document_tokens")
-            yield Panel(
-                title + notes if first else "", Axis(label, "base2"), y, lines.points(chosen(shown), x, quantity)
-            )
-
-
-def _sizes(part: Table) -> int:
-    """In how many lengths and numbers of documents the questions were asked."""
-    return len(part[["documents", "document_tokens"]].drop_duplicates())
+        for x, (label, alike) in same.items():
+            plot = Lines(x, Axis(label, "base2"), quantity, y)
+            yield Panel(title, plot.x_axis, y, plot.points(shown[alike[shown.index]]))
+            title = ""
 
 
 def _families(runs: Runs) -> Iterator[tuple[str, str, list[str]]]:
@@ -112,15 +109,3 @@ def _one_a_method(part: Table) -> Table:
     """Of each method the variant that was asked on the most data sets, the first of several."""
     chosen = [mine.groupby("variant", sort=False)["dataset"].nunique().idxmax() for _, mine in part.groupby("method")]
     return part[part["variant"].isin(chosen)]
-
-
-def _same_text(part: Table) -> Table:
-    """The data sets with the most text: their documents are longer or shorter pieces of the same."""
-    text = part["text_tokens"].astype(float)
-    return part[text >= (1 - ALIKE) * text.max()]
-
-
-def _same_length(part: Table) -> Table:
-    """The data sets with the shortest documents: they have more or fewer of them."""
-    tokens = part["document_tokens"].astype(float)
-    return part[tokens <= (1 + ALIKE) * tokens.min()]

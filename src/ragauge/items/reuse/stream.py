@@ -20,7 +20,8 @@ from typing import Any
 from ragauge.experiment.reads import Reads
 from ragauge.rendering import Axes, Figure, style
 from ragauge.rendering.axis import log_axis
-from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, machine, mean
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, mean
+from ragauge.results.provenance import machine
 from ragauge.results.reuse import Seconds, break_even_questions
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")

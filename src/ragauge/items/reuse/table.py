@@ -20,23 +20,9 @@ from collections.abc import Sequence
 
 from ragauge.experiment.reads import Reads
 from ragauge.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
-from ragauge.rendering import Axis, Figure, dots, style
-from ragauge.results import (
-    Cell,
-    Measure,
-    Runs,
-    Table,
-    Variant,
-    difference,
-    frame,
-    mean,
-    merge,
-    naive,
-    noted,
-    published,
-    quality,
-    timing,
-)
+from ragauge.rendering import Axis, Dots, style
+from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, mean, merge, noted, published, timing
+from ragauge.results.measures import difference, naive, quality
 from ragauge.results.reuse import servable
 
 KEYS = ("model", "dataset", "method", "variant", "stored")
@@ -51,17 +37,10 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, merge(measured, claims, ("method",)))
 
 
-def draw(table: Table) -> Figure:
-    """Quality, and how much sooner the first token is known, as points with intervals."""
-    axes = {
-        "quality": Axis("quality"),
-        "first_token_speedup": Axis("speedup to first token", "log"),
-    }
-    names = [
-        str(v).replace("_", " ") or style.method_label(m)
-        for v, m in zip(table["variant"], table["method"], strict=True)
-    ]
-    return dots.draw(table, table["method"], axes, names)
+draw = Dots(
+    {"quality": Axis("quality"), "first_token_speedup": Axis("speedup to first token", "log")},
+    name=lambda line: str(line["variant"]).replace("_", " ") or style.method_label(line["method"]),
+)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

@@ -2,91 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
-from ragauge.rendering import Axis, Figure, dots
-from ragauge.results import (
-    Cell,
-    Measure,
-    Runs,
-    Table,
-    Variant,
-    difference,
-    find,
-    frame,
-    merge,
-    paper_model,
-    published,
-    quality,
-)
-
-Pair = tuple[str, str]  # of settings: the better one, the other
+from ragauge.rendering import Axis, Dots
+from ragauge.results import Cell, Measure, Runs, Table, Variant, difference, find, frame, merge, published, quality
+from ragauge.results.publications import paper_model
 
 
-def table(runs: Runs, item: str, option: str, settings: Sequence[str]) -> Table:
-    """Accuracy under each setting of `option`, at every top_k run, and the paired differences `last - other`.
+@dataclass(frozen=True)
+class Ablation:
+    """A table of superposition under several settings of one option, at every top_k run."""
 
-    The last of the settings is the paper's choice.
-    """
-    pairs = [(settings[-1], other) for other in settings[:-1]]
-    cells: list[Cell] = []
-    for dataset, model in runs.groups("single_hop"):
+    item: str  # the published table
+    option: str
+    settings: Sequence[str]  # the last one is the paper's choice, which the others are compared with
+
+    def table(self, runs: Runs) -> Table:
+        """Accuracy under each setting, and the paired differences `last - other`."""
+        measured = [cell for group in runs.groups("single_hop") for cell in self._group(runs, *group)]
+        printed = published(self.item, ("model", self.option), {"accuracy": "accuracy"}, "nq_open")
+        printed += self._published_differences(printed)
+        return frame(("model", "dataset", self.option, "variant", "top_k"), merge(measured, printed, on=(self.option,)))
+
+    @property
+    def draw(self) -> Callable[[Table], Any]:
+        """Accuracy under each setting, and the paired differences."""
+        axes = {"accuracy": Axis("accuracy"), "accuracy_difference": Axis("paired difference", is_difference=True)}
+        return Dots(axes, look=lambda line: str(line[self.option]), name=self._name)
+
+    def _name(self, line: Mapping[Any, Any]) -> str:
+        top_k = f", k={line['top_k']}" if line["top_k"] else ""
+        return str(line[self.option]).replace("_", " ") + top_k
+
+    def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         swept = find(runs, dataset, model, "superposition")
-        found = {s: [v for v in swept if v.is_superposition(**{option: s})] for s in settings}
-        for top_k in _top_ks(found):
-            chosen = {setting: _at(variants, top_k) for setting, variants in found.items()}
-            keys = {"dataset": dataset, "model": model, "top_k": top_k}
-            cells += _cells(runs, option, chosen, pairs, keys)
-    printed = published(item, ("model", option), {"accuracy": "accuracy"}, "nq_open")
-    printed += _published_differences(printed, option, pairs)
-    return frame(("model", "dataset", option, "variant", "top_k"), merge(cells, printed, on=(option,)))
+        found = {s: [v for v in swept if v.is_superposition(**{self.option: s})] for s in self.settings}
+        for top_k in _compared_top_ks([v for variants in found.values() for v in variants]):
+            # one that keeps every document is compared at each top_k
+            chosen = {
+                setting: next((v for v in variants if not v.prunes or v.param("top_k") == top_k), None)
+                for setting, variants in found.items()
+            }
+            yield from self._cells(runs, chosen, {"dataset": dataset, "model": model, "top_k": top_k})
 
+    def _cells(self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Mapping[str, Any]) -> Iterator[Cell]:
+        """The cells of one top_k, from the variant of each setting."""
+        of_paper = next((paper_model(v, runs) for v in chosen.values() if v), None) if keys["top_k"] == 1 else None
+        for setting, variant in chosen.items():
+            name, missing = variant.name if variant else "", f"not run: no variant with {self.option}={setting}"
+            measure = quality(runs, variant) if variant else Measure(reason=missing)
+            yield Cell({**keys, self.option: setting, "variant": name}, "accuracy", measure, paper_model=of_paper)
+        best = chosen[self.settings[-1]]
+        for setting, variant in chosen.items():
+            if best and variant and variant is not best:
+                row = {self.option: f"{self.settings[-1]} − {setting}", "variant": f"{best.name} − {variant.name}"}
+                measure = difference(runs, best, variant)
+                yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=of_paper)
 
-def draw(table: Table, option: str) -> Figure:
-    """Accuracy under each setting beside the paired differences."""
-    names = [f"{row[0]}, k={row[1]}" if row[1] else row[0] for row in table[[option, "top_k"]].itertuples(index=False)]
-    axes = {"accuracy": Axis("accuracy"), "accuracy_difference": Axis("paired difference", is_difference=True)}
-    return dots.draw(table, table[option], axes, names=[n.replace("_", " ") for n in names])
-
-
-def _top_ks(found: Mapping[str, Sequence[Variant]]) -> list[int]:
-    """Every top_k at which there is something to compare, else the smallest; each gives a block of rows."""
-    pruned = [v.param("top_k") for variants in found.values() for v in variants if v.prunes]
-    compared = sorted({k for k in pruned if pruned.count(k) > 1})
-    return compared or sorted(set(pruned))[:1]
-
-
-def _cells(
-    runs: Runs, option: str, chosen: Mapping[str, Variant | None], pairs: Sequence[Pair], keys: Mapping[str, Any]
-) -> list[Cell]:
-    """The cells of one top_k, from the variant of each setting."""
-    of_paper = next((paper_model(v, runs) for v in chosen.values() if v), None) if keys["top_k"] == 1 else None
-    cells = []
-    for setting, variant in chosen.items():
-        name = variant.name if variant else ""
-        measure = quality(runs, variant) if variant else Measure(reason=f"not run: no variant with {option}={setting}")
-        cells.append(Cell({**keys, option: setting, "variant": name}, "accuracy", measure, paper_model=of_paper))
-    for better, worse in pairs:
-        a, b = chosen[better], chosen[worse]
-        if a and b:
-            row = {**keys, option: f"{better} − {worse}", "variant": f"{a.name} − {b.name}"}
-            cells.append(Cell(row, "accuracy_difference", difference(runs, a, b), paper_model=of_paper))
-    return cells
-
-
-def _at(found: Sequence[Variant], top_k: int) -> Variant | None:
-    """The variant at that top_k; one that keeps every document stands beside each."""
-    return next((v for v in found if not v.prunes or v.param("top_k") == top_k), None)
-
-
-def _published_differences(printed: Sequence[Cell], option: str, pairs: Sequence[Pair]) -> list[Cell]:
-    values = {(c.paper_model, c.keys[option]): c.published for c in printed}
-    found = []
-    for model in dict.fromkeys(c.paper_model for c in printed):
-        for better, worse in pairs:
-            a, b = values.get((model, better)), values.get((model, worse))
+    def _published_differences(self, printed: Sequence[Cell]) -> list[Cell]:
+        values = {(c.paper_model, c.keys[self.option]): c.published for c in printed}
+        found = []
+        for model, other in product(dict.fromkeys(c.paper_model for c in printed), self.settings[:-1]):
+            a, b = values.get((model, self.settings[-1])), values.get((model, other))
             if a is not None and b is not None:
-                keys = {"model": model, "dataset": "nq_open", option: f"{better} − {worse}"}
+                keys = {"model": model, "dataset": "nq_open", self.option: f"{self.settings[-1]} − {other}"}
                 found.append(Cell(keys, "accuracy_difference", published=round(a - b, 3), paper_model=model))
-    return found
+        return found
+
+
+def _compared_top_ks(variants: Sequence[Variant]) -> list[int]:
+    """Every top_k at which there is something to compare, else the smallest."""
+    pruned = [v.param("top_k") for v in variants if v.prunes]
+    return sorted({k for k in pruned if pruned.count(k) > 1}) or sorted(set(pruned))[:1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ragauge.results import Cell, Measure, Runs, Variant, merge, paper_model, predicted, published
+from ragauge.results import Cell, Measure, Runs, Variant, merge, published
+from ragauge.results.publications import paper_model, predicted
 
 NAMES = {"cuda_speedup": "measured_speedup_cuda"}  # columns of a published table that have another name here
 

@@ -10,8 +10,11 @@ tokenizer, and its MuSiQue gap (149.6) is not the difference of its two lengths 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ragauge.experiment.reads import Reads, every
-from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
 
 KEYS = ("model", "dataset")
@@ -35,9 +38,12 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Tokens, a point a statistic."""
-    rows = table[["model", "dataset", "quantity"]].itertuples(index=False)
-    names = [f"{style.method_label(q)} · {d}" if m == PAPER else style.method_label(q) for m, d, q in rows]
-    return dots.draw(table.assign(quantity="tokens"), table["quantity"], {"tokens": Axis("tokens")}, names)
+
+    def name(line: Mapping[Any, Any]) -> str:
+        return style.method_label(line["statistic"]) + (f" · {line['dataset']}" if line["model"] == PAPER else "")
+
+    dots = Dots({"tokens": Axis("tokens")}, look=lambda line: str(line["statistic"]), name=name)
+    return dots(table.assign(statistic=table["quantity"], quantity="tokens"))
 
 
 def document_tokens(runs: Runs, dataset: str, model: str) -> list[list[int]]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import Axis, Figure, lines
-from ragauge.results import Cell, Runs, Table, Variant, find, frame, merge, published, standard
+from ragauge.rendering import Axis, Lines
+from ragauge.results import Cell, Runs, Table, find, frame, merge, published, standard
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
@@ -25,25 +25,19 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, top_k, quantity)."""
-    measured = [c for group in runs.groups(READS.datasets) for v in _drawn(runs, *group) for c in _cells(runs, v)]
+    found = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)]
+    measures = {v: standard(runs, v) for v in found if v.method != "superposition" or v.is_superposition()}
+    measured = [c for v, m in measures.items() for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})]
     return frame(KEYS, merge(measured, _published(), on=("method", "top_k")))
 
 
-def draw(table: Table) -> Figure:
-    """Small multiples, one a model and data set."""
-    found = lines.points(table, "theoretical_speedup", "accuracy")
-    x, y = Axis("theoretical speedup over naive", "log"), Axis("accuracy", from_zero=True)
-    return lines.multiples(found, x, y, share=True)
-
-
-def _drawn(runs: Runs, dataset: str, model: str) -> list[Variant]:
-    found = [v for method in METHODS for v in find(runs, dataset, model, method)]
-    return [v for v in found if v.method != "superposition" or v.is_superposition()]
-
-
-def _cells(runs: Runs, variant: Variant) -> list[Cell]:
-    measures = standard(runs, variant)
-    return _tables.cells(runs, variant, {q: measures[q] for q in QUANTITIES})
+draw = Lines(
+    x="theoretical_speedup",
+    x_axis=Axis("theoretical speedup over naive", "log"),
+    y="accuracy",
+    y_axis=Axis("accuracy", from_zero=True),
+    share=True,
+)
 
 
 def _published() -> list[Cell]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragauge.experiment.reads import Reads, every
-from ragauge.rendering import Axis, Figure, lines
-from ragauge.results import Cell, Runs, Table, Variant, defaults, find, frame, naive, noted, quality
+from ragauge.rendering import Axis, Lines
+from ragauge.results import Cell, Runs, Table, Variant, find, frame, naive, noted, quality
+from ragauge.results.runs import defaults
 
 KEYS = ("model", "dataset", "series", "variant", "factor")
 LOSSLESS = ("path_caching", "path_parallelization")
@@ -26,11 +27,14 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)])
 
 
-def draw(table: Table) -> Figure:
-    """Accuracy against the factor on a base-2 scale."""
-    found = lines.points(table, "factor", "accuracy", lambda row: row.keys["series"])
-    x, y = Axis("superposition factor g", "base2"), Axis("accuracy (F1 where multi-hop)", from_zero=True)
-    return lines.multiples(found, x, y, share=True)
+draw = Lines(
+    x="factor",
+    x_axis=Axis("superposition factor g", "base2"),
+    y="accuracy",
+    y_axis=Axis("accuracy (F1 where multi-hop)", from_zero=True),
+    line=lambda row: str(row.keys["series"]),
+    share=True,
+)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

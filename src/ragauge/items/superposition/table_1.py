@@ -15,21 +15,10 @@ from __future__ import annotations
 
 from ragauge.experiment.reads import SMALLEST, Reads, defaults, others
 from ragauge.items.superposition import _tables
-from ragauge.rendering import Axis, Figure, dots
-from ragauge.results import (
-    RANKED,
-    Cell,
-    Runs,
-    Table,
-    Variant,
-    difference,
-    find,
-    frame,
-    noted,
-    paper_model,
-    quality,
-    standard,
-)
+from ragauge.rendering import Axis, Dots
+from ragauge.results import Cell, Runs, Table, Variant, difference, find, frame, noted, quality, standard
+from ragauge.results.publications import paper_model
+from ragauge.results.runs import RANKED
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "contriever", "attention_sort", "prompt_cache", "superposition")
@@ -49,10 +38,7 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_1", ("method",), QUANTITIES))
 
 
-def draw(table: Table) -> Figure:
-    """Accuracy and theoretical speedup as points with intervals, the paper's models in a panel of their own."""
-    axes = {"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")}
-    return dots.draw(table, table["method"], axes)
+draw = Dots({"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")})
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

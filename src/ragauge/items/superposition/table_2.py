@@ -10,9 +10,12 @@ Does not show: time. F1 and exact match are those of MuSiQue's official evaluati
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from ragauge.experiment.reads import ANY, Reads, defaults, others
 from ragauge.items.superposition import _tables
-from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.rendering import Axis, Dots, style
 from ragauge.results import Cell, Runs, Table, Variant, frame, quality, standard
 
 KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
@@ -33,44 +36,26 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_2", on, QUANTITIES, "musique"))
 
 
-def draw(table: Table) -> Figure:
-    """F1 and theoretical speedup as points with intervals."""
-    axes = {"f1": Axis("F1"), "theoretical_speedup": Axis("theoretical speedup", "log")}
-    labels = [_label(*key) for key in table[["method", "iterations", "top_k"]].itertuples(index=False)]
-    return dots.draw(table, table["method"], axes, names=labels)
+def _name(line: Mapping[Any, Any]) -> str:
+    details = [f"{sign}={line[key]}" for sign, key in (("t", "iterations"), ("k", "top_k")) if line[key]]
+    return style.method_label(line["method"]) + (f" ({', '.join(details)})" if details else "")
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+draw = Dots({"f1": Axis("F1"), "theoretical_speedup": Axis("theoretical speedup", "log")}, name=_name)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     present = sorted(runs.of(dataset, model), key=_order)
-    cells = [cell for v in present if _belongs(v) for cell in _measured(runs, v)]
-    there = {v.method for v in present}
+    for variant in present:
+        measures = standard(runs, variant) | {metric: quality(runs, variant, metric) for metric in ("f1", "em")}
+        shown = {name: measures[name] for name in (*QUANTITIES, "critical_path_speedup")}
+        if variant.method != "superposition" or variant.is_superposition(iterations=variant.param("iterations")):
+            yield from _tables.cells(runs, variant, shown)
     for method in METHODS:
-        if method not in there:
-            cells += _tables.not_run(runs, dataset, model, method, QUANTITIES)
-    return cells
-
-
-def _belongs(variant: Variant) -> bool:
-    """Superposition with nothing but top_k and iterations changed, and every other method."""
-    iterations = variant.param("iterations")
-    return variant.method != "superposition" or variant.is_superposition(iterations=iterations)
+        if method not in {v.method for v in present}:
+            yield from _tables.not_run(runs, dataset, model, method, QUANTITIES)
 
 
 def _order(variant: Variant) -> tuple[int, str, int, int]:
     place = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
     return place, variant.row, int(variant.param("iterations") or 0), int(variant.param("top_k") or 0)
-
-
-def _measured(runs: Runs, variant: Variant) -> list[Cell]:
-    measures = {
-        "f1": quality(runs, variant, "f1"),
-        "em": quality(runs, variant, "em"),
-        **{q: m for q, m in standard(runs, variant).items() if q != "accuracy"},
-    }
-    return _tables.cells(runs, variant, measures)
-
-
-def _label(method: str, iterations: object, top_k: object) -> str:
-    details = [f"t={iterations}" if iterations else "", f"k={top_k}" if top_k else ""]
-    shown = ", ".join(d for d in details if d)
-    return f"{style.method_label(method)} ({shown})" if shown else style.method_label(method)

@@ -11,20 +11,11 @@ top_k=1.
 from __future__ import annotations
 
 from ragauge.experiment.reads import COMPARED, Reads, defaults
-from ragauge.items.superposition import _ablation
-from ragauge.rendering import Figure
-from ragauge.results import Runs, Table
+from ragauge.items.superposition._ablation import Ablation
 
 POSITIONS = ("left_aligned", "equilibrium")
 
 READS = Reads(answers=(defaults("superposition", top_k=COMPARED, positions=POSITIONS),), datasets="single_hop")
 
-
-def table(runs: Runs) -> Table:
-    """One line for each (model, data set, positions, top_k) and for each paired difference."""
-    return _ablation.table(runs, "superposition_table_3", "positions", POSITIONS)
-
-
-def draw(table: Table) -> Figure:
-    """Accuracy under both assignments, and their difference."""
-    return _ablation.draw(table, "positions")
+ablation = Ablation("superposition_table_3", "positions", POSITIONS)
+table, draw = ablation.table, ablation.draw

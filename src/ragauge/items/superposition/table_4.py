@@ -11,26 +11,17 @@ numbers stand beside top_k=1; its "none" is not its unpruned row of Table 6, and
 from __future__ import annotations
 
 from ragauge.experiment.reads import ANY, COMPARED, Reads, defaults
-from ragauge.items.superposition import _ablation
-from ragauge.rendering import Figure
-from ragauge.results import Runs, Table
+from ragauge.items.superposition._ablation import Ablation
 
-SALIENCIES = ("none", "attention", "query", "bayesian")
+PRUNING = ("attention", "query", "bayesian")
 
 READS = Reads(
     answers=(
-        defaults("superposition", top_k=COMPARED, saliency=("attention", "query", "bayesian")),
+        defaults("superposition", top_k=COMPARED, saliency=PRUNING),
         defaults("superposition", top_k=ANY, saliency="none"),
     ),
     datasets="single_hop",
 )
 
-
-def table(runs: Runs) -> Table:
-    """One line for each (model, data set, saliency, top_k) and for each paired difference."""
-    return _ablation.table(runs, "superposition_table_4", "saliency", SALIENCIES)
-
-
-def draw(table: Table) -> Figure:
-    """Accuracy under each saliency, and the paired differences."""
-    return _ablation.draw(table, "saliency")
+ablation = Ablation("superposition_table_4", "saliency", ("none", *PRUNING))
+table, draw = ablation.table, ablation.draw

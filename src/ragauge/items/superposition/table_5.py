@@ -16,8 +16,8 @@ from typing import Any
 
 from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import Axis, Figure, lines
-from ragauge.results import Cell, Runs, Table, Variant, find, frame, standard, timing
+from ragauge.rendering import Axis, Lines
+from ragauge.results import Runs, Table, Variant, find, frame, standard, timing
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 RANKERS = ("bm25", "tfidf", "dense")
@@ -34,20 +34,13 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, top_k, quantity)."""
-    measured = [c for dataset, model in runs.groups(READS.datasets) for c in _group(runs, dataset, model)]
+    swept = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m) if _keys(v)]
+    measured = [cell for v in swept for cell in _tables.cells(runs, v, standard(runs, v))]
     measured += timing.speedup_cells(runs, _keys)
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
 
 
-def draw(table: Table) -> Figure:
-    """Accuracy against top_k, a line a method."""
-    x, y = Axis("top-k (documents kept)", "base2"), Axis("accuracy", from_zero=True)
-    return lines.multiples(lines.points(table, "top_k", "accuracy"), x, y, share=True)
-
-
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    found = [v for method in METHODS for v in find(runs, dataset, model, method) if _keys(v)]
-    return [cell for v in found for cell in _tables.cells(runs, v, standard(runs, v))]
+draw = Lines("top_k", Axis("top-k (documents kept)", "base2"), "accuracy", Axis("accuracy", from_zero=True), share=True)
 
 
 def _keys(variant: Variant) -> Mapping[str, Any] | None:

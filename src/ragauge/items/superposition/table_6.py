@@ -17,24 +17,10 @@ from itertools import product
 
 from ragauge.experiment.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import Axis, Figure, dots
-from ragauge.results import (
-    CYCLES,
-    Cell,
-    Measure,
-    Runs,
-    Table,
-    Variant,
-    cost,
-    critical_path_cycles,
-    find,
-    frame,
-    naive,
-    noted,
-    paper_cycles,
-    quality,
-    speedup,
-)
+from ragauge.rendering import Axis, Dots
+from ragauge.results import Cell, Measure, Runs, Table, Variant, find, frame, naive, noted, quality
+from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
+from ragauge.results.publications import CYCLES
 
 SWITCHES = ("pruning", "caching", "parallelism")
 KEYS = ("model", "dataset", *SWITCHES, "variant")
@@ -60,16 +46,11 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
 
 
-def draw(table: Table) -> Figure:
-    """Accuracy and theoretical speedup of the eight combinations."""
-    axes = {"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")}
-    names = [_name(row) for row in table[list(SWITCHES)].itertuples(index=False)]
-    return dots.draw(table, ["pruned" if p else "unpruned" for p in table["pruning"]], axes, names=names)
-
-
-def _name(switches: Sequence[bool]) -> str:
-    on = [name for name, value in zip(SWITCHES, switches, strict=True) if value]
-    return " + ".join(on) or "none of the three"
+draw = Dots(
+    {"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")},
+    look=lambda line: "pruned" if line["pruning"] else "unpruned",
+    name=lambda line: " + ".join(name for name in SWITCHES if line[name]) or "none of the three",
+)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

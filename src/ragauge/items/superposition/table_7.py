@@ -9,13 +9,10 @@ Does not show: superposition and the rankers (Table 5 holds their measured speed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ragauge.experiment.reads import Reads, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import Axis, Figure, dots
-from ragauge.results import Cell, Runs, Table, Variant, find, frame, quality, timing
+from ragauge.rendering import Axis, Dots, Figure
+from ragauge.results import Cell, Runs, Table, find, frame, quality, timing
 
 KEYS = ("model", "dataset", "method", "variant")
 METHODS = ("naive", "attention_sort", "prompt_cache")
@@ -27,7 +24,7 @@ READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short"
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
     measured = [c for group in runs.groups(READS.datasets) for m in METHODS for c in _accuracy(runs, *group, m)]
-    measured += timing.speedup_cells(runs, _keys)
+    measured += timing.speedup_cells(runs, lambda v: {"method": v.method} if v.method in METHODS else None)
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_7", ("method",), COLUMNS))
 
 
@@ -35,7 +32,7 @@ def draw(table: Table) -> Figure:
     """Accuracy and measured speedups; a panel a device."""
     devices = sorted(q for q in table["quantity"].unique() if q.startswith("measured_speedup"))
     timed = {q: Axis(f"measured speedup ({q.rpartition('_')[2].upper()})", "log") for q in devices}
-    return dots.draw(table, table["method"], {"accuracy": Axis("accuracy"), **timed})
+    return Dots({"accuracy": Axis("accuracy"), **timed})(table)
 
 
 def _accuracy(runs: Runs, dataset: str, model: str, method: str) -> list[Cell]:
@@ -43,7 +40,3 @@ def _accuracy(runs: Runs, dataset: str, model: str, method: str) -> list[Cell]:
     if variant is None:
         return _tables.not_run(runs, dataset, model, method, ["accuracy"])
     return _tables.cells(runs, variant, {"accuracy": quality(runs, variant)})
-
-
-def _keys(variant: Variant) -> Mapping[str, Any] | None:
-    return {"method": variant.method} if variant.method in METHODS else None
