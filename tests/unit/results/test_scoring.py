@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.io.records import Record, Writer
+from ragauge.io.record_writer import RecordWriter
+from ragauge.io.records import Record
 from ragauge.results.scoring import compare_files, score_file
 
 
@@ -21,7 +22,7 @@ def write(path: Path, *lines: dict[str, Any]) -> Path:
 def records_file(path: Path, predictions: dict[str, str | None], question: str = "who") -> Path:
     """A finished file: key -> prediction, None where the question failed; "me" is right."""
     common = {"question": question, "answers": ["me"], "gold": [0], "documents": 2, "kept": [0], "prompt_sha256": "0"}
-    with Writer(path, {}, list(predictions)) as writer:
+    with RecordWriter(path, {}, list(predictions)) as writer:
         for key, text in predictions.items():
             status = "ok" if text is not None else "failed"
             writer.append(Record.model_validate({"key": key, "status": status, "prediction": text or "", **common}))

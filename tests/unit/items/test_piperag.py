@@ -411,7 +411,7 @@ def test_a_frontier_is_what_no_point_beats() -> None:
 def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> None:
     write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
     found = table("piperag_figure_6", small)
-    points = _lines.points(found, "latency_s", "perplexity", _lines.schedule)
+    points = _lines.FRONTIERS.points(found)
     shown = [p.panel.splitlines()[1:] for p in points if p.look == "no_retrieval"]
     assert shown == [[DATABASE, "index filled to 1,000,000"], [DATABASE]] or shown == [
         [DATABASE],

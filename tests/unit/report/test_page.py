@@ -311,7 +311,7 @@ def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "index.html")
     (tmp_path / "taken").write_text("")
     assert main([*arguments, str(tmp_path / "taken" / "out")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "Not a directory" in capsys.readouterr().err
     assert main(["report", "page", "--config", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml: cannot be read" in capsys.readouterr().err
 
