@@ -41,11 +41,11 @@ class Entry(BaseModel):
 
 @cache
 def entries() -> dict[str, Entry]:
-    """All named assets."""
+    """Return all named assets."""
     data = yaml.safe_load(files("ragauge.assets").joinpath("catalog.yaml").read_text(encoding="utf-8"))
     return {name: Entry(**fields) for name, fields in data.items()}
 
 
 def spelled(name: str) -> str:
-    """A name as the catalog spells it, whatever its case; what is at a path of that spelling, or no name, is kept."""
+    """Return a name in the catalog's case; an existing path or an unknown name is returned as it is."""
     return name if os.path.exists(name) else in_any_case(name, entries())

@@ -1,4 +1,4 @@
-"""RETRO's released checkpoint, converted once to what is read here: safetensors, sizes and a tokenizer.
+"""RETRO's released checkpoint, converted once to safetensors, sizes and a tokenizer.
 
 The layout is that of Norlund et al., 2023 (their repository TobiasNorlund/retro), whose model PipeRAG uses: PyTorch
 Lightning's checkpoint beside `retro.json`, for T5's tokens. It ships no tokenizer, so that T5's is fetched from the hub
@@ -28,7 +28,7 @@ SETTINGS, TOKENIZER = "retro.json", "tokenizer.json"
 T5 = "google-t5/t5-base"
 CHUNK = 64  # tokens of a chunk; padding has id 0
 
-# Our sizes -> keys of retro.json.
+# Size here -> key of retro.json.
 SIZES = {
     "vocab": "num_embeddings",
     "layers": "dec_num_layers",
@@ -81,13 +81,13 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def checkpoint(folder: Path) -> Path | None:
-    """The one released checkpoint in a folder or below it, or None."""
+    """Return the one released checkpoint in a folder or below it, or None."""
     found = [path for settings in folder.rglob(SETTINGS) for path in settings.parent.glob("*.ckpt")]
     return found[0] if len(found) == 1 else None
 
 
 def is_converted(folder: Path) -> bool:
-    """Whether a folder is what `converted` makes."""
+    """Whether `converted` made a folder."""
     try:
         settings = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -96,7 +96,7 @@ def is_converted(folder: Path) -> bool:
 
 
 def converted(store: Store, path: Path) -> Path:
-    """The folder of the model in the checkpoint at `path`, whose hash keys the conversion; made on first use.
+    """Return the folder of the model in the checkpoint at `path`, whose hash keys the conversion; made on first use.
 
     Raises:
         UserError: a checkpoint that is damaged, holds more than tensors, or is not in the released layout; T5's
@@ -108,7 +108,7 @@ def converted(store: Store, path: Path) -> Path:
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Write a checkpoint's tensors under our names, its sizes and the tokenizer to `folder`."""
+    """Write a checkpoint's renamed tensors, its sizes and the tokenizer to `folder`."""
     from safetensors.torch import save_file
 
     sizes = read_sizes(path.parent / SETTINGS)
@@ -125,10 +125,10 @@ def convert(path: Path, folder: Path) -> None:
 
 
 def read_sizes(path: Path) -> dict[str, Any]:
-    """The sizes that a retro.json states, by our names. Raises UserError if one is missing or is not read here."""
+    """Return the sizes that a retro.json states. Raises UserError if one is missing or unsupported."""
     try:
         stated = json.loads(path.read_bytes())
-        sizes = {ours: stated[theirs] for ours, theirs in SIZES.items()}
+        sizes = {name: stated[key] for name, key in SIZES.items()}
         fixed = {"chunk_size": CHUNK, "pad_token_idx": 0}
         fixed |= {"dec_qkv_dim": sizes["width"], "enc_qkv_dim": sizes["encoder_width"]}
         others = {key: (stated[key], value) for key, value in fixed.items() if stated[key] != value}
@@ -146,7 +146,7 @@ def read_sizes(path: Path) -> dict[str, Any]:
 
 
 def _state(path: Path) -> Mapping[str, Tensor]:
-    """The tensors of a checkpoint by their names; nothing in it is run."""
+    """Return the tensors of a checkpoint by their released names; no code in it is run."""
     import torch
 
     try:
@@ -162,28 +162,28 @@ def _state(path: Path) -> Mapping[str, Tensor]:
 
 
 def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """The tensors by our names, in float32. Raises UserError for a name that the released layout does not have."""
+    """Return the tensors under their new names, in float32. Raises UserError for a name outside the released layout."""
     made: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.startswith(OWN_METRICS):
             continue
-        ours = _names(name)
-        if not ours:
+        names = _new_names(name)
+        if not names:
             raise UserError(f"{path}: {name!r}: not a tensor of the released RETRO")
-        for one, part in zip(ours, tensor.float().chunk(len(ours)), strict=False):
-            made[one] = part.clone().contiguous()
+        for new, part in zip(names, tensor.float().chunk(len(names)), strict=False):
+            made[new] = part.clone().contiguous()
     return made
 
 
-def _names(name: str) -> list[str]:
-    """Our names for a released tensor; none where it is unknown."""
+def _new_names(name: str) -> list[str]:
+    """Return the new names of a released tensor; none if it is unknown."""
     if name in OUTSIDE:
         return [OUTSIDE[name]]
-    for theirs, ours in STACKS.items():
-        layer, _, rest = name.removeprefix(theirs).partition(".")
+    for released, new in STACKS.items():
+        layer, _, rest = name.removeprefix(released).partition(".")
         part, _, inner = rest.partition(".")
-        if name.startswith(theirs) and layer.isdecimal():
-            return [f"{ours}{layer}.{one}" for one in PARTS.get(part, {}).get(inner, ())]
+        if name.startswith(released) and layer.isdecimal():
+            return [f"{new}{layer}.{one}" for one in PARTS.get(part, {}).get(inner, ())]
     return []
 
 
@@ -198,7 +198,7 @@ def _check(tensors: Mapping[str, Tensor], sizes: Mapping[str, Any], path: Path) 
 
 
 def _shapes(sizes: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(our name, shape) of every tensor."""
+    """Yield (name, shape) of every tensor."""
     width, inner = sizes["width"], sizes["encoder_width"]
     yield from {"embedding.weight": (sizes["vocab"], width), "head.weight": (sizes["vocab"], width)}.items()
     yield from {"encoder.embedding.weight": (sizes["vocab"], inner), "norm.weight": (width,)}.items()

@@ -20,7 +20,7 @@ DIRECT = {
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer; no code of the checkpoint is run.
+    """Load the folder's tokenizer; no code of the checkpoint is run.
 
     Raises:
         UserError: there is none, or transformers cannot read it.
@@ -37,7 +37,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def padded(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Texts as a batch: ids (text, token) int64, zero beyond a text's end, and where its tokens are, bool."""
+    """Return texts as a batch: ids (text, token) int64, zero beyond a text's end, and a mask of tokens, bool."""
     lengths = np.array([len(row) for row in ids])
     mask = np.arange(lengths.max()) < lengths[:, None]
     batch = np.zeros(mask.shape, dtype=np.int64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPResponse
 
 from ragauge.errors import UserError
-from ragauge.io.http import LONGEST_REPLY, EndpointError, JsonServer
+from ragauge.io.http import MAX_REPLY, EndpointError, JsonServer
 
 __all__ = ["Endpoint", "EndpointError"]
 
@@ -63,7 +63,7 @@ class Endpoint:
 
 def _text(response: HTTPResponse) -> str:
     """The text of a chat completion; raises ValueError if the reply is no such thing or empty."""
-    reply = response.read(LONGEST_REPLY)
+    reply = response.read(MAX_REPLY)
     try:
         text = json.loads(reply)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):

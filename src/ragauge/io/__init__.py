@@ -1,1 +1,1 @@
-"""Reading and writing files: records, folders made whole or not at all, digests, progress."""
+"""Reading and writing files: records, complete folders, digests, progress."""

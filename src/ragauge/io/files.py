@@ -1,4 +1,4 @@
-"""Files written whole or not at all, their hashes, and locks between processes."""
+"""Atomic writing of files, their hashes, and locks between processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.io import progress
 
-UNFINISHED = ".unfinished"  # ends the names of files and folders that a killed process left half written
+UNFINISHED = ".unfinished"  # ends the names of files and folders that a killed process left incomplete
 
 LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|f2fs|tmpfs|ramfs|overlay|aufs|squashfs|rootfs|vfat|ntfs3?|apfs|fuseblk|9p")
 

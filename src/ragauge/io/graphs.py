@@ -28,7 +28,7 @@ def write_graph(
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> Path:
-    """Write a module as ONNX, its weights in a file beside it.
+    """Write a module as ONNX, with its weights in a second file.
 
     Args:
         arguments: an example of what `forward` takes.
@@ -56,7 +56,7 @@ def write_graph(
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """The exporter's remarks on its own progress, and on packages that it would use, are nothing to a user."""
+    """Hide the exporter's messages on its progress and on optional packages."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -101,7 +101,7 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
 
 
 def _provider(known: Sequence[str], cuda: bool) -> str:
-    """What runs the graph on the device. Raises UserError if this build of ONNX Runtime does not have it."""
+    """Return the execution provider of the device. Raises UserError if this build of ONNX Runtime lacks it."""
     if not cuda:
         return CPU
     if CUDA not in known:

@@ -1,4 +1,4 @@
-"""The folder of everything that is kept for all experiments."""
+"""The cache directory, which all experiments share."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def home() -> Path:
-    """`$RAGAUGE_HOME`, or `~/.cache/ragauge`."""
+    """Return the cache directory, `$RAGAUGE_HOME` or `~/.cache/ragauge`."""
     return Path(os.environ.get("RAGAUGE_HOME") or "~/.cache/ragauge").expanduser().absolute()

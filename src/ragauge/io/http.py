@@ -1,5 +1,4 @@
-"""Requests to an HTTP server that replies in JSON, at once or as a stream of events: tried again, bounded, told in one
-line where they fail."""
+"""Requests to an HTTP server that replies in JSON or as a stream of events, with retries and bounded replies."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from ragauge.errors import UserError
 from ragauge.io.redaction import HIDDEN, holds_secret, redacted
 
-RETRIED = {408, 409, 425, 429}  # besides 5xx
-LONGEST_PAUSE_S = 60.0
-LONGEST_REPLY = 8 << 20  # bytes
+TRANSIENT = {408, 409, 425, 429}  # besides 5xx
+MAX_PAUSE_S = 60.0
+MAX_REPLY = 8 << 20  # bytes
 
 Read = TypeVar("Read")
 
@@ -60,12 +59,12 @@ class JsonServer:
         name: str = "",
         sent: list[float] | None = None,
     ) -> Read:
-        """What `read` makes of the response to a POST.
+        """POST a request and return what `read` makes of the response.
 
         Args:
             path: below the URL, such as "chat/completions".
             read: raises ValueError on a reply that is not what was asked for; the request is then tried again.
-            name: of the model that is asked, for errors.
+            name: of the model, for errors.
             sent: gets the `time.perf_counter()` at which each attempt began.
 
         Raises:
@@ -78,11 +77,11 @@ class JsonServer:
             try:
                 with self._opened(path, body) as response:
                     return read(response)
-            except (OSError, HTTPException, ValueError) as error:  # away, cut off, busy, or no reply that can be read
+            except (OSError, HTTPException, ValueError) as error:  # unreachable, cut off, busy, or invalid
                 problem = _problem(error, self.key)
-                if attempt >= self.attempts or not _mends(error):
+                if attempt >= self.attempts or not _is_transient(error):
                     raise self._failure(problem, attempt, name, getattr(error, "code", None)) from None
-                time.sleep(min(max(pause, _asked_pause(error)), LONGEST_PAUSE_S))
+                time.sleep(min(max(pause, _retry_after_s(error)), MAX_PAUSE_S))
                 pause *= 2
         raise AssertionError("unreachable")
 
@@ -96,17 +95,17 @@ class JsonServer:
         return response
 
     def _failure(self, problem: str, attempts: int, name: str, status: int | None) -> EndpointError:
-        asked = f" (asked {attempts} times)" if attempts > 1 else ""
-        return EndpointError(f"endpoint {self.url}{f', model {name}' if name else ''}: {problem}{asked}", status)
+        tries = f" (asked {attempts} times)" if attempts > 1 else ""
+        return EndpointError(f"endpoint {self.url}{f', model {name}' if name else ''}: {problem}{tries}", status)
 
 
 def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a stream of server-sent events as they arrive, up to its end mark `[DONE]`.
+    """Yield the JSON objects of a stream of server-sent events as they arrive, up to its end mark `[DONE]`.
 
     Raises:
         ValueError: the stream breaks off before its end mark, is too long, or holds something else.
     """
-    left = LONGEST_REPLY
+    left = MAX_REPLY
     while line := response.readline(left):
         left -= len(line)
         if line.startswith(b"data:"):
@@ -139,7 +138,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def _problem(error: Exception, key: str | None) -> str:
-    """What went wrong, in one line without the key, which a server may repeat as it refuses it."""
+    """Describe an error in one line without the key, which a server may repeat."""
     start, said = "", str(getattr(error, "reason", error))
     if isinstance(error, HTTPError):
         with error:
@@ -148,13 +147,13 @@ def _problem(error: Exception, key: str | None) -> str:
     return ": ".join(filter(None, (start, said))) or type(error).__name__
 
 
-def _mends(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     """Whether a retry of the same request may succeed."""
-    return not isinstance(error, HTTPError) or error.code >= 500 or error.code in RETRIED
+    return not isinstance(error, HTTPError) or error.code >= 500 or error.code in TRANSIENT
 
 
-def _asked_pause(error: Exception) -> float:
-    """Seconds that the endpoint asks us to wait; 0 if it names none, or a date, which clocks disagree about."""
+def _retry_after_s(error: Exception) -> float:
+    """Return the seconds of the header Retry-After; 0 if there is none, or it is a date, as clocks disagree."""
     try:
         return max(0.0, float(error.headers.get("Retry-After", 0))) if isinstance(error, HTTPError) else 0.0
     except ValueError:

@@ -17,7 +17,7 @@ _JSON_TYPES = {str: "text", bool: "true or false", int: "an integer", list: "a l
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a file, plain or gzipped, with their line numbers (from 1). Blank lines are skipped.
+    """Yield the JSON objects of a file, plain or gzipped, with their line numbers (from 1); skip blank lines.
 
     Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
 
@@ -30,7 +30,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A.
+    """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A.
 
     Args:
         max_bytes: of a line; a longer one is refused before it is read whole. Default: no bound.
@@ -53,7 +53,7 @@ def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object that a whole file holds; raises UserError if it cannot be read or holds something else."""
+    """Return the JSON object that a file holds; raise UserError if it cannot be read or holds something else."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -68,7 +68,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def json_object(text: bytes, place: str) -> dict[str, Any]:
-    """The JSON object of a line or file; raises UserError naming the place if it is not a JSON object in UTF-8."""
+    """Parse a JSON object in UTF-8; raise UserError that names the place if it is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
@@ -79,7 +79,7 @@ def json_object(text: bytes, place: str) -> dict[str, Any]:
 
 
 def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
-    """`record[name]`, of the given JSON type and, where it is text, not blank.
+    """Return `record[name]`, of the given JSON type and, if text, not blank.
 
     Raises UserError with the place, the field and what was found.
     """
@@ -94,7 +94,7 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
 
 
 def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[dict[str, Any], str]]:
-    """The objects of the list `record[name]`, each with its own place ("file:line: ctxs[3]")."""
+    """Return the objects of the list `record[name]`, each with its own place ("file:line: ctxs[3]")."""
     found = []
     for index, value in enumerate(field(record, name, list, place)):
         if not isinstance(value, dict):
@@ -104,7 +104,7 @@ def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[dict
 
 
 def strings(record: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
-    """The texts of the list `record[name]`, none of them blank."""
+    """Return the texts of the list `record[name]`, none of them blank."""
     found = field(record, name, list, place)
     for index, value in enumerate(found):
         field({f"{name}[{index}]": value}, f"{name}[{index}]", str, place)
@@ -112,7 +112,7 @@ def strings(record: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]
 
 
 def _open(path: Path) -> IO[bytes]:
-    """The file's bytes, unpacked where it is gzipped (by its first bytes, whatever its name)."""
+    """Open a file, unpacked if its first bytes are those of gzip."""
     with open(path, "rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
     return cast(IO[bytes], gzip.open(path, "rb")) if zipped else open(path, "rb")

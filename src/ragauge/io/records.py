@@ -40,7 +40,7 @@ class StretchRecord(BaseModel):
 
 
 class ServedResponse(BaseModel):
-    """What a server that runs the model told of a request. Times are of its stack, not of this package's decoder."""
+    """What a model server reported of a request. Times are of the server, not of this package's decoder."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""One function that takes secrets out of what is written, shown or raised: of URLs, of headers, of the environment."""
+"""Removing secrets from text that is written, shown or raised: in URLs, headers and the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECRET_NAMES = (
 )
 USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/?#'\"<>]*@")
 QUERY = re.compile(rf"(?i)([?&;](?:{SECRET_NAMES})=)[^&;\s#'\"<>]+")
-FORMS = (  # of secrets that show what they are wherever they stand
+TOKENS = (  # secrets that are recognised anywhere in a text
     re.compile(r"(?i)(\bauthorization['\"]?[:=] ?['\"]?(?:bearer|basic) )[\w.~+/=-]+"),
     re.compile(r"(\bBearer )[\w.~+/=-]{16,}"),
     re.compile(r"()\b(?:hf_|sk-|ghp_|github_pat_|xox[abp]-)[\w-]{16,}"),
@@ -24,19 +24,19 @@ ENVIRONMENT = re.compile(r"(?i).*(TOKEN|API_?KEY|ACCESS_?KEY|SECRET|PASSWORD)(_I
 
 
 def redacted(text: str) -> str:
-    """A text with `***` for each secret: user and password of a URL, values of its parameters that are named as a
-    secret is, tokens in the forms that vendors give them, and the values of such variables of the environment.
+    """Replace each secret by `***`: user and password of a URL, its parameters with names such as `token`, tokens in
+    vendors' formats, and the values of environment variables such as `HF_TOKEN`.
     """
     text = QUERY.sub(rf"\g<1>{HIDDEN}", USER.sub(rf"\g<1>{HIDDEN}@", text))
-    for form in FORMS:
+    for form in TOKENS:
         text = form.sub(rf"\g<1>{HIDDEN}", text)
-    for secret in _of_the_environment():
+    for secret in _environment_secrets():
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def redacted_values(value: Any) -> Any:
-    """A JSON value with every text in it redacted; keys stay."""
+    """Redact every text in a JSON value; keys stay."""
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, dict):
@@ -49,6 +49,6 @@ def holds_secret(url: str) -> bool:
     return bool(USER.search(url) or QUERY.search(url))
 
 
-def _of_the_environment() -> Iterator[str]:
+def _environment_secrets() -> Iterator[str]:
     found = (value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name) and len(value) >= SHORTEST)
     yield from sorted(found, key=len, reverse=True)

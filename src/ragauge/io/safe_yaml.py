@@ -1,4 +1,4 @@
-"""YAML that others wrote: plain values alone, nested no deeper than anybody writes by hand."""
+"""Loading untrusted YAML: plain values, nested no deeper than a person writes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 import yaml
 
-DEEPEST = 100  # libyaml's loader recurses in C without a limit, so deep nesting would overflow the stack
+MAX_DEPTH = 100  # libyaml's loader recurses in C without a limit, so deep nesting would overflow the stack
 
 
 def load(text: str, loader: type[yaml.CSafeLoader] = yaml.CSafeLoader) -> Any:
-    """The value of a YAML text.
+    """Return the value of a YAML text.
 
     Raises:
-        yaml.YAMLError: no valid YAML, nested deeper than `DEEPEST`, or a value that looks like a number or a date but
+        yaml.YAMLError: no valid YAML, nested deeper than `MAX_DEPTH`, or a value that looks like a number or a date but
             is neither.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise yaml.YAMLError(f"nested deeper than {DEEPEST} levels")
+        if depth > MAX_DEPTH:
+            raise yaml.YAMLError(f"nested deeper than {MAX_DEPTH} levels")
     try:
         return yaml.load(text, Loader=loader)
     except ValueError as error:  # 2024-13-01, or more digits than Python converts

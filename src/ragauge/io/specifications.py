@@ -1,7 +1,4 @@
-"""What stands in a `.meta.json` beside records, so that a reader need not guess: every option that made them.
-
-A writer resolves all defaults before it writes; a reader takes nothing from labels, names of files or notes.
-"""
+"""Specifications in the metadata of records (`.meta.json`): every option that made the records, defaults resolved."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from ragauge.errors import UserError
 
 LONG_CHARACTERS = 4000  # of wikitext; shorter pages are stubs and redirects
 PASSAGE_WORDS = 100
-SHORTEST_WORDS = 10  # a section of fewer words is a remnant of a table or a gallery
+SHORTEST_WORDS = 10  # shorter sections are remnants of tables or galleries
 CHUNK_BYTES = 1 << 16
 
 APPARATUS = (  # sections of references and links, in lower case
@@ -32,7 +32,7 @@ APPARATUS = (  # sections of references and links, in lower case
 
 @dataclass(frozen=True)
 class Section:
-    """A stretch of an article below one heading; the lead section has an empty heading."""
+    """The text of an article below one heading; the lead section has an empty heading."""
 
     heading: str
     text: str  # plain text; paragraphs and list items are lines
@@ -61,18 +61,18 @@ class ArticlePassage:
 
 
 def read_passages(path: Path) -> list[ArticlePassage]:
-    """All passages of the export's long articles, in the order of the file."""
+    """Return all passages of the export's long articles, in the order of the file."""
     return [passage for article in read_articles(path) for passage in cut_article(article)]
 
 
 def read_articles(path: Path) -> Iterator[Article]:
-    """The long articles of a bzip2-compressed MediaWiki export; UserError when the file is damaged."""
+    """Yield the long articles of a bzip2-compressed MediaWiki export; raise UserError if it is damaged."""
     for title, wikitext in read_long_pages(path):
         yield Article(title, tuple(clean_sections(wikitext)))
 
 
 def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
-    """Title and wikitext of the export's long articles, for callers that clean only some of them."""
+    """Yield title and wikitext of the export's long articles, for callers that clean only some of them."""
     return ((title, wikitext) for title, wikitext in _read_pages(path) if len(wikitext) > LONG_CHARACTERS)
 
 
@@ -80,9 +80,9 @@ def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
 
 
 class _PageCollector:
-    """Target of an XML parser: keeps (title, wikitext) of pages in the main name space that are no redirects."""
+    """Target of an XML parser: collects (title, wikitext) of pages in the main name space that are no redirects."""
 
-    KEPT = frozenset(("title", "ns", "text"))
+    FIELDS = frozenset(("title", "ns", "text"))
 
     def __init__(self) -> None:
         self.pages: list[tuple[str, str]] = []
@@ -97,7 +97,7 @@ class _PageCollector:
         name = _local(tag)
         if name == "page":
             self._fields = {}
-        if name in self.KEPT or name == "redirect":
+        if name in self.FIELDS or name == "redirect":
             self._open = self._fields.setdefault(name, [])
 
     def data(self, text: str) -> None:
@@ -139,12 +139,11 @@ def _read_pages(path: Path) -> Iterator[tuple[str, str]]:
 
 # --- wikitext ---
 
-
 _HEADING = re.compile(r"^=+[ \t]*(.+?)[ \t]*=+[ \t]*$", re.MULTILINE)
 
 
 def clean_sections(wikitext: str) -> Iterator[Section]:
-    """The sections of a page as plain text, without references, lists of links and sections left empty.
+    """Yield the sections of a page as plain text, without references, lists of links and empty sections.
 
     Sections are split before they are parsed, so that an unclosed tag spoils its own section alone.
     """
@@ -156,14 +155,14 @@ def clean_sections(wikitext: str) -> Iterator[Section]:
 
 
 def _plain(wikitext: str) -> str:
-    """Rendered wikitext; quote marks of bold and italics go first, as unbalanced ones confuse the parser."""
+    """Render wikitext; remove the quote marks of bold and italics first, as unbalanced ones confuse the parser."""
     import mwparserfromhell
 
     return _render(mwparserfromhell.parse(re.sub(r"'{2,}", "", wikitext), skip_style_tags=True))
 
 
 def _render(code: Any) -> str:
-    """Plain text of a mwparserfromhell Wikicode; node kinds that are not listed have none."""
+    """Return the plain text of a mwparserfromhell Wikicode; node kinds that are not listed have none."""
     return "".join(RENDERERS.get(type(node).__name__, _nothing)(node) for node in code.nodes)
 
 
@@ -204,8 +203,8 @@ def _render_template(node: Any) -> str:
 def _convert(values: list[str]) -> str:
     """`{{convert|5|km|mi}}` and `{{convert|5|to|7|km|mi}}`."""
     ranges = {"to", "-", "–", "and", "by", "x", "or"}
-    kept = 4 if len(values) > 3 and values[1] in ranges else 2
-    return " ".join(values[:kept])
+    count = 4 if len(values) > 3 and values[1] in ranges else 2
+    return " ".join(values[:count])
 
 
 def _first(values: list[str]) -> str:
@@ -244,7 +243,7 @@ TEMPLATES: dict[str, Callable[[list[str]], str]] = {
 
 
 def _tidy(text: str) -> str:
-    """Lines without the gaps that removed templates leave: empty brackets, spaces before commas, magic words."""
+    """Remove what removed templates leave: empty brackets, spaces before commas, magic words."""
     text = re.sub(r"__[A-Z]+__", "", text)
     text = re.sub(r"\{\|.*?(\|\}|\Z)", "", text, flags=re.DOTALL)  # tables the parser gave up on
     text = re.sub(r"<ref\b[^\n]*", "", text)  # and references that are never closed
@@ -268,7 +267,7 @@ _SENTENCE_END = re.compile(
 
 
 def cut_article(article: Article, words: int = PASSAGE_WORDS) -> Iterator[ArticlePassage]:
-    """The passages of an article, section by section."""
+    """Yield the passages of an article, section by section."""
     for section in article.sections:
         for text in cut_text(section.text, words):
             if len(text.split()) >= SHORTEST_WORDS:
@@ -276,7 +275,7 @@ def cut_article(article: Article, words: int = PASSAGE_WORDS) -> Iterator[Articl
 
 
 def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:
-    """Cuts text into pieces of about `words` words and of like length, at ends of sentences where there are any.
+    """Cut text into pieces of about `words` words and of like length, at ends of sentences where there are any.
 
     The text is divided into equal shares; a sentence belongs to the share that its middle word falls into.
     """
@@ -296,7 +295,7 @@ def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:
 
 
 def _split_long(sentence: str, words: int) -> Iterator[str]:
-    """A sentence, or its equal parts of at most `words` words where it is longer (lists, mostly)."""
+    """Yield a sentence, or its equal parts of at most `words` words if it is longer (lists, mostly)."""
     tokens = sentence.split()
     parts = max(1, -(-len(tokens) // words))
     for part in range(parts):
