@@ -1,6 +1,6 @@
 """What the tests of the retrieval service share: a small searcher in memory, a server process of it, queries.
 
-    python tests/service_parts.py [--part 0 --of 3] [--port N] [--tls-cert FILE --tls-key FILE]
+    python tests/service_parts.py [--part 0 --of 3] [--port N]
 
 serves it as `ragauge serve` serves an index.
 """
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ import numpy as np
 from ragauge.errors import UserError
 from ragauge.retrieval.indexes import Stop
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
-from ragauge.retrieval.service.credentials import server_credentials
 from ragauge.retrieval.service.process import Running, running_command, serve
 from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings
@@ -36,8 +34,7 @@ ABOUT = About("toy", "tokenizer", "encoder", "l2", 400, LISTS, VOCABULARY, CHUNK
 class Toy:
     """Random chunks in 16 lists, of which a search scans the `nprobe` nearest; a part holds every n-th chunk."""
 
-    def __init__(self, chunks: int = 400, part: int = 0, of: int = 1, delay_s: float = 0.0) -> None:
-        self.delay_s = delay_s  # of every search
+    def __init__(self, chunks: int = 400, part: int = 0, of: int = 1) -> None:
         draw = np.random.default_rng(0)
         self.tokens = draw.integers(1, VOCABULARY, (chunks, CHUNK)).astype(np.int32)
         self.lengths = draw.integers(1, CHUNK + 1, chunks).astype(np.int32)
@@ -50,7 +47,6 @@ class Toy:
         self.searched: list[str | None] = []
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        time.sleep(self.delay_s)
         self.searched += [query.text for query in queries]
         for query in queries:
             if query.text == FAIL:
@@ -166,45 +162,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def process(*options: str, before: Sequence[str] = (), start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
-    """A server of the toy in a process of its own; `before` stands before the command."""
-    command = [*before, sys.executable, __file__, "--while-stdin-open", *options]
+def process(*options: str, start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
+    """A server of the toy in a process of its own."""
+    command = [sys.executable, __file__, "--while-stdin-open", *options]
     with running_command(command, start_s=start_s, stop_s=stop_s) as server:
         yield server
 
 
-def _served(args: argparse.Namespace) -> tuple[Any, About]:
-    if not args.exact:
-        return Toy(part=args.part, of=args.of, delay_s=args.delay), ABOUT
-    import retro_parts  # brings torch
-
-    return retro_parts.ExactRetriever(retro_parts.DOCUMENTS, args.delay, args.part, args.of), retro_parts.EXACT
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1), ("--concurrent", 64)):
+    for option, default in (("--part", 0), ("--of", 1), ("--port", 0)):
         parser.add_argument(option, type=int, default=default)
     parser.add_argument("--grace", type=float, default=5.0)
-    parser.add_argument("--delay", type=float, default=0.0)
-    parser.add_argument("--hang", type=float, default=60.0)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--tls-cert", type=Path)
-    parser.add_argument("--tls-key", type=Path)
-    parser.add_argument("--exact", action="store_true", help="tokens for generation in the place of the toy")
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
-    tls = server_credentials(args.tls_cert, args.tls_key) if args.tls_cert else None
-    running = server(
-        *_served(args),
-        host=args.host,
-        port=args.port,
-        tls=tls,
-        max_concurrent=args.concurrent,
-        workers=args.workers,
-        detokenize=spelled,
-        hang=args.hang,
-    )
+    running = server(Toy(part=args.part, of=args.of), port=args.port, detokenize=spelled)
 
     def reload() -> None:
         running.loaded = loaded(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled)

@@ -76,13 +76,6 @@ def test_nobody_listens_and_the_client_waits_for_its_deadline_where_asked() -> N
         error_of(client)
 
 
-def test_a_listener_that_never_speaks() -> None:
-    silent = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{silent.getsockname()[1]}"
-    with closing(silent), Client(address, deadline_s=0.5) as client, ends_within(0.5):
-        assert "no answer within 0.5 s" in error_of(client)
-
-
 def test_the_server_is_killed_during_a_call() -> None:
     with pytest.raises(RetrievalError) as caught:
         search_a_server_that_is_killed()
@@ -108,15 +101,6 @@ def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
         first.process.wait()
         with parts.process("--port", str(port)):
             parts.assert_same(pending.result(), parts.Toy().search([SLOW]))
-
-
-def test_without_retries_the_next_call_finds_the_server_that_came_back() -> None:
-    port = free_port()
-    with Client(f"127.0.0.1:{port}", deadline_s=5) as client:
-        error_of(client)
-        with parts.process("--port", str(port)):
-            client.wait_until_ready(5)
-            assert len(client.search([PLAIN])) == 1
 
 
 def test_a_server_that_hangs() -> None:
@@ -221,14 +205,6 @@ def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> Non
     assert message in str(caught.value)
 
 
-def test_a_server_may_say_that_it_serves_in_pieces_and_after_something_else() -> None:
-    """As with PYTHONUNBUFFERED, where a line and its end are two writes."""
-    code = "import os, time; [(os.write(1, piece), time.sleep(0.2)) for piece in (b'hello\\nserving a:', b'1', b'\\n')]"
-    code += "; os.read(0, 1)"
-    with running_command([sys.executable, "-c", code], start_s=20, stop_s=5) as server:
-        assert server.address == "a:1"
-
-
 # --- what is sent to it ---
 
 
@@ -272,16 +248,6 @@ def test_a_compressed_message_is_refused_before_it_is_unpacked(server: Running) 
             assert caught.value.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL)
     still_answers(server)
     assert resident_bytes(server.process.pid) - memory < 40e6
-
-
-def test_connections_that_say_nothing_do_not_keep_out_a_good_one(server: Running) -> None:
-    host, _, port = server.address.partition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=2) for _ in range(300)]
-    try:
-        still_answers(server)
-    finally:
-        for connection in silent:
-            connection.close()
 
 
 def test_a_flood_of_bad_requests_does_not_keep_out_a_good_one(server: Running) -> None:
@@ -396,12 +362,6 @@ def test_credentials_of_a_client_that_cannot_be_used_are_told(
 ) -> None:
     with pytest.raises(UserError, match=message):
         Client("127.0.0.1:1", **{key: certificates / name for key, name in options.items()})
-
-
-def test_tls_with_a_server_that_has_none_is_an_error(server: Running, certificates: Path) -> None:
-    with Client(server.address, deadline_s=3, tls_ca=certificates / "ca.pem") as client, ends_within(3):
-        error_of(client)
-    still_answers(server)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
         like = {"": _like(shard, (part.evaluation_signatures for part in parts))}
-        like |= {label: _like(shard, [one.signatures]) for label, one in others.items()}
+        like |= {label: _like(shard, [one.evaluation_signatures]) for label, one in others.items()}
         found = np.flatnonzero(np.any(list(like.values()), axis=0))
         found.astype(np.int64).tofile(folder / "documents.bin")
         chunks = np.bincount(shard.chunk_documents, minlength=shard.documents)[found].sum()

@@ -61,11 +61,42 @@ def marked_folder(database: Path, number: int) -> Path:
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One shard, memory-mapped."""
+class BuiltFolder:
+    """A folder of a database with its manifest; its arrays are memory-mapped."""
 
     folder: Path
     manifest: Mapping[str, Any]
+
+    @cached_property
+    def sha256(self) -> str:
+        """The folder's identity."""
+        return folders.sha256(self.folder)
+
+    def array(self, name: str, dtype: str, *row: int) -> np.ndarray:
+        """The rows of a file: (rows, *row)."""
+        path = self.folder / name
+        if not path.stat().st_size:  # which cannot be mapped
+            return np.empty((0, *row), dtype=dtype)
+        return np.memmap(path, dtype=dtype, mode="r").reshape(-1, *row)
+
+    @property
+    def evaluation_signatures(self) -> np.ndarray:
+        """MinHash signatures of the evaluation text (text, permutation)."""
+        return self.array("evaluation_signatures.bin", "uint32", PERMUTATIONS)
+
+    def evaluation(self) -> Iterator[Evaluation]:
+        """The evaluation text, its documents counted within the folder."""
+        path = self.folder / "evaluation.jsonl"
+        for number, line in read_lines(path):
+            try:
+                yield Evaluation(**json_object(line, f"{path}:{number}"))
+            except TypeError as error:
+                raise UserError(f"{path}:{number}: no evaluation text ({error}); rebuild it") from error
+
+
+@dataclass(frozen=True)
+class Shard(BuiltFolder):
+    """One shard of a database."""
 
     @classmethod
     def open(cls, folder: Path, verify: bool = False) -> Shard:
@@ -77,11 +108,6 @@ class Shard:
         for key in ("tokenizer", "chunk_tokens", "split"):
             if self.manifest["made_from"][key] != other.manifest["made_from"][key]:
                 raise UserError(f"{self.folder}: of another {key} than {other.folder}; rebuild the shards")
-
-    @cached_property
-    def sha256(self) -> str:
-        """The shard's identity."""
-        return folders.sha256(self.folder)
 
     @property
     def chunks(self) -> int:
@@ -95,86 +121,39 @@ class Shard:
 
     @property
     def chunk_tokens(self) -> int:
-        """Tokens of a whole chunk."""
+        """Tokens of a full chunk."""
         return int(self.manifest["made_from"]["chunk_tokens"])
 
     @cached_property
     def tokens(self) -> np.ndarray:
         """(chunk, chunk_tokens)."""
-        return self._map("tokens.bin", self.manifest["token_dtype"], (self.chunks, self.chunk_tokens))
+        return self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)
 
     @cached_property
     def lengths(self) -> np.ndarray:
         """(chunk,) tokens of each chunk."""
-        return self._map("lengths.bin", "uint16", (self.chunks,))
+        return self.array("lengths.bin", "uint16")
 
     @cached_property
     def chunk_documents(self) -> np.ndarray:
         """(chunk,) the document of each chunk, counted within the shard."""
-        return self._map("documents.bin", "int32", (self.chunks,))
+        return self.array("documents.bin", "int32")
 
     @cached_property
     def document_signatures(self) -> np.ndarray:
         """(document, permutation)."""
-        return self._map("document_signatures.bin", "uint32", (self.documents, PERMUTATIONS))
-
-    @cached_property
-    def evaluation_signatures(self) -> np.ndarray:
-        """(evaluation text, permutation)."""
-        shape = (int(self.manifest["counts"]["evaluation"]), PERMUTATIONS)
-        return self._map("evaluation_signatures.bin", "uint32", shape)
-
-    def evaluation(self) -> Iterator[Evaluation]:
-        """The evaluation text, its documents counted within the shard."""
-        return _evaluation(self.folder)
-
-    def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        return _mapped(self.folder / name, dtype, shape)
+        return self.array("document_signatures.bin", "uint32", PERMUTATIONS)
 
 
 @dataclass(frozen=True)
-class EvaluationSet:
+class EvaluationSet(BuiltFolder):
     """Text of another corpus that is predicted with the database, which holds no document of it."""
-
-    folder: Path
-    manifest: Mapping[str, Any]
 
     @classmethod
     def open(cls, database: Path, label: str, verify: bool = False) -> EvaluationSet:
         """Raises UserError if it was not cut, or a file is missing, truncated or (with `verify`) changed."""
         folder = evaluation_folder(database, label)
         return cls(folder, folders.read(folder, EVALUATION, verify))
-
-    @cached_property
-    def sha256(self) -> str:
-        """Its identity."""
-        return folders.sha256(self.folder)
-
-    @property
-    def signatures(self) -> np.ndarray:
-        """(text, permutation)."""
-        shape = (int(self.manifest["counts"]["evaluation"]), PERMUTATIONS)
-        return _mapped(self.folder / "evaluation_signatures.bin", "uint32", shape)
-
-    def texts(self) -> Iterator[Evaluation]:
-        """Its texts, in the order of the corpus."""
-        return _evaluation(self.folder)
-
-
-def _evaluation(folder: Path) -> Iterator[Evaluation]:
-    """The lines of a folder's `evaluation.jsonl`."""
-    path = folder / "evaluation.jsonl"
-    for number, line in read_lines(path):
-        try:
-            yield Evaluation(**json_object(line, f"{path}:{number}"))
-        except TypeError as error:
-            raise UserError(f"{path}:{number}: no evaluation text ({error}); rebuild it") from error
-
-
-def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    if 0 in shape:  # which cannot be mapped
-        return np.empty(shape, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r", shape=shape)
 
 
 class Database:
@@ -210,12 +189,12 @@ class Database:
 
     @property
     def chunk_tokens(self) -> int:
-        """Tokens of a whole chunk."""
+        """Tokens of a full chunk."""
         return int(self.manifest["chunk_tokens"])
 
     @property
     def counts(self) -> dict[str, int]:
-        """Documents read and kept, chunks, tokens, evaluation texts, and near-duplicates of them."""
+        """Documents read and stored, chunks, tokens, evaluation texts, and near-duplicates of them."""
         return dict(self.manifest["counts"])
 
     @cached_property
@@ -279,7 +258,7 @@ class Database:
     def evaluation(self, label: str | None = None) -> Iterator[Evaluation]:
         """The database's held-out text, in the order of the shards, or that of one of its evaluation sets."""
         if label is not None:
-            yield from self.evaluation_set(label).texts()
+            yield from self.evaluation_set(label).evaluation()
             return
         for start, shard in zip(self.document_starts, self.shards, strict=False):
             for text in shard.evaluation():

@@ -23,7 +23,7 @@ from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.graphs import open_session, write_graph
 from ragauge.io.progress import bar
-from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
+from ragauge.retrieval.database import BuiltFolder, Shard, load_tokenizer, shard_folder, tokenizer_sha256
 
 if TYPE_CHECKING:
     from ragauge.rankers.dense import Encoder
@@ -215,11 +215,8 @@ def _whole_blocks(partial: Path, block_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """The vectors of one shard, memory-mapped."""
-
-    folder: Path
-    manifest: dict[str, Any]
+class Embeddings(BuiltFolder):
+    """The vectors of one shard."""
 
     @classmethod
     def open(cls, database: Path, number: int, verify: bool = False) -> Embeddings:
@@ -236,15 +233,9 @@ class Embeddings:
         return int(self.manifest["dim"])
 
     @cached_property
-    def sha256(self) -> str:
-        """Hash of the vectors."""
-        return folders.sha256(self.folder)
-
-    @cached_property
     def vectors(self) -> np.ndarray:
         """(chunk, dim) float16."""
-        shape = (int(self.manifest["chunks"]), self.dim)
-        return np.memmap(self.folder / "vectors.bin", dtype=np.float16, mode="r", shape=shape)
+        return self.array("vectors.bin", "float16", self.dim)
 
 
 def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
