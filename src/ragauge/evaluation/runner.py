@@ -183,7 +183,7 @@ def _todo_answers(
     suspected = [e for e, n in zip(examples, crashes, strict=True) if 0 < n < MAX_CRASHES]
     for example, n in zip(examples, crashes, strict=True):
         if n >= MAX_CRASHES:
-            yield Record(**_of_example(example), status="failed", reason=crash_reason(n), prompt_sha256="")
+            yield Record(**_question_fields(example), status="failed", reason=crash_reason(n), prompt_sha256="")
     if unsuspected:
         yield from answers(engine, method, unsuspected, specification, batch, writer.start)
     yield from answers(engine, method, suspected, specification, 1, writer.start)
@@ -207,41 +207,39 @@ def answers(
     examples: Sequence[Example],
     specification: AnswerSpecification,
     batch: Batch = 1,
-    begin: Callable[[str], None] = lambda key: None,
+    on_start: Callable[[str], None] = lambda key: None,
 ) -> Iterator[Record]:
     """The record of each example, in the order in which they are done.
 
     Args:
         batch: questions answered together, where engine and method support it (`engines/batching.py`). A question for
             which memory is too short among others is asked again alone.
-        begin: called with a question's key before it is asked; not for a served model, which takes no memory here.
+        on_start: called with a question's key before it is asked; not for a served model, which takes no memory here.
     """
     if Capability.SERVER in engine.capabilities:
-        yield from _requested(cast(RemoteEngine, engine), method, examples, specification, batch)
+        yield from _answers_of_server(cast(RemoteEngine, engine), method, examples, specification, batch)
         return
-    size = questions_side_by_side(engine, examples, specification) if batch == "auto" else batch
+    size = largest_batch(engine, examples, specification) if batch == "auto" else batch
     if size == 1 or Capability.SHARED not in engine.capabilities or method.sequential():
-        yield from (ask(engine, method, example, specification) for example in _told(examples, begin))
+        yield from (ask(engine, method, example, specification) for example in _starting(examples, on_start))
         return
-    again = []
+    too_large: list[Example] = []
     with BatchScheduler(cast(LM, engine), min(size, len(examples))) as scheduler:
-        works = (partial(_ask_beside, scheduler.size, method, e, specification) for e in _told(examples, begin))
-        for task in scheduler.run(works):
-            record = task.result()
-            if isinstance(record, Record):
+        ask_one = partial(_ask_in_batch, scheduler.size, method, specification, too_large)
+        for task in scheduler.run(partial(ask_one, example) for example in _starting(examples, on_start)):
+            if record := task.result():
                 yield record
-            else:
-                again.append(record)
-    yield from (ask(engine, method, example, specification) for example in again)
+    yield from (ask(engine, method, example, specification) for example in too_large)
 
 
-def _told(examples: Iterable[Example], begin: Callable[[str], None]) -> Iterator[Example]:
+def _starting(examples: Iterable[Example], on_start: Callable[[str], None]) -> Iterator[Example]:
+    """The examples one by one, each told of before it is asked."""
     for example in examples:
-        begin(example.key)
+        on_start(example.key)
         yield example
 
 
-def _requested(
+def _answers_of_server(
     engine: RemoteEngine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch
 ) -> Iterator[Record]:
     """The records of a served model, some of whose requests are under way together.
@@ -255,21 +253,21 @@ def _requested(
         return
     turn, ended, lost = threading.Lock(), threading.Event(), list[EngineLostError]()
 
-    def one(example: Example) -> Record | None:
+    def ask_one(example: Example) -> Record | None:
         with turn:
+            if ended.is_set():
+                return None
             try:
-                record = (
-                    None if ended.is_set() else ask(engine.for_thread(turn, several), method, example, specification)
-                )
+                record = ask(engine.for_thread(turn, several), method, example, specification)
             except EngineLostError as error:
                 lost.append(error)
                 ended.set()
                 return None
-        return record and _untimed(record, several)
+        return _without_times(record, several)
 
     with ThreadPoolExecutor(several) as pool:
         try:
-            for task in as_completed([pool.submit(one, example) for example in examples]):
+            for task in as_completed([pool.submit(ask_one, example) for example in examples]):
                 if record := task.result():
                     yield record
         finally:
@@ -278,7 +276,7 @@ def _requested(
         raise lost[0]
 
 
-def questions_side_by_side(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
+def largest_batch(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
     """As many questions as fit in memory if all are as long as the longest."""
     if Capability.SHARED not in engine.capabilities:
         return 1
@@ -290,18 +288,24 @@ def questions_side_by_side(engine: Engine, examples: Sequence[Example], specific
     return max_batch_size(cast(LM, engine), prompt.total_tokens + limits(specification).max_new_tokens)
 
 
-def _ask_beside(
-    batch: int, method: Method, example: Example, specification: AnswerSpecification, engine: Engine
-) -> Record | Example:
-    """One question's record; the question itself if memory was too short."""
+def _ask_in_batch(
+    batch: int,
+    method: Method,
+    specification: AnswerSpecification,
+    too_large: list[Example],
+    example: Example,
+    engine: Engine,
+) -> Record | None:
+    """One question's record; None, and the question is one of those too large, if memory was too short."""
     try:
         record = ask(engine, method, example, specification, failures=(UserError,))
     except MEMORY_ERRORS:
-        return example
-    return _untimed(record, batch)
+        too_large.append(example)
+        return None
+    return _without_times(record, batch)
 
 
-def _untimed(record: Record, batch: int) -> Record:
+def _without_times(record: Record, batch: int) -> Record:
     """The record of a question that was answered beside others, whose seconds are not its own."""
     return record.model_copy(update={"batch": batch, "offline_s": None, "online_s": None, "first_token_s": None})
 
@@ -314,7 +318,7 @@ def ask(
     failures: tuple[type[Exception], ...] = FAILURES,
 ) -> Record:
     """One question's record; it gives the reason if one of these failures left the question without an answer."""
-    base = _of_example(example)
+    base = _question_fields(example)
     prompt: Prompt | None = None
     try:
         prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
@@ -353,7 +357,7 @@ def ask(
     )
 
 
-def _of_example(example: Example) -> dict[str, Any]:
+def _question_fields(example: Example) -> dict[str, Any]:
     """What a record says of the question, whatever became of it."""
     return {
         "key": example.key,

@@ -276,7 +276,8 @@ def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
     twelve = [*command("naive"), "--limit=12", "--batch=2", "--out", str(out)]
     server |= {"good": 1, "reply": Reply(b"", 401)}
     assert main(twelve) == 2
-    assert len(out.with_name("x.jsonl.partial").read_text().splitlines()) == 2  # a header and one record
+    lines = out.with_name("x.jsonl.partial").read_text().splitlines()
+    assert [line.startswith('{"key"') for line in lines].count(True) == 1
     assert server["good"] >= -2  # what was under way, and nothing of the nine that waited
     server["good"] = 1 << 30
     assert main(twelve) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost.hardware import AUTO, ONNX_DTYPES
+from ragauge.cost.hardware import ONNX_DTYPES
 from ragauge.engines.protocol import ANSWERING, Capabilities
 from ragauge.errors import UserError
 
@@ -23,7 +23,7 @@ def load(source: str, *, dtype: str, device: str, threads: int | None, max_conte
     Raises:
         UserError: a dtype that the device does not run; whatever the torch decoder raises on the source.
     """
-    if dtype not in (AUTO, *ONNX_DTYPES[device]):
+    if dtype not in ONNX_DTYPES[device]:
         known = " or ".join(map(repr, ONNX_DTYPES[device]))
         raise UserError(f"engine 'onnx' requires dtype {known} on device {device!r}, not {dtype!r}")
     from ragauge import assets
@@ -34,7 +34,7 @@ def load(source: str, *, dtype: str, device: str, threads: int | None, max_conte
     from ragauge.io.graphs import open_session
 
     folder = assets.resolve(source)
-    path = _exported(source, folder, DTYPES[0] if dtype == AUTO else dtype) / "decoder.onnx"
+    path = _exported(source, folder, dtype) / "decoder.onnx"
     session = open_session(path, threads, cuda=device != "cpu")
     return OnnxEngine(OnnxDecoder(session), read_shape(folder, max_context), load_tokenizer(folder))
 
