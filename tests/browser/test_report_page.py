@@ -13,7 +13,7 @@ import pytest
 
 from ragauge import report
 from ragauge.experiment import loading, schema
-from ragauge.rendering.render import render
+from ragauge.rendering.writing import render
 from synthetic_run import MODEL, write_latency, write_variant
 
 if TYPE_CHECKING:

@@ -1,18 +1,24 @@
-"""Writing an item: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, atomically and without timestamps."""
+"""Items as files: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, without timestamps; the provenance of a run."""
 
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from ragauge import registry
 from ragauge.io.files import write_file
-from ragauge.rendering import style
+from ragauge.rendering import footer, style
 from ragauge.rendering.style import Figure
-from ragauge.results.cells import VALUES, Table
+from ragauge.results import Runs, Table, provenance
+from ragauge.results.cells import VALUES
+
+if TYPE_CHECKING:
+    from ragauge.experiment.schema import Config
 
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
@@ -23,18 +29,45 @@ _TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", 
 _TEX |= {"\\": r"\textbackslash{}", "·": r"$\cdot$", "×": r"$\times$", "–": "--", "−": "$-$", "…": r"\ldots{}"}
 
 
-def write(item: str, table: Table, figure: Figure, about: str, footer: str, out_dir: Path) -> list[Path]:
-    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir`; returns their paths."""
+def render(item: str, config: Config | None, results_dir: Path, out_dir: Path) -> list[Path]:
+    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their paths.
+
+    Args:
+        item: the name of an item.
+        config: of the run; says what was asked for and is not there.
+        results_dir: the run's folder, `results/<run>`.
+        out_dir: usually `reports/<run>`.
+
+    Raises:
+        UserError: unknown item, or a results file that cannot be read.
+    """
+    module = registry.module("item", item)
+    runs = Runs(Path(results_dir), config)
+    table, about = module.table(runs), module.__doc__ or item
+    small = small_print(item, runs, table)
     contents = {
         "csv": csv_text(table).encode(),
-        "md": markdown(table, about, footer).encode(),
-        "tex": latex(item, table, about, footer).encode(),
-        **_figure_bytes(figure, footer),
+        "md": markdown(table, about, small).encode(),
+        "tex": latex(item, table, about, small).encode(),
+        **_figure_bytes(module.draw(table), small),
     }
-    paths = {out_dir / f"{item}.{kind}": data for kind, data in contents.items()}
+    paths = {Path(out_dir) / f"{item}.{kind}": data for kind, data in contents.items()}
     for path, data in paths.items():
         write_file(path, data)
     return list(paths)
+
+
+def small_print(item: str, runs: Runs, table: Table) -> str:
+    """The line below an item's table and figure: its own `footer`, or the one of all items."""
+    return str(getattr(registry.module("item", item), "footer", footer.footer)(runs, table))
+
+
+def write_provenance(config: Config | None, results_dir: Path, out_dir: Path) -> Path:
+    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`."""
+    path = Path(out_dir) / "provenance.json"
+    text = json.dumps(provenance.describe(Runs(Path(results_dir), config)), indent=1, ensure_ascii=False)
+    write_file(path, f"{text}\n".encode())
+    return path
 
 
 def csv_text(table: Table) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.rendering import render, writing
+from ragauge.rendering import writing
 from ragauge.rendering.writing import Column
 from ragauge.report.problems import Problem
 from ragauge.results import Runs, Table
@@ -83,7 +83,7 @@ def _fill_table(item: Item, runs: Runs, folder: Path) -> Iterator[Problem]:
         item.columns, rows, item.notes = writing.wide(table)
         linked = {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
         item.rows = [_cells(item.columns, row, linked) for row in rows]
-        item.footer = render.small_print(item.name, runs, table)
+        item.footer = writing.small_print(item.name, runs, table)
     except (FileNotFoundError, NotADirectoryError):
         yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
     except (ValueError, KeyError, TypeError) as error:

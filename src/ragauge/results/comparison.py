@@ -19,55 +19,45 @@ from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.results.stats import bootstrap_interval, paired_test
 
-PROJECTIONS = tuple(overlap.Speedup(**{part: times}) for part in ("retrieval", "generation") for times in (4.0, 16.0))
-
-
-def records(path: Path) -> list[SequenceRecord]:
-    """The records of a file that succeeded; UserError where none did."""
-    found = [record for record in read_kind(path, SequenceRecord) if record.status == "ok"]
-    if not found:
-        raise UserError(f"{path}: no sequence succeeded")
-    return found
+FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.0, 16.0)]  # projections
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Perplexity or latency of a file of records, with their intervals."""
-    found = records(path)
+    """Perplexity or latency of a file of records, with their intervals.
+
+    Raises:
+        UserError: no sequence succeeded.
+    """
+    found = _records(path)
     scored = [record for record in found if record.nll is not None]
-    if scored:
-        return perplexity(scored)
-    return latency(found)
+    return perplexity(scored) if scored else latency(found)
 
 
 def perplexity(scored: Sequence[SequenceRecord]) -> dict[str, Any]:
     """exp of the mean negative log-likelihood of a token; the interval is over sequences, which have equal lengths."""
     nll = [record.nll for record in scored if record.nll is not None]
-    low, high = bootstrap_interval(nll)
+    low, high = map(math.exp, bootstrap_interval(nll))
     mean = sum(nll) / len(nll)
-    bounds = {"low": math.exp(low), "high": math.exp(high)}
-    return {"perplexity": math.exp(mean), **bounds, "nll": mean, "sequences": len(nll), "scored": scored[0].scored}
+    found = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
+    return {**found, "sequences": len(nll), "scored": scored[0].scored}
 
 
 def latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
-    """Seconds of a sequence beside its ideal overlap, and that with faster parts: medians over sequences."""
+    """Seconds of a sequence, those of an ideal overlap, and those with faster parts: medians over sequences."""
     traces = [[Call.from_json(call) for call in record.trace] for record in generated]
     seconds = [median(record.trials_s) for record in generated]
     ideal = [overlap.ideal_s(trace) for trace in traces]
-    projected = {
-        f"ideal_s_{part}_{times:g}x": median(overlap.ideal_s(trace, faster) for trace in traces)
-        for faster in PROJECTIONS
-        for part, times in (("retrieval", faster.retrieval), ("generation", faster.generation))
-        if times > 1
-    }
+    folds = {"retrieval_s": overlap.retrieval_s, "generation_s": overlap.generation_s}
+    folds |= {"ahead_s": overlap.ahead_s, "waited_s": overlap.waited_s}
     return {
         "seconds": median(seconds),
         "ideal_s": median(ideal),
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
-        "retrieval_s": median(map(overlap.retrieval_s, traces)),
-        "generation_s": median(map(overlap.generation_s, traces)),
-        "ahead_s": median(map(overlap.ahead_s, traces)),
-        "waited_s": median(map(overlap.waited_s, traces)),
-        **projected,
+        **{name: median(map(fold, traces)) for name, fold in folds.items()},
+        **{
+            f"ideal_s_{part}_{times:g}x": median(overlap.ideal_s(t, overlap.Speedup(**{part: times})) for t in traces)
+            for part, times in FASTER
+        },
         "load_share": max((r.load_share for r in generated if r.load_share is not None), default=None),
         "sequences": len(generated),
     }
@@ -79,11 +69,11 @@ def difference(path: Path, base: Path) -> dict[str, float]:
     Raises:
         UserError: the files hold no scored sequences in common, or one holds no likelihoods.
     """
-    mine, theirs = (_nll(each) for each in (path, base))
-    shared = [key for key in mine if key in theirs]
+    first, second = (_nll(each) for each in (path, base))
+    shared = [key for key in first if key in second]
     if not shared:
         raise UserError(f"{path} and {base}: no sequence was scored in both")
-    return paired_test([mine[key] for key in shared], [theirs[key] for key in shared])
+    return paired_test([first[key] for key in shared], [second[key] for key in shared])
 
 
 def control(retrieved: Path, random: Path) -> dict[str, Any]:
@@ -92,8 +82,15 @@ def control(retrieved: Path, random: Path) -> dict[str, Any]:
     return {**found, "passes": found["high"] < 0}
 
 
+def _records(path: Path) -> list[SequenceRecord]:
+    found = [record for record in read_kind(path, SequenceRecord) if record.status == "ok"]
+    if not found:
+        raise UserError(f"{path}: no sequence succeeded")
+    return found
+
+
 def _nll(path: Path) -> dict[str, float]:
-    found = {record.key: record.nll for record in records(path) if record.nll is not None}
+    found = {record.key: record.nll for record in _records(path) if record.nll is not None}
     if not found:
         raise UserError(f"{path}: holds generated text and no likelihoods; run it with --task perplexity")
     return found

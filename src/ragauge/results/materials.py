@@ -1,14 +1,15 @@
-"""What lies beside the records of a run: the questions' documents, training data and judgements of evidence."""
+"""What a run has besides its records: documents, training data, judgements, and what metrics compare with."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, objects, read_jsonl
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Record, Runs, Variant
 
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
 
@@ -55,3 +56,30 @@ def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
         except (KeyError, TypeError) as error:
             raise UserError(f"{path}: a line is not a judgement: {error!r}") from error
     return found
+
+
+def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, Record]:
+    """The variant's records by question, with the field that a metric compares them with, where it is known."""
+    if metric == "agreement":  # the answers from all documents in one prompt
+        plain = [v for v in runs.of(variant.dataset, variant.model) if v.method == "naive"]
+        return _with(variant, "full_prompt", {k: r["prediction"] for v in plain[:1] for k, r in _answered(v)})
+    if metric == "groundedness":  # the texts of the documents that each answer was generated from
+        texts = _documents(runs, variant.dataset) or {}
+        kept = {key: record["kept"] for key, record in variant.records.items() if key in texts}
+        found = {key: [texts[key][i] for i in places if i < len(texts[key])] for key, places in kept.items()}
+        return _with(variant, "passages", found)
+    if metric == "judged_correct":
+        labels = {key: line.get("label") for key, line in judgements(runs, variant).items()}
+        return _with(variant, "judged", {key: label for key, label in labels.items() if label in OF_ANSWERS})
+    return variant.records
+
+
+def _answered(variant: Variant) -> list[tuple[str, Record]]:
+    return [(key, record) for key, record in variant.records.items() if record["status"] == "ok"]
+
+
+def _with(variant: Variant, field: str, found: Mapping[str, Any]) -> dict[str, Record]:
+    return {key: {**record, field: found.get(key)} for key, record in variant.records.items()}
+
+
+_documents = cache(documents)

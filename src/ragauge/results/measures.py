@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ragauge import metrics, registry
-from ragauge.results import context
+from ragauge.results import materials
 from ragauge.results.cells import Measure, mean
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
@@ -28,7 +28,9 @@ def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str,
     """The metric's score of each question; 0 if the question failed, absent where the metric does not apply."""
     name = metric or runs.metrics(variant.dataset)[0]
     score = registry.module("metric", name).score
-    given = {k: 0.0 if k in variant.failed else score(r) for k, r in context.records(runs, variant, name).items()}
+    given = {
+        k: 0.0 if k in variant.failed else score(r) for k, r in materials.compared_records(runs, variant, name).items()
+    }
     return {k: float(s) for k, s in given.items() if s is not None and math.isfinite(s)}
 
 

@@ -90,13 +90,8 @@ class Variant:
         return bool(self.param("path_pruning")) and self.param("saliency") != "none"
 
     @property
-    def dtype(self) -> str | None:
-        """What the model that answered computed in; None if it is not recorded."""
-        return self.specification.engine.dtype if self.specification else None
-
-    @property
     def precision(self) -> Precision | None:
-        """How its numbers were computed and kept; None if it is not recorded."""
+        """How its numbers were computed and stored; None if it is not recorded."""
         facts = self.specification.engine if self.specification else None
         return Precision(facts.dtype, facts.weights, facts.kv) if facts and facts.dtype else None
 
@@ -135,8 +130,8 @@ class Variant:
     @cached_property
     def shape(self) -> Shape | None:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
-        given = _mapping(self.meta, "shape")
-        if given:
+        given = self.meta.get("shape")
+        if isinstance(given, Mapping):
             sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
             return Shape(**sizes)
         known = [name for name in identities(self) if name in shapes.names()]
@@ -193,9 +188,11 @@ class Runs:
 
     def why_missing(self, dataset: str, model: str, row: str) -> str:
         """Why a method has no records there."""
-        asked = [v for v in self.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
+        missing = [v for v in self.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
         return (
-            f"not run: {asked[0].missing} for variant {asked[0].name}" if asked else "not run: not in this experiment"
+            f"not run: {missing[0].missing} for variant {missing[0].name}"
+            if missing
+            else "not run: not in this experiment"
         )
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
@@ -206,13 +203,10 @@ class Runs:
         """
         known = self.facts(dataset)
         if known is None:
-            raise UserError(f"data set {dataset}: {unknown('data set', self.registered(dataset), _data_sets())}")
-        return WITHOUT_LABELS if known.unlabelled and not self._labelled(dataset) else known.metrics
-
-    def _labelled(self, dataset: str) -> bool:
-        """Whether any question that was asked has a known answer."""
+            raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
         asked = next((variant.records for variant in self.run if variant.dataset == dataset), {})
-        return any(record["answers"] for record in asked.values()) or not asked
+        is_labelled = any(record["answers"] for record in asked.values()) or not asked
+        return known.metrics if is_labelled or not known.unlabelled else WITHOUT_LABELS
 
     def facts(self, dataset: str) -> type[Dataset] | None:
         """The class of a data set, whose class variables are its facts; None if none is registered."""
@@ -220,35 +214,30 @@ class Runs:
 
     def registered(self, dataset: str) -> str:
         """The registered name behind a data set's label."""
-        for variant in self.run:
-            if variant.dataset == dataset and variant.specification:
-                return variant.specification.dataset
-        return self._configured(dataset)
+        recorded = (v.specification.dataset for v in self.run if v.dataset == dataset and v.specification)
+        return next(recorded, self._configured(dataset))
 
     def _configured(self, dataset: str) -> str:
-        """The registered name behind a label, as the configuration has it; else the label."""
         entry = self.config.datasets.get(dataset) if self.config else None
         return entry.dataset if entry else dataset
 
     @cached_property
     def latencies(self) -> tuple[Mapping[str, Any], ...]:
-        """The latency files, each with its labels, "model" and "dataset" (`read_latency`)."""
-        return tuple(read_latency(path) for path in self.latency_paths)
-
-    @property
-    def latency_paths(self) -> list[Path]:
-        """Where the latency files lie: latency/DATASET/MODEL.json."""
-        return sorted((self.folder / "latency").glob("*/*.json"))
+        """What `ragauge time` wrote, each file with its labels, "model" and "dataset"."""
+        return self._protocols("latency")
 
     @cached_property
     def loads(self) -> tuple[Mapping[str, Any], ...]:
         """What `ragauge load` wrote, each file with its labels, "model" and "dataset"."""
-        return tuple(read_latency(path) for path in sorted((self.folder / "load").glob("*/*.json")))
+        return self._protocols("load")
 
     @cached_property
     def streams(self) -> tuple[Mapping[str, Any], ...]:
         """What `ragauge stream` wrote, each file with its labels, "model" and "dataset"."""
-        return tuple(read_latency(path) for path in sorted((self.folder / "stream").glob("*/*.json")))
+        return self._protocols("stream")
+
+    def _protocols(self, folder: str) -> tuple[Mapping[str, Any], ...]:
+        return tuple(map(_read_protocol, sorted((self.folder / folder).glob("*/*.json"))))
 
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
@@ -278,27 +267,25 @@ class Runs:
 
     def _found(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
-            dataset, model, name = path.parts[-3], path.parts[-2], path.stem
-            meta = records.read_meta(path) or {}
-            asked = self._unrun(name, dataset, model)
-            if problem := records.version_problem(meta):
-                yield replace(asked, missing=f"{records.meta_path(path).name}: {problem}")
-                continue
+            unrun = self._unrun(path.stem, path.parts[-3], path.parts[-2])
+            meta, name = records.read_meta(path) or {}, records.meta_path(path).name
+            problem, made = records.version_problem(meta), None
             try:
-                made = specification(meta)
+                made = AnswerSpecification.model_validate(meta["specification"]) if "specification" in meta else None
             except ValidationError as error:
-                damage = error.errors()[0]["msg"]
-                yield replace(asked, missing=f"{records.meta_path(path).name} holds no valid specification: {damage}")
-                continue
-            name_of_data = made.dataset if made else self._configured(dataset)
-            if dataset_class(name_of_data) is None:
+                problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
+            dataset = made.dataset if made else self._configured(unrun.dataset)
+            if problem:
                 yield replace(
-                    asked, missing=f"{unknown('data set', name_of_data, _data_sets())}, nor are its metrics known"
+                    unrun, missing=f"{name} {problem}" if problem.startswith("holds") else f"{name}: {problem}"
                 )
+            elif dataset_class(dataset) is None:
+                yield replace(unrun, missing=f"{_unknown(dataset)}, nor are its metrics known")
             elif made is None:
-                yield replace(asked, meta=meta, missing=None)
+                yield replace(unrun, meta=meta, missing=None)
             else:
-                yield Variant(name, dataset, model, made.method, made.options, made, meta, path)
+                stated: dict[str, Any] = {"method": made.method, "options": made.options, "specification": made}
+                yield replace(unrun, **stated, meta=meta, missing=None)
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its defaults."""
@@ -309,8 +296,8 @@ class Runs:
         return Variant(name, dataset, model, method, {**defaults(method), **given}, None, {}, path, missing)
 
 
-def _data_sets() -> list[str]:
-    return list(registry.names("dataset"))
+def _unknown(dataset: str) -> str:
+    return str(unknown("data set", dataset, registry.names("dataset")))
 
 
 def dataset_class(name: str) -> type[Dataset] | None:
@@ -321,7 +308,7 @@ def dataset_class(name: str) -> type[Dataset] | None:
         return None
 
 
-def read_latency(path: Path) -> dict[str, Any]:
+def _read_protocol(path: Path) -> dict[str, Any]:
     """A file of latency or load with the labels of the model and of the data set whose questions were timed.
 
     Raises:
@@ -360,17 +347,3 @@ def defaults(method: str) -> Mapping[str, Any]:
         return {f.name: f.default for f in fields(registry.component("method", method, Method))}
     except UserError:
         return {}
-
-
-def specification(meta: Mapping[str, Any]) -> AnswerSpecification | None:
-    """What records are answers of, by the metadata beside them; None where those do not say so.
-
-    Raises:
-        ValidationError: what they say is no specification.
-    """
-    return AnswerSpecification.model_validate(meta["specification"]) if "specification" in meta else None
-
-
-def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = data.get(key)
-    return value if isinstance(value, Mapping) else {}

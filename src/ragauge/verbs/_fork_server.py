@@ -38,7 +38,6 @@ MODULES = (
     "transformers.models.auto.tokenization_auto",
     "transformers.tokenization_utils_fast",
     "safetensors.torch",
-    "ragauge.rendering.render",
     "ragauge.rendering.writing",
     "matplotlib.backends.backend_svg",
     "matplotlib.backends.backend_pdf",

@@ -28,14 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write what the step names, and print where it is."""
     from ragauge import report
-    from ragauge.rendering import render
+    from ragauge.rendering import writing
 
     if args.step == "reproduction":
         written = [_reproduction(args)]
     elif args.step == "item":
-        written = render.render(args.item, *options.rendered_run(args))
+        written = writing.render(args.item, *options.rendered_run(args))
     else:
-        write = report.write if args.step == "page" else render.write_provenance
+        write = report.write if args.step == "page" else writing.write_provenance
         written = [write(*options.rendered_run(args))]
     options.tell(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
 

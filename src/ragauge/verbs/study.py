@@ -299,11 +299,11 @@ def _report_what_is_done(out: Path, name: str) -> None:
     """Render the page of a run that was ended, which names what is missing."""
     from ragauge import report
     from ragauge.experiment import loading
-    from ragauge.rendering import render
+    from ragauge.rendering.writing import render, write_provenance
 
     results, reports = out / "results" / name, out / "reports" / name
     config = loading.load(out / "config.yaml")
     for item in config.item_names():
-        render.render(item, config, results, reports)
-    render.write_provenance(config, results, reports)
+        render(item, config, results, reports)
+    write_provenance(config, results, reports)
     report.write(config, results, reports)

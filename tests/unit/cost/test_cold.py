@@ -18,7 +18,7 @@ from ragauge.evaluation import latency
 from ragauge.evaluation.timing import Bench
 from ragauge.experiment import loading
 from ragauge.methods import make
-from ragauge.rendering.render import render
+from ragauge.rendering.writing import render
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_latency, write_variant
 from tiny_models import tiny_lm, tiny_prompt

@@ -12,7 +12,7 @@ import pytest
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment.loading import parse
-from ragauge.rendering.render import render
+from ragauge.rendering.writing import render
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency

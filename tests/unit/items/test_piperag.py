@@ -16,7 +16,7 @@ from ragauge.generation.settings import PipelineSettings
 from ragauge.items.piperag import _lines
 from ragauge.rendering import lines
 from ragauge.rendering.footer import footer
-from ragauge.rendering.render import render
+from ragauge.rendering.writing import render
 from ragauge.report.problems import problems
 from ragauge.results.pipelines import pipelines
 from ragauge.results.provenance import describe

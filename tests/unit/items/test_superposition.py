@@ -16,7 +16,7 @@ from ragauge.errors import UserError
 from ragauge.experiment.loading import parse
 from ragauge.rendering import writing
 from ragauge.rendering.footer import footer
-from ragauge.rendering.render import render, write_provenance
+from ragauge.rendering.writing import render, write_provenance
 from ragauge.results import timing
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs

@@ -21,7 +21,7 @@ from ragauge import report
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.experiment import loading, schema
-from ragauge.rendering.render import render
+from ragauge.rendering.writing import render
 from ragauge.report import blocks, page
 from ragauge.report.problems import problems
 from ragauge.report.rendered import by_paper

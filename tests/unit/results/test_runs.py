@@ -32,7 +32,7 @@ def test_options_precision_and_data_set_come_from_the_specification(tmp_path: Pa
     write_variant(tmp_path, "x", "superposition", [True], params={"top_k": 4}, dataset="musique")
     found = the_variant(tmp_path)
     assert (found.method, found.param("top_k"), found.param("saliency")) == ("superposition", 4, "bayesian")
-    assert (found.dtype, found.device, found.is_multi_hop) == ("bfloat16", "cpu", True)
+    assert (str(found.precision), found.device, found.is_multi_hop) == ("bfloat16", "cpu", True)
     assert found.is_superposition()
     assert not found.is_superposition(positions="left_aligned")
 
