@@ -11,8 +11,8 @@ A method states the capabilities that it requires (`Method.required`), an engine
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict, Unpack
@@ -235,6 +235,29 @@ class SpanEngine(Engine, Protocol):
             position: the largest that the first token has anywhere; the context ends the response, too.
         """
         ...
+
+
+class Traced:
+    """Calls are recorded while `tracing`."""
+
+    _trace: Trace | None = None
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished its work; does nothing if calls return with their results."""
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        outer, self._trace = self._trace, []
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def note(self, call: Call) -> None:
+        """Add a call to the trace."""
+        if self._trace is not None:
+            self._trace.append(call)
 
 
 def read_and_generate(

@@ -27,10 +27,10 @@ from ragauge.engines.protocol import (
     Extension,
     Limits,
     Response,
+    Traced,
     read_and_generate,
 )
 from ragauge.engines.spans import Row, Span
-from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:

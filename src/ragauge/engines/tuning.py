@@ -29,7 +29,7 @@ from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.int8 import int8
+from ragauge.engines.int8 import Int8Linear, int8
 from ragauge.engines.kernels import Choice, candidates, compiled
 from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, LIKELIHOODS, OPERATIONS, PRODUCTS, Operation
 from ragauge.engines.layout import Part, lay_out
@@ -147,8 +147,7 @@ def check_tables(table: Any, place: str) -> None:
 @torch.inference_mode()
 def measure(dtype: torch.dtype) -> dict[str, Any]:
     """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine others took."""
-    runs = _int8_runs() if dtype == torch.int8 else _runs(dtype)
-    table = {operation: _measured(by_kernel) for operation, by_kernel in runs.items()}
+    table = {operation: _measured(by_kernel) for operation, by_kernel in _runs(dtype).items()}
     return table | {operation: _measured(by_kernel) for operation, by_kernel in layers_runs(dtype, table).items()}
 
 
@@ -176,42 +175,33 @@ def fastest_kernel(seconds: Mapping[str, float]) -> str:
 
 def _runs(dtype: torch.dtype) -> dict[str, dict[str, Run]]:
     """Operation -> kernel -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes."""
-    matrices = [torch.full(size, 0.01, dtype=dtype) for _ in range(COLD_LAYERS) for size in LAYER]
-    logits, targets = torch.full((SCORED, named(MODEL).vocab), 0.01, dtype=dtype), torch.zeros(SCORED, dtype=torch.long)
-    q = torch.full((1, HEADS, QUERIES, DIM), 0.01, dtype=dtype)
-    k = torch.full((1, KV_HEADS, QUERIES, DIM), 0.01, dtype=dtype)
+    states_dtype = torch.float32 if dtype == torch.int8 else dtype
+    full = partial(torch.full, fill_value=0.01, dtype=states_dtype)
+    linears = [Linear(full(size)) for _ in range(COLD_LAYERS) for size in LAYER]
+    if dtype == torch.int8:
+        linears = [int8(linear, both=True) for linear in linears]
 
     def product(kernel: str, rows: int, layers: int) -> Run:
-        states = {width: torch.full((rows, width), 0.01, dtype=dtype) for _, width in LAYER}
-        return lambda: [PRODUCTS[kernel](states[m.shape[1]], m, None) for m in matrices[: layers * len(LAYER)]]
+        states = {width: full((rows, width)) for _, width in LAYER}
+        return lambda: [_multiply(kernel, one, states[one.size[1]]) for one in linears[: layers * len(LAYER)]]
 
     makers: dict[str, Callable[[str], Run]] = {
-        Operation.ONE: lambda kernel: product(kernel, 1, COLD_LAYERS),
-        Operation.FEW: lambda kernel: product(kernel, FEW_ROWS, COLD_LAYERS // 2),
-        Operation.MANY: lambda kernel: product(kernel, MANY_ROWS, 1),
-        Operation.ATTENTION: lambda kernel: partial(ATTENTIONS[kernel], q, k, k.clone(), None, True),
-        Operation.LIKELIHOOD: lambda kernel: partial(LIKELIHOODS[kernel], logits, targets),
+        Operation.ONE: partial(product, rows=1, layers=COLD_LAYERS),
+        Operation.FEW: partial(product, rows=FEW_ROWS, layers=COLD_LAYERS // 2),
+        Operation.MANY: partial(product, rows=MANY_ROWS, layers=1),
     }
+    if dtype != torch.int8:
+        q, k, v = (full((1, heads, QUERIES, DIM)) for heads in (HEADS, KV_HEADS, KV_HEADS))
+        logits, targets = full((SCORED, named(MODEL).vocab)), torch.zeros(SCORED, dtype=torch.long)
+        makers[Operation.ATTENTION] = lambda kernel: partial(ATTENTIONS[kernel], q, k, v, None, True)
+        makers[Operation.LIKELIHOOD] = lambda kernel: partial(LIKELIHOODS[kernel], logits, targets)
     return _by_kernel(makers, dtype)
 
 
-def _int8_runs() -> dict[str, dict[str, Run]]:
-    """The same products with matrices of 8-bit integers."""
-    linears = [int8(Linear(torch.full(size, 0.01)), both=True) for _ in range(COLD_LAYERS) for size in LAYER]
-
-    def product(kernel: str, rows: int, layers: int) -> Run:
-        states = {width: torch.full((rows, width), 0.01) for _, width in LAYER}
-        some = linears[: layers * len(LAYER)]
-        if kernel == COMPILED:
-            return lambda: [compiled.multiply(one.panels, states[one.size[1]]) for one in some if one.panels]
-        return lambda: [one.by_torch(states[one.size[1]]) for one in some]
-
-    makers: dict[str, Callable[[str], Run]] = {
-        Operation.ONE: lambda kernel: product(kernel, 1, COLD_LAYERS),
-        Operation.FEW: lambda kernel: product(kernel, FEW_ROWS, COLD_LAYERS),
-        Operation.MANY: lambda kernel: product(kernel, MANY_ROWS, 1),
-    }
-    return _by_kernel(makers, torch.int8)
+def _multiply(kernel: str, linear: Linear, x: Tensor) -> Tensor:
+    if not isinstance(linear, Int8Linear):
+        return PRODUCTS[kernel](x, linear.weight, None)
+    return compiled.multiply(linear.panels, x) if kernel == COMPILED and linear.panels else linear.by_torch(x)
 
 
 def _by_kernel(makers: Mapping[str, Callable[[str], Run]], dtype: torch.dtype) -> dict[str, dict[str, Run]]:

@@ -14,8 +14,7 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.onnx.graph import OnnxDecoder
 from ragauge.engines.onnx.runtime import BLOCK, Slots
-from ragauge.engines.protocol import ANSWERING, Capabilities, Limits, Response
-from ragauge.engines.traced import Traced
+from ragauge.engines.protocol import ANSWERING, Capabilities, Limits, Response, Traced
 from ragauge.errors import UserError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ragauge.engines.traced import Traced
+from ragauge.engines.protocol import Traced
 from ragauge.generation.readers import Checkpoint
 from ragauge.io.graphs import open_session
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ragauge.cost.trace import Call
-from ragauge.engines.traced import Traced
+from ragauge.engines.protocol import Traced
 from ragauge.generation.reader import Prepare, Tokens
 from ragauge.generation.retro_model.architecture import RetroNetwork
 from ragauge.generation.windows import CHUNK, NEIGHBOUR

@@ -14,8 +14,8 @@ from endpoints import Reply, streams
 from endpoints import served as serving
 from ragauge import assets, engines
 from ragauge.cli import main
+from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine
 from ragauge.engines.protocol import EngineLostError, Limits
-from ragauge.engines.served import ASSISTANT, USER, PieceTokenizer, ServedEngine
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.prompts import build_prompt
