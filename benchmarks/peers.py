@@ -289,8 +289,8 @@ def _gguf(args: argparse.Namespace) -> str | None:
 
     if args.gguf:
         return args.gguf
-    original = assets.original(args.model)
-    return str(original) if original.suffix == ".gguf" else None
+    fetched = assets.fetch(assets.describe(args.model)["source"])
+    return str(fetched) if fetched.suffix == ".gguf" else None
 
 
 def _arguments() -> argparse.Namespace:
