@@ -21,7 +21,6 @@ from ragauge.errors import UserError, unknown
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from ragauge.cost.settings import LatencySettings
     from ragauge.evaluation.inputs import Questions
     from ragauge.experiment.schema import Config, DatasetEntry, ModelEntry, VariantEntry
     from ragauge.methods import Method
@@ -213,13 +212,9 @@ def add_measured(parser: argparse.ArgumentParser) -> None:
     add_questions(parser)
     add_materialised(parser)
     add_model(parser, {"engine"})
-    add_timed(parser)
+    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
     add_json(parser)
-
-
-def add_timed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
 
 
 def add_device(parser: argparse.ArgumentParser, default: str = "cpu", help: str = "where the model runs (cpu)") -> None:
@@ -239,11 +234,9 @@ def count(text: str) -> int:
 
 
 def batch(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
+    if text != "auto" and (not text.isdecimal() or int(text) < 1):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1, or auto")
-    return int(text)
+    return text if text == "auto" else int(text)
 
 
 def device(text: str) -> str:
@@ -371,16 +364,6 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     return with_dtype(chosen, recorded, threads=getattr(args, "threads", None))
 
 
-def check_timed(args: argparse.Namespace, model: ModelEntry) -> None:
-    """Raise UserError if --model names a model whose answers cannot be timed."""
-    if model.finder:
-        raise UserError(
-            f"--model: {args.model} answers from evidence that another model finds; such a pair is not timed"
-        )
-    if model.engine != "torch":
-        raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
-
-
 def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     """The questions of --dataset: a label of the configuration, or a registered name."""
     from ragauge.assets.pins import Pin
@@ -395,11 +378,6 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     official = args.data or (Path(entry.data) if entry.data else None)
     pin = None if args.data else Pin(revision=entry.revision, sha256=entry.sha256)
     return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written, pin)
-
-
-def protocol(dataset: str, config: Config | None) -> LatencySettings | None:
-    """The configuration's latency protocol of that data set; the first one if that data set has none."""
-    return (config.protocol(dataset) or first(*config.protocols)) if config else None
 
 
 def limit(args: argparse.Namespace, config: Config | None) -> int | None:
@@ -422,11 +400,6 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[
         return entry.method, entry.model_copy(update=params).make(f"{args.config}: methods.{name}")
     check_name("method", name)
     return name, VariantEntry(method=name, **params).make(f"--method {name}")
-
-
-def methods(args: argparse.Namespace, names: Sequence[str], config: Config | None) -> dict[str, Method]:
-    """The methods of several variants, by their names."""
-    return {name: method(args, name, config)[1] for name in names}
 
 
 def check_name(kind: str, name: str) -> None:

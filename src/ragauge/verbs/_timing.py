@@ -53,12 +53,22 @@ def read(
         raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")
     settings = checked_options(kind, made)
     has_weights = not getattr(args, "random_weights", False)
-    variants = options.methods(args, made["methods"], config)
+    variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
     model = options.model(args, config, known=has_weights)
-    options.check_timed(args, model)
+    _check_timed(args, model)
     questions = options.questions(args, config) if has_weights else None
     seed = options.first(args.seed, config.seed if config else None, 0)
     return Measurement(settings, variants, model, questions, seed)
+
+
+def _check_timed(args: argparse.Namespace, model: ModelEntry) -> None:
+    """Raise UserError if --model names a model whose answers cannot be timed."""
+    if model.finder:
+        raise UserError(
+            f"--model: {args.model} answers from evidence that another model finds; such a pair is not timed"
+        )
+    if model.engine != "torch":
+        raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
 
 
 def given(args: argparse.Namespace, kind: type[BaseModel], without: Collection[str] = ()) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Judge what the file does not contain yet."""
     from ragauge.evidence.judge import drawn
     from ragauge.io import records
 
@@ -63,13 +63,18 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--examples: goes with --of answers, whose passages it has")
     if args.of == "evidence" and all(record.evidence is None for record in asked):
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
-    done = _judge(_judge_of(args), asked, args.out, _passages(args.examples) if args.examples else None)
+    done = _judge(_chat(args), asked, args.out, _passages(args.examples) if args.examples else None)
     failed = sum(judgement.label is None for judgement in done)
-    told = f"{args.out}: {len(done) - failed} judged, {failed} not"
-    options.tell(args, told, out=args.out, judged=len(done) - failed, not_judged=failed)
+    options.tell(
+        args,
+        f"{args.out}: {len(done) - failed} judged, {failed} not",
+        out=args.out,
+        judged=len(done) - failed,
+        not_judged=failed,
+    )
 
 
-def _judge_of(args: argparse.Namespace) -> Chat:
+def _chat(args: argparse.Namespace) -> Chat:
     from ragauge.evidence.chat import EndpointChat, LocalChat
     from ragauge.evidence.endpoint import Endpoint
 
@@ -139,20 +144,18 @@ def _known(out: Path) -> dict[str, Judgement]:
 
     found = {}
     for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
+        if not line.strip():
+            continue
         try:
             value = json.loads(line)
-            judgement = Judgement(**value)
         except (ValueError, RecursionError):
-            if not line.strip() or line.startswith(b'{"'):
-                continue
+            if line.startswith(b'{"'):
+                continue  # torn
             value = None
-        except TypeError:
-            if isinstance(value, dict) and {"key", "judge"} <= set(value):  # with fields of another version
-                continue
-            value = None
-        if value is None or not isinstance(judgement.key, str):
+        if not isinstance(value, dict) or not {"key", "judge"} <= set(value) or not isinstance(value["key"], str):
             raise UserError(f"{out}:{number}: holds no judgements; choose another --out")
-        found[judgement.key] = judgement
+        with suppress(TypeError):  # fields of another version
+            found[value["key"]] = Judgement(**value)
     return found
 
 

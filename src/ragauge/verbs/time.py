@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
     stated = _timing.given(args, LatencySettings, {"new_tokens", "allow_load"})
     stated |= {"allow_load": True} if args.allow_load else {}
     stated |= {"new_tokens": args.new_tokens[0], "more_new_tokens": args.new_tokens[1:]} if args.new_tokens else {}
-    asked = _timing.read(args, config, LatencySettings, options.protocol(args.dataset, config), stated)
+    configured = config and (config.protocol(args.dataset) or options.first(*config.protocols))
+    asked = _timing.read(args, config, LatencySettings, configured, stated)
     settings, model, longest = asked.settings, asked.model, max(asked.settings.all_new_tokens)
     if asked.questions is None:
         bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
