@@ -82,7 +82,7 @@ def test_a_source_is_no_option_of_fetch(tmp_path: Path, capsys: pytest.CaptureFi
     """The one value of a rule that is neither a label nor the value of an option, and no file that a rule made."""
     from ragauge.cli import main
 
-    [line] = [line for line in LINES.values() if "ragauge fetch" in line]
+    [line] = [line for line in LINES.values() if "ragauge fetch" in line and "source" in line]
     assert " -- {params.source:q}" in line
     assert main(["fetch", "--", f"--out={tmp_path / 'pwned'}"]) == 2
     assert "--out=" in capsys.readouterr().err

@@ -19,7 +19,6 @@ rule answers:
         dataset=PLAN.answers.labels_of_datasets(several_jobs=False),
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         gpu=PLAN.answers.gpus,
         mem_mb=PLAN.answers.mem_mb,
@@ -64,7 +63,6 @@ rule gathered_answers:
     localrule: True
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(1000),
         runtime=30,

@@ -10,7 +10,6 @@ rule asset:
     localrule: True  # computing nodes of many clusters reach no other network
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(4000),
         runtime=240,

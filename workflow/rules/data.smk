@@ -12,7 +12,6 @@ rule data:
         f"{PATHS.logs}/data/{{dataset}}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(4000),
         runtime=60,

@@ -16,7 +16,6 @@ rule provenance:
     localrule: True
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(2000),
         runtime=10,
@@ -41,7 +40,6 @@ for item in PLAN.items.names():
         localrule: True
         conda:
             ENVIRONMENT
-        threads: 1
         resources:
             mem_mb=grown(2000),
             runtime=10,

@@ -13,7 +13,6 @@ rule judgements:
         f"{PATHS.logs}/judgements/{{dataset}}/{{model}}/{{variant}}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         gpu=PLAN.judgements.gpus,
         mem_mb=grown(8000),

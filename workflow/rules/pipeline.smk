@@ -46,7 +46,6 @@ rule export:
         form=PLAN.pipelines.forms(own_model=False),
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=PLAN.pipelines.export_mb,
         runtime=60,
@@ -70,7 +69,6 @@ rule export_own_model:
         form=PLAN.pipelines.forms(own_model=True),
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(12000),
         runtime=60,

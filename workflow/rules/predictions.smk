@@ -10,7 +10,6 @@ rule predictions:
     localrule: True
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(2000),
         runtime=10,

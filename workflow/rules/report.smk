@@ -17,7 +17,6 @@ rule report_page:
     localrule: True
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(4000),
         runtime=20,

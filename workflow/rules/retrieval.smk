@@ -16,7 +16,6 @@ rule chunks:
     retries: 2
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(3000),
         runtime=240,
@@ -51,7 +50,6 @@ rule evaluation_set:
     retries: 2
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(2000),
         runtime=1440,
@@ -77,7 +75,6 @@ rule near_duplicates:
     retries: 2
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(4000),
         runtime=240,
@@ -103,7 +100,6 @@ rule database:
         f"{PATHS.database_logs}/database.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(2000),
         runtime=60,
@@ -128,7 +124,6 @@ rule embeddings:
     retries: 2
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(3000),
         runtime=4320,
@@ -182,7 +177,6 @@ rule index_codes:
     retries: 2
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=PLAN.retrieval.add_mb,
         runtime=720,
@@ -207,7 +201,6 @@ rule index:
         f"{PATHS.database_logs}/{{index}}-merge.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(3000),
         runtime=240,

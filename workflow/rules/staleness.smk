@@ -12,7 +12,6 @@ rule staleness:
         f"{PATHS.logs}/staleness/{{staleness}}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grown(4000),
         runtime=60,
