@@ -75,7 +75,7 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
         ),
         (
             {"latency": {"methods": ["naive"], "dataset": "wiki_single", "models": ["tuned"]}},
-            "latency.models: 'tuned' is not asked 'wiki_single'",
+            "latency.models: 'tuned' does not answer 'wiki_single'",
         ),
         (
             {"models": FOUND, "latency": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["found"]}},

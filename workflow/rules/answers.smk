@@ -11,7 +11,7 @@ rule answers:
         model=PLAN.answers.models,
         encoders=PLAN.answers.encoders,
     output:
-        records=update(f"{PATHS.answers}.jsonl"),  # what is there and still valid is not asked again
+        records=update(f"{PATHS.answers}.jsonl"),  # records that are still valid remain
         meta=update(f"{PATHS.answers}.meta.json"),
     log:
         f"{PATHS.logs}/answers/{{dataset}}/{{model}}/{{variant}}.log",

@@ -12,7 +12,7 @@ from snakemake.exceptions import WorkflowError
 
 
 def checked():
-    """The experiment, with its mistakes told in one line and no traceback."""
+    """The experiment; a mistake in it is one line, without a traceback."""
     try:
         launch.check_module(workflow.modifier.path_modifier)
         return launch.experiment(config, workflow.configfiles, workflow.config_settings.config)
@@ -58,8 +58,8 @@ def begin():
         launch.end_left_jobs()
         served = [job.wildcards for job in needed_jobs if job.rule.name == SERVED]
         if served:
-            asked = workflow.resource_settings
-            PLAN.servers.check(asked.cores if workflow.local_exec else asked.nodes, cluster=not workflow.local_exec)
+            limits = workflow.resource_settings
+            PLAN.servers.check(limits.cores if workflow.local_exec else limits.nodes, cluster=not workflow.local_exec)
         launch.write_clients(PLAN.servers.clients(served))
         launch.write_settings(PLAN.config, Path(PATHS.settings), workflow.configfiles)
         sources.check_fetched(PLAN)

@@ -1,4 +1,4 @@
-"""Whether evidence supports the answers, judged by a language model; what it did not answer is asked by the next run."""
+"""Whether evidence supports the answers, judged by a language model; the next run asks for what it did not answer."""
 
 
 rule judgements:
@@ -8,7 +8,7 @@ rule judgements:
         judge=PLAN.judgements.judge,
         examples=PLAN.judgements.examples,
     output:
-        update(PATHS.judgements),  # what is judged and still asked alike is not asked again
+        update(PATHS.judgements),  # judgements of the same question remain
     log:
         f"{PATHS.logs}/judgements/{{dataset}}/{{model}}/{{variant}}.log",
     conda:

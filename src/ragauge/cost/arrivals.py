@@ -24,7 +24,7 @@ TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
 
 @dataclass(frozen=True)
 class Level:
-    """How requests arrive: exactly one of the two is given."""
+    """How requests arrive: exactly one of the two is set."""
 
     rate: float | None = None  # of Poisson arrivals, requests a second
     clients: int | None = None  # each sends its next request when it was answered
@@ -183,19 +183,19 @@ def summarise(records: Sequence[Mapping[str, Any]], targets: Targets, seed: int 
         arrival to the last answer; `questions_per_s`, `tokens_per_s`; `goodput_per_s`, the questions a second that
         met the targets, and `good_share`; `in_service`, the mean number of requests that the server worked on.
     """
-    kept = [row for row in records if not row["warmup"]]
-    seconds = max(row["end_at_s"] for row in kept) - min(row["arrival_at_s"] for row in kept)
-    good = sum(targets.met(row) for row in kept)
-    served_s = sum(row["end_at_s"] - row["start_at_s"] for row in kept)
-    values = {key: [row[key] for row in kept if row[key] is not None] for key in TIMES}
+    counted = [row for row in records if not row["warmup"]]
+    seconds = max(row["end_at_s"] for row in counted) - min(row["arrival_at_s"] for row in counted)
+    good = sum(targets.met(row) for row in counted)
+    served_s = sum(row["end_at_s"] - row["start_at_s"] for row in counted)
+    values = {key: [row[key] for row in counted if row[key] is not None] for key in TIMES}
     return {
-        **{key: percentiles(found, seed) for key, found in values.items() if found},
-        "requests": len(kept),
+        **{key: percentiles(times, seed) for key, times in values.items() if times},
+        "requests": len(counted),
         "seconds": seconds,
-        "questions_per_s": len(kept) / seconds,
-        "tokens_per_s": sum(row["new_tokens"] for row in kept) / seconds,
+        "questions_per_s": len(counted) / seconds,
+        "tokens_per_s": sum(row["new_tokens"] for row in counted) / seconds,
         "goodput_per_s": good / seconds,
-        "good_share": good / len(kept),
+        "good_share": good / len(counted),
         "in_service": served_s / seconds,
     }
 
@@ -215,9 +215,9 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, f
     places = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, : len(data)] % len(data)
     drawn = np.percentile(data[places], PERCENTILES, axis=1)
     low, high = np.percentile(drawn, (2.5, 97.5), axis=1)
-    found = np.percentile(data, PERCENTILES)
+    exact = np.percentile(data, PERCENTILES)
     return {
-        f"p{p}": {"value": float(found[i]), "low": float(low[i]), "high": float(high[i])}
+        f"p{p}": {"value": float(exact[i]), "low": float(low[i]), "high": float(high[i])}
         for i, p in enumerate(PERCENTILES)
     }
 

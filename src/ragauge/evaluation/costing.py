@@ -27,7 +27,7 @@ def project(
     dtype: object,
     counter: str = "closed_form",
 ) -> dict[str, Any]:
-    """The cost of `method`, registered as `name`, on a model given by name or folder, from its shape alone.
+    """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape alone.
 
     Args:
         dtype: a torch dtype, its name or a `cost.hardware.Precision`.

@@ -58,7 +58,7 @@ class _Step(torch.nn.Module):
 
     @torch.no_grad()
     def forward(self, ids: Tensor) -> Tensor:
-        """Token ids (token,) -> logits of the positions asked for, else the states."""
+        """Token ids (token,) -> logits of the last positions, else the states."""
         new, past, keep, layers = self.one
         decoder = self.decoder
         cache = KVCache(decoder.shape, past + new, torch.float32, META)

@@ -72,11 +72,11 @@ def specification(
     """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files included."""
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
-    stated = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
+    specified = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
     if finder:
         hashed["finder"] = finder_facts(finder).model_copy(update=_weights(finder) | {"template": _template(finder)})
-    return stated.model_copy(update=hashed)
+    return specified.model_copy(update=hashed)
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _weights(model: ModelEntry) -> dict[str, Any]:
 
 
 def template_of(source: str) -> str:
-    """The template that the catalog names, or that a training here asked in; else `chat`, or `plain` without one.
+    """The template that the catalog names, or that a training here used; else `chat`, or `plain` without one.
 
     A copy of a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said.
     """
@@ -110,7 +110,7 @@ def template_of(source: str) -> str:
 
 
 def _trained_in(folder: Path) -> str | None:
-    """The template of a fine-tuned model, as the account beside its folder has it; None where there is no account."""
+    """The template of a fine-tuned model, as the account next to its folder has it; None without an account."""
     try:
         template = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["template"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

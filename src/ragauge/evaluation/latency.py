@@ -99,7 +99,7 @@ def run(
         machine: what `cost.machine.measure` returned.
         trials: of each variant.
         warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
-        allow_load: report although other processes kept the machine busy.
+        allow_load: report even if other processes were busy.
         disk: where given, variants that read the same documents compute them once between them; their keys and values
             are the same bits.
         documents_cold: what a method prepares is also timed as it comes from that disk (`cost.cold`).
@@ -107,7 +107,7 @@ def run(
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
         "rows", "documents" (the trials of cold documents; None without)}. `gap` explains why measured speedups over the
         first variant of the method naive are not the theoretical ones. Where the machine was too busy, `refused` says
-        so, `summary` and `gap` are empty; the rows are kept.
+        so, `summary` and `gap` are empty; the rows remain.
 
     Raises:
         UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.
@@ -159,10 +159,10 @@ def run(
 
 def summarise(rows: Sequence[Mapping[str, Any]], disturbed: bool = False) -> dict[str, dict[str, dict[str, float]]]:
     """Median, quartiles and number of each variant's times; disturbed trials are left out unless asked for."""
-    kept = [row for row in rows if disturbed or not row["disturbed"]]
+    counted = [row for row in rows if disturbed or not row["disturbed"]]
     return {
-        name: {time_: spread([row[time_] for row in kept if row["variant"] == name]) for time_ in TIMES}
-        for name in dict.fromkeys(row["variant"] for row in kept)
+        name: {time_: spread([row[time_] for row in counted if row["variant"] == name]) for time_ in TIMES}
+        for name in dict.fromkeys(row["variant"] for row in counted)
     }
 
 
@@ -182,15 +182,15 @@ def _timed_stages(
     stages: Mapping[str, gap.Stages], rows: Sequence[Mapping[str, Any]], disturbed: bool
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
-    kept = [row for row in rows if row["prompt"] == 0 and (disturbed or not row["disturbed"])]
+    first = [row for row in rows if row["prompt"] == 0 and (disturbed or not row["disturbed"])]
 
     def timed(name: str, stage: str, warm_s: float) -> float:
-        trials = [row["stages"][stage] for row in kept if row["variant"] == name and stage in row["stages"]]
+        trials = [row["stages"][stage] for row in first if row["variant"] == name and stage in row["stages"]]
         return statistics.median(trials) if trials else warm_s
 
     return {
-        name: {stage: {**of, "seconds": timed(name, stage, of["seconds"])} for stage, of in found.items()}
-        for name, found in stages.items()
+        name: {stage: {**of, "seconds": timed(name, stage, of["seconds"])} for stage, of in warm.items()}
+        for name, warm in stages.items()
     }
 
 
@@ -282,9 +282,9 @@ class _Trials:
         """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
         for name, method in self.variants.items():
             gc.collect()
-            found = cold.time_documents(name, partial(method.prepare, self.engine, prompt), self.engine, disk)
-            if found:
-                self.documents.append({"variant": name, "prompt": index, **found})
+            seconds = cold.time_documents(name, partial(method.prepare, self.engine, prompt), self.engine, disk)
+            if seconds:
+                self.documents.append({"variant": name, "prompt": index, **seconds})
 
     def _warm_up(self, name: str, state: Any, prompt: Prompt) -> Trace:
         """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
@@ -299,7 +299,7 @@ class _Trials:
         timing.check_length(answer, self.limits, self.engine, name)
 
     def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
-        """Costs of the answers of one prompt; its stages' seconds and floors are kept where it is the first."""
+        """Costs of the answers of one prompt; its stages' seconds and floors are noted for the first prompt."""
         shape = self.engine.shape
         stages = gap.stages(trace, shape, self.engine.precision, self.machine)
         self.stages.setdefault(name, stages)

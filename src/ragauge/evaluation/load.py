@@ -44,7 +44,7 @@ def measure_load(
     Args:
         variants: by name; those that the model cannot run are left out with the reason.
         seed: of the arrivals, which are the same for all variants at a level.
-        allow_load: report although other processes kept the machine busy.
+        allow_load: report even if other processes were busy.
 
     Returns: {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`.
 
@@ -64,9 +64,14 @@ def measure_load(
             for level in levels:
                 runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed, allow_load)})
                 progress.update()
-    stated = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **bench.prompt_sizes, "batch": batch}
-    stated |= {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
-    return {"provenance": provenance(), "protocol": stated, "unsupported": unsupported, "levels": runs}
+    protocol = {
+        **settings.model_dump(exclude={"methods"}),
+        **bench.protocol(seed),
+        **bench.prompt_sizes,
+        "batch": batch,
+    }
+    protocol |= {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
+    return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "levels": runs}
 
 
 def _measure_level(server: _Server, level: Level, seed: int, allow_load: bool) -> dict[str, Any]:
@@ -74,8 +79,8 @@ def _measure_level(server: _Server, level: Level, seed: int, allow_load: bool) -
 
     The first `warmup` requests find the server emptier than later ones do and are left out of the summary.
 
-    Returns: {"rate", "clients", "load_share", "gpu", "refused", "summary", "requests"}. Where other processes kept the
-        machine busy, `refused` says so and `summary` is empty.
+    Returns: {"rate", "clients", "load_share", "gpu", "refused", "summary", "requests"}. Where other processes were
+        busy, `refused` says so and `summary` is empty.
     """
     settings, gpu = server.settings, watch(str(server.lm.device))
     gc.collect()

@@ -42,7 +42,7 @@ FAILURES = (UserError, *MEMORY_ERRORS)  # of one question; anything else is a bu
 
 
 class Engines:
-    """The engines of one process: a model is loaded when its first question is asked, and once for all variants."""
+    """The engines of one process: a model is loaded for its first question, and once for all variants."""
 
     def __init__(
         self,
@@ -116,8 +116,8 @@ class DocumentFolder:
     def store(self, specification: AnswerSpecification) -> DocumentStore:
         """The store for the decoder that answers. Call it once the number of threads is set."""
         weights, engine = specification.model_sha256 or specification.model, specification.engine
-        kept = f"{engine.dtype} {engine.weights} {engine.kv}"
-        decoder = f"{weights} {engine.name} {kept} {engine.device} {digest('ragauge.engines')}"
+        precision = f"{engine.dtype} {engine.weights} {engine.kv}"
+        decoder = f"{weights} {engine.name} {precision} {engine.device} {digest('ragauge.engines')}"
         decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
         decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"  # to the last bit, only there
         return DocumentStore(self.path, decoder, self.max_bytes)
@@ -213,8 +213,8 @@ def answers(
 
     Args:
         batch: questions answered together, where engine and method support it (`engines/batching.py`). A question for
-            which memory is too short among others is asked again alone.
-        on_start: called with a question's key before it is asked; not for a served model, which takes no memory here.
+            which memory is too short among others is answered again alone.
+        on_start: called with a question's key before its answer; not for a served model, which takes no memory here.
     """
     if Capability.SERVER in engine.capabilities:
         yield from _answers_of_server(cast(RemoteEngine, engine), method, examples, specification, batch)
@@ -233,7 +233,7 @@ def answers(
 
 
 def _starting(examples: Iterable[Example], on_start: Callable[[str], None]) -> Iterator[Example]:
-    """The examples one by one, each told of before it is asked."""
+    """Yield the examples one by one, and call `on_start` before each."""
     for example in examples:
         on_start(example.key)
         yield example
@@ -306,7 +306,7 @@ def _ask_in_batch(
 
 
 def _without_times(record: Record, batch: int) -> Record:
-    """The record of a question that was answered beside others, whose seconds are not its own."""
+    """The record of a question that was answered together with others: its seconds are not its own."""
     return record.model_copy(update={"batch": batch, "offline_s": None, "online_s": None, "first_token_s": None})
 
 
@@ -358,7 +358,7 @@ def ask(
 
 
 def _question_fields(example: Example) -> dict[str, Any]:
-    """What a record says of the question, whatever became of it."""
+    """The fields of a record that describe the question, answered or not."""
     return {
         "key": example.key,
         "question": example.question,
@@ -370,7 +370,7 @@ def _question_fields(example: Example) -> dict[str, Any]:
 
 
 def _served(engine: Engine) -> ServedResponse | None:
-    """What a server told of the request behind the answer."""
+    """The server's account of the request behind the answer."""
     exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
     return ServedResponse(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None
 
@@ -425,11 +425,11 @@ def _evidence_tokens(answer: Answer, tokenizer: Any) -> dict[str, int]:
 
 def timed(engine: Engine, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answer, Trace, float]:
     """(answer, trace, online seconds until the first token)."""
-    asked = cast(SpanEngine, engine)  # as far as the method requires
+    spans = cast(SpanEngine, engine)  # as far as the method requires
     with engine.tracing() as trace:
-        state = method.prepare(asked, prompt)
+        state = method.prepare(spans, prompt)
         started, prepared = time.perf_counter(), len(trace)
-        answer = method.answer(asked, state, prompt, limits)
+        answer = method.answer(spans, state, prompt, limits)
     late = elapsed(c for c in trace[prepared:] if c.offline)  # offline work done lazily: users do not wait for it
     assert engine.first_token_at is not None
     return answer, list(trace), engine.first_token_at - started - late
@@ -443,7 +443,7 @@ def _of_finder(specification: AnswerSpecification, finder: FinderFacts) -> Answe
 
 
 def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
-    """The metadata beside the records; the shape comes from the configuration, as weights may not have been loaded."""
+    """The metadata of the records; the shape comes from the configuration, as weights may not have been loaded."""
     from ragauge.cost.machine import provenance
 
     return {

@@ -51,7 +51,7 @@ def measure_stream(
     Args:
         folder: on the disk that the store is meant to be on; what is written there is removed again.
         seed: of the documents' popularity and of what is drawn.
-        allow_load: report although other processes kept the machine busy.
+        allow_load: report even if other processes were busy.
 
     Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
         `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of a request
@@ -71,9 +71,9 @@ def measure_stream(
             progress.update()
     corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
     sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
-    stated = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **sizes}
-    stated |= {"cache_state": CACHE_STATES[settings.store], "allowed_load": MAX_LOAD}
-    return {"provenance": provenance(), "protocol": stated, "unsupported": unsupported, "streams": streams}
+    protocol = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **sizes}
+    protocol |= {"cache_state": CACHE_STATES[settings.store], "allowed_load": MAX_LOAD}
+    return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "streams": streams}
 
 
 def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
@@ -158,10 +158,10 @@ class _Stream:
         assert self.lm.first_token_at is not None
         self.after_request()
         request = TimedRequest(Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids))
-        return request, found(trace, prompt)
+        return request, found_share(trace, prompt)
 
     def _fresh(self) -> Method:
-        """The method without anything that it has kept of other questions."""
+        """The method without what it stored for other questions."""
         if isinstance(self.method, PrefixTree):
             return replace(self.method, store_gb=self.settings.store_gb)
         return replace(self.method)
@@ -185,7 +185,7 @@ class _Stream:
                 self.after_request = lambda: None
 
 
-def found(trace: Sequence[Call], prompt: Prompt) -> float | None:
+def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
     """The share of the documents' tokens that was not read anew; None for a method that keeps nothing of them."""
     calls = [call for call in trace if call.stage == "documents"]
     if not calls and not any(call.stage == "load" for call in trace):
@@ -210,7 +210,7 @@ def _summary(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     made = arrivals.summarise(rows, Targets(), seed)
     seconds = sum(row["total_s"] for row in rows)
     rates = {"questions_per_s": len(rows), "tokens_per_s": sum(row["new_tokens"] for row in rows)}
-    kept: dict[str, Any] = {
+    times: dict[str, Any] = {
         key: made[key] for key in ("first_token_s", "per_token_s", "total_s", "requests") if key in made
     }
-    return kept | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}
+    return times | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}

@@ -111,8 +111,8 @@ def refusal(load: Load, gpu: GpuWatch | None = None) -> str | None:
     """Why times must not be reported; None if CPU and GPU were quiet enough."""
     if load.share > MAX_LOAD:
         return refused(f"took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})")
-    found = gpu.refusal() if gpu else None
-    return f"{found}; run it on an idle GPU, or allow the load" if found else None
+    reason = gpu.refusal() if gpu else None
+    return f"{reason}; run it on an idle GPU, or allow the load" if reason else None
 
 
 def refused(reason: str) -> str:

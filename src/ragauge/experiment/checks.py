@@ -97,7 +97,7 @@ def _pipeline_references(config: Config) -> Iterator[Reference]:
 
 
 def _evaluation_sets(config: Config, database: str) -> list[str]:
-    """The labels of the texts that may be predicted from a database: what is held out of it, and its sets."""
+    """The labels of the texts that may be predicted with a database: its held-out text and its evaluation sets."""
     return [database, *config.databases[database].evaluation_sets]
 
 
@@ -219,16 +219,16 @@ def _check_servers(config: Config) -> None:
 def _check_evaluation_labels(config: Config) -> None:
     """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's.
 
-    A set that is stated alike for several databases is one text.
+    Sets with the same settings in several databases are one text.
     """
     texts: dict[str, EvaluationSetSettings] = {}
     owners = dict.fromkeys(config.databases, "a database")
     for label, database in config.databases.items():
-        for name, stated in database.evaluation_sets.items():
+        for name, settings in database.evaluation_sets.items():
             where = f"databases.{label}.evaluation_sets.{name}"
-            if name in owners and texts.get(name) != stated:
+            if name in owners and texts.get(name) != settings:
                 raise UserError(f"{where}: {owners[name]} already has this label, which names a text in tables")
-            owners[name], texts[name] = f"a set of databases.{label}", stated
+            owners[name], texts[name] = f"a set of databases.{label}", settings
 
 
 def _check_latency(config: Config) -> None:
@@ -248,4 +248,4 @@ def _check_timed(label: str, model: ModelEntry, dataset: str, where: str) -> Non
     if model.engine != "torch":
         raise UserError(f"{where}: {label!r} has engine {model.engine!r}; only engine 'torch' can be timed")
     if model.datasets is not None and dataset not in model.datasets:
-        raise UserError(f"{where}: {label!r} is not asked {dataset!r}")
+        raise UserError(f"{where}: {label!r} does not answer {dataset!r}")

@@ -24,14 +24,13 @@ def resolved(config: Config, former: Path) -> Config:
     Args:
         former: the settings that a run of this experiment wrote; may be missing.
     """
-    if not (asked := [label for label, model in config.models.items() if model.dtype == AUTO]):
-        return config
-    had, kept = _former(former), {}
-    for label in asked:
+    former_dtypes, chosen = _former(former), {}
+    for label in (label for label, model in config.models.items() if model.dtype == AUTO):
         allowed = _allowed(config, label)
-        dtype = had.get(label) if allowed is None or had.get(label) in allowed else None
-        kept[label] = with_dtype(config.models[label], dtype, allowed)
-    return config.model_copy(update={"models": {**config.models, **kept}})
+        dtype = former_dtypes.get(label)
+        dtype = dtype if allowed is None or dtype in allowed else None
+        chosen[label] = with_dtype(config.models[label], dtype, allowed)
+    return config.model_copy(update={"models": {**config.models, **chosen}})
 
 
 def with_dtype(

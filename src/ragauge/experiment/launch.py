@@ -49,7 +49,7 @@ def workflow_files() -> Path:
 def command(folder: Path, config: Path) -> list[str]:
     """Snakemake with the package's own workflow, in a folder that has none. Both paths are absolute.
 
-    Snakemake looks for profiles beside the Snakefile and where it is started; ours stand in neither place.
+    Snakemake looks for profiles next to the Snakefile and where it is started; the package's are in neither place.
     """
     files = workflow_files()
     where = ["--snakefile", str(files / SNAKEFILE), "--workflow-profile", str(files / PROFILE)]
@@ -90,14 +90,14 @@ class _Onstart(NamedTuple):
         self.begin()
 
 
-def experiment(merged: Mapping[str, Any], files: Sequence[str], given: Mapping[str, Any] | None) -> Config:
+def experiment(merged: Mapping[str, Any], files: Sequence[str], changes: Mapping[str, Any] | None) -> Config:
     """The checked experiment of a run.
 
     Args:
         merged: the configuration as Snakemake has it.
         files: the configuration files that it comes from; each is read again for what `merged` does not show, such as
             a key that stands twice.
-        given: what the command line changed of it (`--config`).
+        changes: those of the command line (`--config`).
 
     Raises:
         UserError: the first mistake.
@@ -105,7 +105,7 @@ def experiment(merged: Mapping[str, Any], files: Sequence[str], given: Mapping[s
     for path in files:
         loading.read(Path(path))
     place = os.path.relpath(files[-1]) if files else "--config"
-    return loading.parse(retyped(merged, given or {}), place)
+    return loading.parse(retyped(merged, changes or {}), place)
 
 
 def retyped(data: Any, given: Any) -> Any:
@@ -148,16 +148,16 @@ def start_fork_server(folder: Path = FORKS) -> None:
 def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> None:
     """Write the experiment with what the command line changed, for the commands to read; `dtype: auto` is resolved.
 
-    The lock of the configuration, the last of its `files`, is copied to beside it, and is in use from here on.
+    The lock of the configuration, the last of its `files`, is copied next to it, and is in use from here on.
 
     Not a rule's output: Snakemake does not look at the parameters of jobs below one that runs. The rules have what
     they use of it as parameters.
     """
     config = dtypes.resolved(config, path)
     write_file(path, yaml.safe_dump(loading.resolved(config), sort_keys=False).encode())
-    found = [lock for lock in (pins.lock_path(Path(file)) for file in files[-1:]) if lock.is_file()]
-    if found:
-        pins.write(pins.lock_path(path), pins.read(found[0]))
+    locks = [lock for lock in (pins.lock_path(Path(file)) for file in files[-1:]) if lock.is_file()]
+    if locks:
+        pins.write(pins.lock_path(path), pins.read(locks[0]))
         pins.activate_lock(path)
     else:
         pins.lock_path(path).unlink(missing_ok=True)
@@ -196,7 +196,7 @@ def left_jobs() -> list[str]:
     """The numbers of this user's jobs in Slurm that a run in this folder submitted."""
     if not SLURM_LOGS.is_dir() or shutil.which("squeue") is None:
         return []
-    listed = ["squeue", "--me", "--noheader", "--format=%i|%j|%Z"]
-    asked = subprocess.run(listed, capture_output=True, text=True, check=False)
-    jobs = [line.split("|", 2) for line in asked.stdout.splitlines()]
+    command = ["squeue", "--me", "--noheader", "--format=%i|%j|%Z"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    jobs = [line.split("|", 2) for line in listed.stdout.splitlines()]
     return [job for job, name, folder in jobs if name.startswith(JOB_NAMES) and Path(folder) == Path.cwd()]

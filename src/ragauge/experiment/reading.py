@@ -80,14 +80,14 @@ def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], 
 
 def keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys that a section may have, given the path to it from a model."""
-    found: Any = model
+    section: Any = model
     for part in path:
-        found = _inside(found, part)
-    return [key for one in alternatives(found) if _is_model(one) for key in one.model_fields]
+        section = _inside(section, part)
+    return [key for one in alternatives(section) if _is_model(one) for key in one.model_fields]
 
 
 def _inside(annotation: Any, part: str) -> Any:
-    """The type of what stands under a key, a label or a place in a list."""
+    """The type of the value under a key, a label or a place in a list."""
     for one in alternatives(annotation):
         origin, arguments = get_origin(one), get_args(one)
         if _is_model(one) and part in one.model_fields:

@@ -69,12 +69,12 @@ class Status(NamedTuple):
 def status(jobs: Sequence[Job]) -> Status:
     """Count what is done."""
     done = [job.is_done() for job in jobs]
-    asked = [job.answering.questions if job.answering else 0 for job in jobs]
+    questions = [job.answering.questions if job.answering else 0 for job in jobs]
     answered = [
         count if is_done or not job.answering else min(job.answering.answered, count)
-        for job, is_done, count in zip(jobs, done, asked, strict=True)
+        for job, is_done, count in zip(jobs, done, questions, strict=True)
     ]
-    return Status(len(jobs), sum(done), sum(asked), sum(answered))
+    return Status(len(jobs), sum(done), sum(questions), sum(answered))
 
 
 def line(now: Status, first: Status, elapsed_s: float) -> str:

@@ -191,7 +191,7 @@ class ModelEntry(_Section):
 
     @property
     def precision(self) -> Precision:
-        """How the decoder's numbers are computed and kept."""
+        """How the decoder's numbers are computed and stored."""
         return Precision(self.dtype, self.weights, self.kv)
 
     def adapt(self, method: Method, where: str) -> Method:
@@ -362,11 +362,11 @@ class Config(_Section):
 
     def servers(self) -> dict[tuple[str, str], list[str]]:
         """The servers that are jobs of their own, by database and index, with the labels of the pipelines that ask."""
-        found: dict[tuple[str, str], list[str]] = {}
+        servers: dict[tuple[str, str], list[str]] = {}
         for label, pipeline in self.pipelines.items():
             if pipeline.has_job:
-                found.setdefault(self.server_of(pipeline), []).append(label)
-        return found
+                servers.setdefault(self.server_of(pipeline), []).append(label)
+        return servers
 
     def server_threads(self, server: tuple[str, str]) -> int:
         """Of a server that is a job: the most that one of its pipelines names."""
@@ -386,8 +386,8 @@ class Config(_Section):
             for label, model in self.models.items():
                 for name, variant in self.methods.items():
                     fits = variant.datasets is None or dataset in variant.datasets
-                    asked = model.datasets is None or dataset in model.datasets
-                    if fits and asked and (model.methods is None or name in model.methods):
+                    answers = model.datasets is None or dataset in model.datasets
+                    if fits and answers and (model.methods is None or name in model.methods):
                         yield Answers(dataset, label, name)
 
     def limit(self, job: Answers) -> int | None:
@@ -439,18 +439,18 @@ class Config(_Section):
                 yield dataset, label
 
     def evaluation(self, training: str) -> dict[str, int | None]:
-        """The data sets (labels) that models of a training are asked, and how many of their first questions."""
+        """The data sets (labels) that models of a training answer, and how many of their first questions."""
         limits: dict[str, list[int | None]] = {}
         for job in self.answers():
             if training in self.trainings(job.model):
                 limits.setdefault(job.dataset, []).append(self.limit(job))
         return {
-            dataset: None if None in asked else max(limit for limit in asked if limit is not None)
-            for dataset, asked in limits.items()
+            dataset: None if None in known else max(limit for limit in known if limit is not None)
+            for dataset, known in limits.items()
         }
 
     def retrievals(self) -> dict[str, Path]:
-        """Where the studies among the data sets (labels) say what retrieval found for their questions."""
+        """The files of retrieved passages of the studies among the data sets (labels)."""
         studies = {label: entry.data for label, entry in self.datasets.items() if entry.dataset == "study"}
         return {label: Path(data).with_name(RETRIEVAL) for label, data in studies.items() if data}
 
@@ -462,8 +462,8 @@ class Config(_Section):
 
     def gpus(self, model: str) -> int:
         """The GPUs that a job with a model (a label) takes."""
-        asked = self.models[model].resources.gpu
-        return int(self.models[model].device == "cuda") if asked is None else asked
+        gpus = self.models[model].resources.gpu
+        return int(self.models[model].device == "cuda") if gpus is None else gpus
 
     def max_new_tokens(self, dataset: str) -> int:
         """The tokens after which an answer to a data set's (a label) question ends."""

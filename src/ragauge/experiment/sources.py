@@ -27,9 +27,9 @@ def fetch(config: Config, *, lock: bool = False) -> Lock:
     Raises:
         UserError: something cannot be fetched, or is not what the configuration or the lock in use says.
     """
-    given = {source: assets.fetch_pin(source) for source in Plan(config).assets}
+    fetched = {source: assets.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
-        assets={source: pin for source, pin in given.items() if pin},
+        assets={source: pin for source, pin in fetched.items() if pin},
         datasets={name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()},
         corpora={source: hub.pinned(source, lock) for source in streams(config)},
     )
@@ -37,12 +37,12 @@ def fetch(config: Config, *, lock: bool = False) -> Lock:
 
 def downloads(config: Config) -> dict[str, tuple[Dataset, Pin]]:
     """The data sets that are downloaded, by name, with the pins that the configuration states."""
-    found = {}
+    downloaded = {}
     for entry in config.datasets.values():
         dataset = datasets.make(entry.dataset, **entry.options)
         if entry.data is None and dataset.downloads():
-            found[entry.dataset] = (dataset, Pin(revision=entry.revision, sha256=entry.sha256))
-    return found
+            downloaded[entry.dataset] = (dataset, Pin(revision=entry.revision, sha256=entry.sha256))
+    return downloaded
 
 
 def streams(config: Config) -> list[str]:

@@ -33,8 +33,8 @@ class EngineFacts(_Section):
     dtype: str | None = Field(None, description="null: not recorded")
     device: str | None = Field(None, description="null: not recorded")
     max_context: int | None = Field(None, description="in place of the one that the model was trained on")
-    weights: str = Field("full", description="how matrices are kept; full: in the dtype")
-    kv: str = Field("full", description="how keys and values are kept; full: in the dtype")
+    weights: str = Field("full", description="how matrices are stored; full: in the dtype")
+    kv: str = Field("full", description="how keys and values are stored; full: in the dtype")
     served: ServedFacts | None = Field(None, description="of a model behind a server; null: it ran here")
 
 
@@ -68,7 +68,7 @@ class AnswerSpecification(_Section):
 
 
 class IndexFacts(_Section):
-    """The index that a pipeline asked."""
+    """The index that a pipeline searched."""
 
     label: str
     type: str = Field(description="registered name of the index type")

@@ -58,8 +58,8 @@ class Deadline:
         try:
             yield
         except _OverError:
-            told = f"--budget: {self.budget_s:.0f} s were over while {what}; what is done is kept"
-            raise UserError(told) from None
+            message = f"--budget: {self.budget_s:.0f} s were over while {what}; what is done remains"
+            raise UserError(message) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, former)

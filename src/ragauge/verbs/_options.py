@@ -64,21 +64,21 @@ def add_settings(
     for key, field in model.model_fields.items():
         if key in exclude:
             continue
-        kept: dict[str, Any] = {
+        about: dict[str, Any] = {
             "dest": key,
             "default": argparse.SUPPRESS,
             "help": (field.description or "").removesuffix("; default: the key"),
         }
-        if field.default not in (None, PydanticUndefined) and "default:" not in kept["help"]:
-            kept["help"] += f" ({field.default})"
+        if field.default not in (None, PydanticUndefined) and "default:" not in about["help"]:
+            about["help"] += f" ({field.default})"
         if key == "device":
-            add_device(parser, kept["default"], kept["help"])
+            add_device(parser, about["default"], about["help"])
         elif field.annotation is bool:
-            parser.add_argument(_option(key), action=argparse.BooleanOptionalAction, **kept)
+            parser.add_argument(_option(key), action=argparse.BooleanOptionalAction, **about)
         elif known := choices.get(key, _literals(field.annotation)):
-            parser.add_argument(_option(key), choices=tuple(known), **kept)
+            parser.add_argument(_option(key), choices=tuple(known), **about)
         else:
-            parser.add_argument(_option(key), metavar=key.upper(), **kept)
+            parser.add_argument(_option(key), metavar=key.upper(), **about)
 
 
 def _literals(annotation: Any) -> list[str]:
@@ -87,9 +87,9 @@ def _literals(annotation: Any) -> list[str]:
 
     from ragauge.experiment.reading import alternatives
 
-    found = [one for one in alternatives(annotation) if one is not type(None)]
-    named = all(get_origin(one) is Literal for one in found)
-    return [value for one in found for value in get_args(one)] if named else []
+    types = [one for one in alternatives(annotation) if one is not type(None)]
+    are_literals = all(get_origin(one) is Literal for one in types)
+    return [value for one in types for value in get_args(one)] if are_literals else []
 
 
 def _option(key: str) -> str:
@@ -113,8 +113,8 @@ def add_its_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
-    told = f"the entry of --config's section `{section}`; default: its only one"
-    parser.add_argument("--entry", metavar="LABEL", help=told)
+    text = f"the entry of --config's section `{section}`; default: its only one"
+    parser.add_argument("--entry", metavar="LABEL", help=text)
 
 
 def add_set(parser: argparse.ArgumentParser, help: str) -> None:
@@ -249,8 +249,8 @@ def device(text: str) -> str:
 
 def duration(text: str) -> float:
     """`90s`, `30m`, `1h30m` -> seconds."""
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
-    seconds = sum(int(n or 0) * unit for n, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    seconds = sum(int(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
     if not seconds:
         raise argparse.ArgumentTypeError(f"{text!r} must be a time such as 90s, 30m or 1h30m")
     return float(seconds)
@@ -266,12 +266,12 @@ def days(text: str) -> float:
 
 def _amount(text: str, unit: str) -> float:
     try:
-        found = float(text)
+        amount = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 <= found < math.inf:
+        amount = math.nan
+    if not 0 <= amount < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of {unit}")
-    return found
+    return amount
 
 
 def counts(text: str) -> list[int]:
@@ -350,14 +350,14 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     from ragauge.experiment.schema import SERVED, ModelEntry
     from ragauge.io.records import recorded_dtype
 
-    stated = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
+    changes = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
     if config:
         labelled: ModelEntry = pick(config.models, args.model, "model", f"{args.config}: models")
-        chosen: ModelEntry = checked_options(ModelEntry, labelled.model_dump() | stated)
+        chosen: ModelEntry = checked_options(ModelEntry, labelled.model_dump() | changes)
     else:
         served = args.model.startswith(SERVED)
         source = check_source(args.model, "--model") if known and not served else args.model
-        chosen = checked_options(ModelEntry, {"source": source, **stated})
+        chosen = checked_options(ModelEntry, {"source": source, **changes})
     if chosen.kernels:
         os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # for this process and those that it starts
     recorded = recorded_dtype(args.out) if getattr(args, "out", None) else None

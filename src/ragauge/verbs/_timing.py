@@ -1,4 +1,4 @@
-"""What `ragauge time`, `load` and `stream` share: the objects that their options name, and how results are told."""
+"""What `ragauge time`, `load` and `stream` share: the objects that their options name, and how results are printed."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def read(
     config: Config | None,
     kind: type[Settings],
     configured: BaseModel | None,
-    given: Mapping[str, Any],
+    changes: Mapping[str, Any],
 ) -> Measurement[Settings]:
     """The objects that the options name: a section of the configuration, if there is one, overridden by the options.
 
     Args:
         configured: the section.
-        given: what the options state of it.
+        changes: what the options say in its place.
 
     Raises:
         UserError: no methods are named, or an option has no valid value.
     """
     from ragauge.experiment.reading import checked_options
 
-    made = {**(configured.model_dump() if configured else {"dataset": args.dataset}), **given}
+    made = {**(configured.model_dump() if configured else {"dataset": args.dataset}), **changes}
     if not made.get("methods"):
         raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")
     settings = checked_options(kind, made)
@@ -73,8 +73,8 @@ def _check_timed(args: argparse.Namespace, model: ModelEntry) -> None:
 
 def given(args: argparse.Namespace, kind: type[BaseModel], without: Collection[str] = ()) -> dict[str, Any]:
     """The keys of a section that the options state."""
-    stated = {key: getattr(args, key) for key in ("methods", "threads") if getattr(args, key)}
-    return {**options.given(args, kind, {*stated, "methods", "threads", "dataset", *without}), **stated}
+    named = {key: getattr(args, key) for key in ("methods", "threads") if getattr(args, key)}
+    return {**options.given(args, kind, {*named, "methods", "threads", "dataset", *without}), **named}
 
 
 def tell(args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str) -> None:

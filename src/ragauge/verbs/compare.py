@@ -27,13 +27,13 @@ def run(args: argparse.Namespace) -> None:
     compared = result.pop("metrics")
     options.show(result, as_json=False)
     print(f"\n{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}")
-    for name, found in compared.items():
-        print(_row(name, found))
+    for name, test in compared.items():
+        print(_row(name, test))
 
 
-def _row(name: str, found: Mapping[str, Any]) -> str:
-    if not found["n"]:
+def _row(name: str, test: Mapping[str, Any]) -> str:
+    if not test["n"]:
         return f"{name:24} does not apply to any shared question"
-    means = " ".join(f"{found[key]:8.3f}" for key in ("a", "b", "difference"))
-    interval = f"[{found['low']:.3f}, {found['high']:.3f}]"
-    return f"{name:24} {means} {interval:>18} {found['p']:8.4f} {found['n']:6}"
+    means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
+    interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
+    return f"{name:24} {means} {interval:>18} {test['p']:8.4f} {test['n']:6}"

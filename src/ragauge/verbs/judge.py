@@ -2,7 +2,7 @@
 
 The judge is the model behind the OpenAI-compatible endpoint that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and
 RAGAUGE_JUDGE_KEY describe, or with --model one on this machine. Missing and unusable answers are
-recorded as such and asked for again by the next run.
+recorded as such, and the next run asks for them again.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.evidence.judge import drawn
     from ragauge.io import records
 
-    asked = drawn(records.read(args.records), args.limit)
+    sample = drawn(records.read(args.records), args.limit)
     if (args.of == "answers") != (args.examples is not None):
         raise UserError("--examples: goes with --of answers, whose passages it has")
-    if args.of == "evidence" and all(record.evidence is None for record in asked):
+    if args.of == "evidence" and all(record.evidence is None for record in sample):
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
-    done = _judge(_chat(args), asked, args.out, _passages(args.examples) if args.examples else None)
+    done = _judge(_chat(args), sample, args.out, _passages(args.examples) if args.examples else None)
     failed = sum(judgement.label is None for judgement in done)
     options.tell(
         args,
@@ -97,7 +97,7 @@ def _passages(examples: Path) -> dict[str, list[str]]:
 
 
 def _judge(
-    judge: Chat, asked: list[Record], out: Path, passages: dict[str, list[str]] | None = None
+    judge: Chat, sample: list[Record], out: Path, passages: dict[str, list[str]] | None = None
 ) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
     from ragauge.io.files import locked, replace_atomically
@@ -108,7 +108,7 @@ def _judge(
         with locked(out):
             known = _known(out)
             with out.open("a", encoding="utf-8") as file:
-                for record in bar("judging", "question", iterable=asked):
+                for record in bar("judging", "question", iterable=sample):
                     judgement = _one(judge, record, known, passages)
                     file.write("\n" + _line(judgement))  # after a line that a kill may have cut off
                     file.flush()
@@ -142,7 +142,7 @@ def _known(out: Path) -> dict[str, Judgement]:
     """
     from ragauge.evidence.judge import Judgement
 
-    found = {}
+    judgements = {}
     for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
         if not line.strip():
             continue
@@ -155,8 +155,8 @@ def _known(out: Path) -> dict[str, Judgement]:
         if not isinstance(value, dict) or not {"key", "judge"} <= set(value) or not isinstance(value["key"], str):
             raise UserError(f"{out}:{number}: holds no judgements; choose another --out")
         with suppress(TypeError):  # fields of another version
-            found[value["key"]] = Judgement(**value)
-    return found
+            judgements[value["key"]] = Judgement(**value)
+    return judgements
 
 
 def _line(judgement: Judgement) -> str:

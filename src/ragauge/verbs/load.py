@@ -25,13 +25,13 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.evaluation import load, timing
 
     config = options.configuration(args)
-    stated = _timing.given(args, LoadSettings)
-    if any(name in stated for name in LEVELS):
-        stated = {"rates": [], "clients": [], **stated}
-    asked = _timing.read(args, config, LoadSettings, config.load if config else None, stated)
-    settings = asked.settings
-    assert asked.questions is not None  # `load` has no random weights
+    changes = _timing.given(args, LoadSettings)
+    if any(name in changes for name in LEVELS):
+        changes = {"rates": [], "clients": [], **changes}
+    measurement = _timing.read(args, config, LoadSettings, config.load if config else None, changes)
+    settings = measurement.settings
+    assert measurement.questions is not None  # `load` has no random weights
     count, threads = settings.prompts, settings.threads
-    bench = timing.bench_of_questions(asked.questions, count, asked.model, settings.new_tokens, threads)
-    result = load.measure_load(asked.variants, bench, settings, seed=asked.seed, allow_load=args.allow_load)
+    bench = timing.bench_of_questions(measurement.questions, count, measurement.model, settings.new_tokens, threads)
+    result = load.measure_load(measurement.variants, bench, settings, seed=measurement.seed, allow_load=args.allow_load)
     _timing.tell(args, result, result["levels"], load.table(result))

@@ -21,7 +21,7 @@ SHOWN = 3  # keys of questions that failed for the same reason
 
 
 class _Gather(argparse.Action):
-    """The option that replaces questions by parts: nothing else is required beside it."""
+    """--gather: with it no method, data set and model are required."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
         setattr(namespace, self.dest, values)

@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> None:
     if args.json or args.metric != PERPLEXITY:
         options.show(result, args.json)
         return
-    for name, found in result.items():
+    for name, measured in result.items():
         print(name)
-        for key, value in found.items():
+        for key, value in measured.items():
             print(f"  {key:24} {json.dumps(value) if isinstance(value, dict) else value}")
 
 
@@ -53,9 +53,9 @@ def _sequences(args: argparse.Namespace) -> dict[str, Any]:
 
     result = {}
     for path in args.files:
-        result[str(path)] = found = comparison.summary(path)
+        result[str(path)] = measured = comparison.summary(path)
         if args.base:
-            found["against_base"] = comparison.difference(path, args.base)
+            measured["against_base"] = comparison.difference(path, args.base)
         if args.random:
-            found["control"] = comparison.control(path, args.random)
+            measured["control"] = comparison.control(path, args.random)
     return result

@@ -21,13 +21,13 @@ def run(args: argparse.Namespace) -> None:
 
     config = options.configuration(args)
     configured = config.stream if config else None
-    asked = _timing.read(args, config, StreamSettings, configured, _timing.given(args, StreamSettings))
-    settings = asked.settings
-    assert asked.questions is not None  # `stream` has no random weights
+    measurement = _timing.read(args, config, StreamSettings, configured, _timing.given(args, StreamSettings))
+    settings = measurement.settings
+    assert measurement.questions is not None  # `stream` has no random weights
     count, threads = settings.questions, settings.threads
-    bench = timing.bench_of_questions(asked.questions, count, asked.model, settings.new_tokens, threads)
+    bench = timing.bench_of_questions(measurement.questions, count, measurement.model, settings.new_tokens, threads)
     folder, allow_load = args.out.absolute().parent, args.allow_load
     result = stream.measure_stream(
-        asked.variants, bench, settings, folder=folder, seed=asked.seed, allow_load=allow_load
+        measurement.variants, bench, settings, folder=folder, seed=measurement.seed, allow_load=allow_load
     )
     _timing.tell(args, result, result["streams"], "\n".join(map(stream.line, result["streams"])))

@@ -41,19 +41,19 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.evaluation import latency, timing
 
     config = options.configuration(args)
-    stated = _timing.given(args, LatencySettings, {"new_tokens", "allow_load"})
-    stated |= {"allow_load": True} if args.allow_load else {}
-    stated |= {"new_tokens": args.new_tokens[0], "more_new_tokens": args.new_tokens[1:]} if args.new_tokens else {}
+    changes = _timing.given(args, LatencySettings, {"new_tokens", "allow_load"})
+    changes |= {"allow_load": True} if args.allow_load else {}
+    changes |= {"new_tokens": args.new_tokens[0], "more_new_tokens": args.new_tokens[1:]} if args.new_tokens else {}
     configured = config and (config.protocol(args.dataset) or options.first(*config.protocols))
-    asked = _timing.read(args, config, LatencySettings, configured, stated)
-    settings, model, longest = asked.settings, asked.model, max(asked.settings.all_new_tokens)
-    if asked.questions is None:
+    measurement = _timing.read(args, config, LatencySettings, configured, changes)
+    settings, model, longest = measurement.settings, measurement.model, max(measurement.settings.all_new_tokens)
+    if measurement.questions is None:
         bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
     elif settings.tokens:
-        bench = timing.bench_of_random_tokens(settings.tokens, asked.questions.name, model, settings.threads)
+        bench = timing.bench_of_random_tokens(settings.tokens, measurement.questions.name, model, settings.threads)
     else:
-        bench = timing.bench_of_questions(asked.questions, args.prompts, model, longest, settings.threads)
+        bench = timing.bench_of_questions(measurement.questions, args.prompts, model, longest, settings.threads)
     rates = machine.read(args.machine) if args.machine else None
-    result = latency.measure_latency(asked.variants, bench, settings, machine=rates, folder=args.out.parent)
+    result = latency.measure_latency(measurement.variants, bench, settings, machine=rates, folder=args.out.parent)
     lengths = (result, *result["other_lengths"])
     _timing.tell(args, result, lengths, "\n".join(map(gap.table, lengths)))

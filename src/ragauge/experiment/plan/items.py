@@ -73,11 +73,11 @@ class ItemPlan(PlanPart):
         return str(getattr(importlib.import_module(folder), "PAPER", ALL_PAPERS))
 
     def code(self, item: str) -> str:
-        """What turns records into an item. Metrics are found by name, so no import shows them."""
+        """The digest of the code that renders an item. Metrics are loaded by name, so no import shows them."""
         return code_of("rendering.writing", components=[registry.module_name("item", item), *_metrics()])
 
     def page_code(self) -> str:
-        """What writes the page. Metrics are found by name, and an item's change comes with its files."""
+        """The digest of the code that writes the page; a change of an item comes with its files."""
         return code_of("report.page", components=_metrics())
 
     def page_parts(self) -> list[str]:

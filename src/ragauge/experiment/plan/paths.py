@@ -17,7 +17,7 @@ class Paths:
         self.page = f"{reports}/index.html"
 
         self.data = f"{results}/data/{{dataset}}.jsonl"
-        self.documents = f"{results}/documents"  # keys and values that are kept
+        self.documents = f"{results}/documents"  # stored keys and values
         self.answers = f"{results}/answers/{{dataset}}/{{model}}/{{variant}}"  # records and .meta.json
         self.part = f"{results}/parts/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}"  # counted from 0
         self.latency = f"{results}/latency/{{dataset}}/{{model}}.json"
