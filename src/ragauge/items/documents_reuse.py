@@ -1,14 +1,13 @@
-"""Ours: what keeping documents' keys and values on disk costs and saves.
+"""Documents' keys and values on disk: costs and savings.
 
-Shows, for each variant that reads documents before the question is known, the seconds of computing, writing and reading
-them and of the rest of the answer (medians of the latency protocol); the mean latency of a question when 0 to 100% of
-the questions find their documents on disk, reading time included; how often documents must be asked about again for
-keeping them to have paid; how many questions on the same documents take less time in all than naive's, and from which
-hit rate on a question does. Quality is what the answering run has: documents that were read are, bit for bit, those
-that would have been computed, so it is the same at every hit rate.
+What this shows: for each variant that reads documents before the question, the seconds of computing, writing and
+reading them and of the rest of the answer (medians of the latency protocol); the mean latency when 0 to 100% of the
+questions find their documents on disk; how often documents must be used again until storing them has paid; and from how
+many questions, and from which hit rate, the total time is below naive's. Stored documents equal computed ones bit for
+bit, so quality is the same at every hit rate.
 
-Does not show: documents that stay in memory (Table 7 does), nor what the disk costs. Reading was timed from the disk
-of the result's folder, the system's cache dropped first; another disk gives other numbers.
+Limits: Table 7 has documents that stay in memory; the price of the disk is not counted. Reading was timed from the disk
+of the result's folder with a cold system cache; another disk gives other numbers.
 """
 
 from __future__ import annotations

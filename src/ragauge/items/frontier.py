@@ -1,18 +1,16 @@
-"""All methods on one plane: quality against what an answer costs its user, in compute cycles and in seconds.
+"""All methods on one plane: quality against compute cycles and against seconds.
 
-Shows every variant of the run: its primary metric against its mean compute cycles on the critical path as it ran here
-(generated tokens included, what was prepared before the question counted as nothing), and against its online latency.
-The probability of being on the frontier is over bootstrap resamples of the questions that all variants were asked;
-the gold documents alone are a reference point and take no place on it. Latency is the median of the latency protocol
-where the model was timed on prompts of that data set; elsewhere the median of the answering run, which other work on
-the machine may have disturbed: the axis says which.
+What this shows: the primary metric of every variant against its mean compute cycles on the critical path as it ran here
+(with generated tokens, without what was prepared before the question), and against its online latency. The probability
+of being on the frontier is over bootstrap resamples of the questions that all variants share; the gold documents alone
+are a reference and excluded. Latency is the median of the latency protocol where it timed the model on that data set,
+else the median of the answering run, which other work may have disturbed: the axis says which.
 
-A served model's variants are hollow points on the panels of the models that ran here: their times are another stack's,
-its own cache included, and they take no place on the other models' frontier. Of them the table also has the seconds of
-each further token, the part of the prompt that the server found in its cache, and what 1,000 questions cost where the
-configuration has prices.
+Variants of a served model are hollow points on the panels of the models that ran here: their times are another stack's,
+with its cache, and they are not part of the frontier. For them the table also has the seconds of each further token,
+the cached part of the prompt, and the price of 1,000 questions where the configuration states prices.
 
-Does not show: offline cost and memory. Filled points of one panel were measured on one machine; two panels need not be.
+Limits: no offline cost, no memory. Filled points of one panel come from one machine; two panels may not.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Ours: what users wait for when requests come faster.
+"""Time to first token under load.
 
-Shows, for each method under the load protocol, the 95th percentile of the time to first token over the rate of Poisson
-arrivals, queueing included, and in the table also p50, p99, the time of each further token, the questions and tokens
-a second that were answered and those that met the targets. Clients that ask one question after another have rows of
-their own. Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second, or a
+What this shows: for each method under the load protocol, the 95th percentile of the time to first token over the rate
+of Poisson arrivals, with queueing; in the table also p50, p99, the time of each further token, and the questions and
+tokens a second that were answered and that met the targets. Clients that ask one question after another have rows of
+their own. Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second or a
 number of clients.
 
-Does not show: rates at which a queue was still growing when the requests ended as such; there the answered questions a
-second are fewer than the rate, and the wait would go on growing with more requests.
+Limits: a growing queue is not marked. Where fewer questions a second are answered than arrive, the wait grows with more
+requests.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A study's answers by what is known of them: labels, the full prompt's answer, the passages, a judge.
+"""A study's answers: labels, agreement with the full prompt, words in the passages, a judge.
 
-Shows, for each variant, the share of right answers where answers are known; `agreement`, the F1 of an answer's words
-against those of the full prompt's answer; `groundedness`, the share of an answer's words that the passages kept hold;
-and `judged_correct`, the share of answers that a language model calls correct by the passages. Where a question has
-both a label and a judgement, what a judge's number is worth: the share of answers on which the two agree, and Cohen's
-kappa, which leaves out what would agree by chance: 0 is a judge that tells nothing.
+What this shows: for each variant the share of right answers where answers are known; `agreement`, the F1 of an answer's
+words and those of the full prompt's answer; `groundedness`, the share of an answer's words in the selected passages;
+and `judged_correct`, the share of answers that a language model calls correct by the passages. Where a question has a
+label and a judgement, the reliability of the judge: the share of answers on which the two agree, and Cohen's kappa,
+which subtracts agreement by chance (0: the judge is worthless).
 
-Does not show: whether the full prompt's answer is right, with which naive agrees by definition; whether words stand in
-the passages in the same sense.
+Limits: the full prompt's answer may be wrong, and naive agrees with it by definition; words may appear in the passages
+in another sense.
 """
 
 from __future__ import annotations

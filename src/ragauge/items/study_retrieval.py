@@ -1,13 +1,12 @@
-"""A study's retrieval: how much of what a question needs is among the first k passages.
+"""A study's retrieval: the part of the needed passages among the first k.
 
-Shows, for the ranking that gave questions their passages and for those that it was made of, recall (the share of a
-question's gold passages that are among the first k), success (whether any is), the mean reciprocal rank and nDCG of the
-first ten, each the mean over the questions with its bootstrap interval, and the difference of the other rankings' nDCG
-from the chosen one's, paired by question. Gold are the passages that hold an answer, of the gold document where the
-question names it.
+What this shows: for the ranking that gave questions their passages and for those it was made of, recall (the share of a
+question's gold passages among the first k), success (whether any is), mean reciprocal rank and nDCG of the first ten,
+as means over the questions with bootstrap intervals, and the paired difference of the other rankings' nDCG from the
+chosen one's. Gold passages contain an answer and belong to the gold document where the question names it.
 
-Does not show: questions that no passage of the corpus answers; nor whether a passage that holds the answer's words
-really answers the question, which without a gold document is taken for granted.
+Limits: questions that no passage answers are not counted. Without a gold document, a passage that contains the answer's
+words is taken to answer the question.
 """
 
 from __future__ import annotations
@@ -125,11 +124,13 @@ def _differences(seed: int, keys: Mapping[str, Any], chosen: str, questions: Seq
             yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
 
-def _basis(asked: Sequence[Question], kept: Sequence[Question]) -> str:
+def _basis(questions: Sequence[Question], answerable: Sequence[Question]) -> str:
     """What the numbers rest on."""
-    stated = sum(question["known_by"] == "document" for question in kept)
-    without = len(asked) - len(kept)
+    stated = sum(question["known_by"] == "document" for question in answerable)
+    without = len(questions) - len(answerable)
     return join(
-        f"gold document stated for {stated} of {len(kept)}" if stated else "gold are all passages that hold an answer",
-        f"{without} of {counted(len(asked), 'question')} not counted: no passage answers them" if without else "",
+        f"gold document stated for {stated} of {len(answerable)}"
+        if stated
+        else "gold are all passages that hold an answer",
+        f"{without} of {counted(len(questions), 'question')} not counted: no passage answers them" if without else "",
     )

@@ -1,8 +1,8 @@
 """The state of reproduction: what became of every number that the three papers print.
 
-A cell is reproduced where a committed table has a measured number beside it, predicted where the model's shape gives
+A cell is reproduced where a committed table measured it, predicted where the model's shape gives
 it, planned where a run of the configuration fills it, planned without a ratio where that run measures the same of a
-model, machine or sample that is not the paper's, and cannot be where our tables show it alone.
+model, machine or sample that is not the paper's, and cannot be where the tables show it alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ KEYS = (
     *("model", "generator", "dataset", "method", "variant", "setting", "system", "chunking", "judge", "item", "unit"),
     *("top_k", "k", "iterations", "positions", "saliency", "pruning", "caching", "parallelism", "stale_tokens"),
 )  # columns of published tables that tell rows apart; the others hold numbers
-SCALES = (1, 0.01, 0.001)  # our tables have shares for per cent and seconds for milliseconds
-NOWHERE = "no table of ours shows it"
+SCALES = (1, 0.01, 0.001)  # items have shares for per cent and seconds for milliseconds
+NOWHERE = "no item shows it"
 Row = Mapping[str, Any]
 
 
@@ -67,10 +67,10 @@ def page(runs: Runs, reports: Path) -> str:
         "# State of reproduction",
         "",
         f"The {len(cells)} numbers in the papers' tables and text ({source}), by `ragauge report reproduction`:",
-        "reproduced where a table in this folder has a measured number beside it, predicted where the model's shape",
+        "reproduced where a table in this folder measured it, predicted where the model's shape",
         "gives it, planned where the configuration of the papers' experiments fills it (`make miniature` runs every",
         "kind of its cells), planned without a ratio where that measures the same of another model, machine or",
-        "sample, and cannot be where our tables show it alone, with the reason.",
+        "sample, and cannot be where the tables show it alone, with the reason.",
         "",
     ]
     tables = list(dict.fromkeys(cell.table for cell in cells))
@@ -119,7 +119,7 @@ def _rows(runs: Runs, item: str) -> list[Row]:
 
 
 def _committed(reports: Path, item: str) -> list[Row]:
-    """The lines of the committed tables of an item that have a measured number beside a published one."""
+    """The lines of the committed tables of an item that have a measured and a published number."""
     found = []
     for path in (path for path in sorted(reports.glob(f"*/{item}.csv")) if not _is_ignored(path.parent)):
         with open(path, newline="", encoding="utf-8") as file:
@@ -132,8 +132,8 @@ def _committed(reports: Path, item: str) -> list[Row]:
 def _is_ignored(folder: Path) -> bool:
     """Whether git ignores a folder, as those of the default, smoke and miniature runs; not where there is no git."""
     try:
-        asked = ["git", "-C", str(folder.parent), "check-ignore", "--quiet", folder.name]
-        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+        command = ["git", "-C", str(folder.parent), "check-ignore", "--quiet", folder.name]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 

@@ -1,4 +1,4 @@
-"""The cells of every table: a measured number beside a published one, where it comes from, and why there is none."""
+"""Cells of tables: a measured and a published number, their source, and the reason where there is none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PREDICTIONS = (CellSource.SHAPE, CellSource.PROJECTION)
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of ours, its bootstrap 95% interval and how many questions or trials it rests on; or why there is none.
+    """A measured value, its bootstrap 95% interval and its number of questions or trials; or why there is none.
 
     `note` is a remark on the number, `reason` says why there is no number.
     """
@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def status(self) -> Status:
-        """What it holds; a reason comes before a published number that stands beside it."""
+        """What it holds; a reason takes precedence over a published number."""
         measure = self.measure
         if measure.value is not None:
             return Status.PREDICTED if measure.source in PREDICTIONS else Status.MEASURED
@@ -104,7 +104,7 @@ def merge(
 ) -> list[Cell]:
     """The measured cells, each with the paper's number where model and row are the paper's; then the other numbers.
 
-    A predicted cell stands in where nothing was measured. The other numbers come model by model, or as they are
+    A predicted value is used where nothing was measured. The other numbers come model by model, or as they are
     published where the paper's table has several data sets.
 
     Args:
@@ -112,7 +112,7 @@ def merge(
     """
     printed = {_identity(cell, on): cell.published for cell in published}
     guesses = {_identity(cell, on): cell.measure for cell in predicted}
-    beside = [replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c for c in measured]
+    compared = [replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c for c in measured]
     used = {_identity(cell, on) for cell in measured if cell.paper_model}
     models = {cell.paper_model for cell in measured}
     rest = [
@@ -122,7 +122,7 @@ def merge(
     ]
     rest += [cell for cell in predicted if _identity(cell, on) not in used | printed.keys()]
     order = list(dict.fromkeys(cell.paper_model for cell in (*published, *predicted)))
-    merged = beside + sorted(rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model))
+    merged = compared + sorted(rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model))
     return [_stand_in(cell, guesses.get(_identity(cell, on)), models) for cell in merged]
 
 

@@ -77,11 +77,11 @@ def speedup(
     """Naive compute cycles over the variant's: the ratio of their means over the questions that both answered."""
     if naive is None:
         return Measure(reason="no naive run to compare with")
-    base, mine = costs(naive, naive_fold), costs(variant, fold)
-    shared = [k for k in mine if k in base]
+    slow, fast = costs(naive, naive_fold), costs(variant, fold)
+    shared = [k for k in fast if k in slow]
     if not shared:
-        return Measure(reason=_no_cost(variant) if not mine else "no question in common with naive")
-    a, b = [base[k] for k in shared], [mine[k] for k in shared]
+        return Measure(reason=_no_cost(variant) if not fast else "no question in common with naive")
+    a, b = [slow[k] for k in shared], [fast[k] for k in shared]
     return Measure(sum(a) / sum(b), *mean_ratio_interval(a, b, runs.seed), len(shared))
 
 

@@ -19,10 +19,10 @@ def planned(config: Config, predictions: list[dict[str, Any]]) -> Runs:
     Args:
         predictions: the rows of `ragauge cost --published`, which need no run.
     """
-    asked = Runs(Path("results") / config.run / "planned", config)
-    made = Runs(asked.folder, config)
+    unrun = Runs(Path("results") / config.run / "planned", config)
+    made = Runs(unrun.folder, config)
     vars(made).update(
-        variants=tuple(_planned(config, variant) for variant in asked.variants),
+        variants=tuple(_planned(config, variant) for variant in unrun.variants),
         latencies=tuple(_latencies(config)),
         predictions=tuple(predictions),
     )

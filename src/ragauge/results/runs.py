@@ -163,9 +163,9 @@ class Runs:
         """The variants with records, then those configured without; in the configuration's order, then by name."""
         found = {(v.dataset, v.model, v.name): v for v in self._found()}
         jobs = self.config.answers() if self.config else ()
-        asked = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
-        order = {key: place for place, key in enumerate(asked)}
-        merged = asked | found
+        configured = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
+        order = {key: place for place, key in enumerate(configured)}
+        merged = configured | found
         return tuple(merged[key] for key in sorted(merged, key=lambda key: (order.get(key, len(order)), key)))
 
     @property
@@ -204,8 +204,8 @@ class Runs:
         known = self.facts(dataset)
         if known is None:
             raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
-        asked = next((variant.records for variant in self.run if variant.dataset == dataset), {})
-        is_labelled = any(record["answers"] for record in asked.values()) or not asked
+        answered = next((variant.records for variant in self.run if variant.dataset == dataset), {})
+        is_labelled = any(record["answers"] for record in answered.values()) or not answered
         return known.metrics if is_labelled or not known.unlabelled else WITHOUT_LABELS
 
     def facts(self, dataset: str) -> type[Dataset] | None:

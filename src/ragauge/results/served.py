@@ -19,12 +19,12 @@ UNSTATED = "the server does not count tokens"
 def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
     """Measures of the questions that a server answered: seconds to the first token and of each further one, tokens of
     prompts, the part of them that was cached, and the cost of 1,000 questions."""
-    told = {k: r["served"] for k, r in variant.records.items() if k not in variant.failed and r.get("served")}
-    several = max((one["concurrency"] for one in told.values()), default=1)
+    responses = {k: r["served"] for k, r in variant.records.items() if k not in variant.failed and r.get("served")}
+    several = max((one["concurrency"] for one in responses.values()), default=1)
     note = f"{variant.engine}, {several} requests at a time" if several > 1 else variant.engine
-    first = [one["token_s"][0] for one in told.values() if one["token_s"]]
-    later = [(t[-1] - t[0]) / (len(t) - 1) for t in (one["token_s"] for one in told.values()) if len(t) > 1]
-    counted = [one for one in told.values() if one["prompt_tokens"]]
+    first = [one["token_s"][0] for one in responses.values() if one["token_s"]]
+    later = [(t[-1] - t[0]) / (len(t) - 1) for t in (one["token_s"] for one in responses.values()) if len(t) > 1]
+    counted = [one for one in responses.values() if one["prompt_tokens"]]
     prompts = [float(one["prompt_tokens"]) for one in counted]
     cached = [one["cached_tokens"] / one["prompt_tokens"] for one in counted if one["cached_tokens"] is not None]
     return {

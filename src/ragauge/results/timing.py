@@ -91,8 +91,8 @@ def trials(latency: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def counted(latency: Mapping[str, Any], rows: Iterable[Mapping[str, Any]] | None, name: str) -> list[Mapping[str, Any]]:
     """Those of a variant among some rows of a latency file that count: as `trials`."""
-    mine = [row for row in rows or () if row.get("variant") == name]
-    return [row for row in mine if load_allowed(latency) or not row.get("disturbed")]
+    own = [row for row in rows or () if row.get("variant") == name]
+    return [row for row in own if load_allowed(latency) or not row.get("disturbed")]
 
 
 def load_allowed(latency: Mapping[str, Any]) -> bool:

@@ -94,15 +94,15 @@ def paper_dataset(runs: Runs, dataset: str) -> str | None:
 def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str) -> Measure:
     """Why a row of these variants has no number there; `default` where there is no such variant."""
     alike = [v for v in variants if v.model == model]
-    asked = [v for v in alike if v.dataset == dataset and v.missing]
+    missing = [v for v in alike if v.dataset == dataset and v.missing]
     elsewhere = sorted({v.name for v in alike})
-    if asked:
-        return Measure(reason=f"not run: {asked[0].missing} for variant {asked[0].name}")
+    if missing:
+        return Measure(reason=f"not run: {missing[0].missing} for variant {missing[0].name}")
     return Measure(reason=f"not run: variant {elsewhere[0]} is not asked of {dataset}" if elsewhere else default)
 
 
-def whole(runs: Runs, model: str) -> bool:
-    """Whether a model is asked under every method, so that a row without records wants a reason."""
+def runs_every_method(runs: Runs, model: str) -> bool:
+    """Whether every method runs on a model, so that a row without records needs a reason."""
     entry = runs.config.models.get(model) if runs.config else None
     return entry is None or (entry.methods is None and entry.training is None and entry.finder is None)
 
@@ -162,8 +162,8 @@ def with_size(variant: Variant, measures: Mapping[str, Measure]) -> dict[str, Me
     return {q: noted(m, at(variant)) for q, m in measures.items()}
 
 
-def subset(runs: Runs, dataset: str, asked: int) -> str:
+def subset(runs: Runs, dataset: str, questions: int) -> str:
     """Words for the paper's number of questions, where fewer were asked."""
     name = paper_dataset(runs, dataset)
     whole = next((int(line["samples"]) for line in read_csv("cfic_table_1") if line["dataset"] == name), None)
-    return join(f"a subset: {asked} of {whole} questions" if whole and asked < whole else "")
+    return join(f"a subset: {questions} of {whole} questions" if whole and questions < whole else "")

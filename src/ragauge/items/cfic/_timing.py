@@ -16,9 +16,9 @@ ANSWER = "prompt"  # the stage that reads the evidence and the question for the 
 def groups(runs: Runs) -> list[tuple[str, str]]:
     """The (data set, model) pairs of long documents with records or with times of CFIC; fine-tuned models are as fast
     as their base and are left out."""
-    asked = [(d, m) for d, m in runs.groups("long") if _shared.base_of(runs, m) is None]
+    answered = [(d, m) for d, m in runs.groups("long") if _shared.base_of(runs, m) is None]
     timed = [(t["dataset"], t["model"]) for t in runs.latencies if any(v.method == "cfic" for v in variants(runs, t))]
-    return list(dict.fromkeys(asked + timed))
+    return list(dict.fromkeys(answered + timed))
 
 
 def variants(runs: Runs, latency: Mapping[str, Any]) -> list[Variant]:

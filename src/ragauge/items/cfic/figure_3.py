@@ -1,10 +1,9 @@
-"""CFIC, Figure 3: how far evidence may run on, the maximal decoding length d.
+"""CFIC, Figure 3: the maximal decoding length d.
 
-Shows F1 at each d that was run, with bootstrap 95% intervals, and the share of gold sections that the evidence reaches
-where the data set names them, both at one k; and the d of the best F1, which is the luckiest of a few.
+What this shows: F1 at each d, with bootstrap 95% intervals, and the share of gold sections that the evidence reaches
+where the data set names them, at one k; and the d with the best F1, chosen on the same questions.
 
-Does not show: the paper's curves, which it only draws; its text names the best d (256). Nor evidence volume, which
-grows with d (Table 3 has it for one d).
+Limits: the paper only draws its curves; its text names the best d (256). Table 3 has the evidence volume of one d.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""CFIC, Table 1: the data sets, how many questions they have and how long their documents are.
+"""CFIC, Table 1: the number of questions and the length of documents of each data set.
 
-Shows, for each data set of long documents in the run, the number of questions asked, the mean words of their documents
-and the mean tokens under the model's tokenizer, and the same of the articles that a fine-tuning of the run drew its
-spans from. The paper's counts are of the whole data sets (and of its own 25,652 training pairs): a subset says so and
-its ratio is of that subset.
+What this shows: the questions asked of each data set of long documents, the mean words of their documents and the mean
+tokens under the model's tokenizer; and the same of the articles that a fine-tuning of the run drew its spans from.
 
-Does not show: what of a document is beyond the model's context (the records' `truncated`).
+Limits: the paper's counts are of the whole data sets, and of its own 25,652 training pairs; a subset says so, and its
+ratio is that of the subset. What exceeds the model's context is in the records' `truncated`.
 """
 
 from __future__ import annotations

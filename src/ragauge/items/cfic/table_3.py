@@ -1,11 +1,11 @@
-"""CFIC, Table 3: evidence found without chunking against chunk-and-rank, free extraction and the full article.
+"""CFIC, Table 3: evidence without chunking compared with chunk-and-rank, free extraction and the full article.
 
-Shows F1 (a share; the paper prints per cent) of every method on every data set of long documents, the tokens of
-evidence that it answered from, the recall of the gold section where the data set names one, and CFIC's F1 and recall
-minus that method's on the same questions, with a paired test (`..._cfic_gain`). The paper's answers
-are those of two chat models, whatever found the evidence; `finder` names the model that did.
+What this shows: F1 (a share; the paper prints per cent) of every method on every data set of long documents, the tokens
+of evidence, the recall of the gold section where the data set names one, and CFIC's F1 and recall minus the method's on
+the same questions, with a paired test (`..._cfic_gain`). Two chat models answer in the paper; `finder` names the model
+that found the evidence.
 
-Does not show: time (Table 6). The paper's F1 rests on 150 to 200 questions a data set; a smaller count says so below.
+Limits: Table 6 has the times. The paper's F1 rests on 150 to 200 questions a data set; a smaller count says so below.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     for row in dict.fromkeys((*ROWS, *found)):
         for variant in found.get(row, []):
             yield from _measured(runs, row, variant, best)
-        if row not in found and row.method not in OURS and _shared.whole(runs, model):
+        if row not in found and row.method not in OURS and _shared.runs_every_method(runs, model):
             default = HUB if row.chunking else "not run: not in this experiment"
             alike = [v for v in runs.variants if _shared.row(v) == row]
             yield Cell(_keys(dataset, model, row), "f1", _shared.not_run(alike, dataset, model, default))

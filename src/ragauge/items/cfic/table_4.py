@@ -1,15 +1,15 @@
 """CFIC, Table 4: the ablation, without prefixes, without skip decoding, without both, without fine-tuning.
 
-Shows F1 (a share; the paper prints per cent) of each setting at one k and d, the tokens of evidence, the recall of the
-gold section where the data set names one, and CFIC's F1 and recall minus the setting's on the same questions, with a
-paired test (`..._loss`); also the released code's search, which follows the likeliest first tokens greedily, and the
-full article.
+What this shows: F1 (a share; the paper prints per cent) of each setting at one k and d, the tokens of evidence, the
+recall of the gold section where the data set names one, and CFIC's F1 and recall minus the setting's on the same
+questions, with a paired test (`..._loss`); also the search of the released code, which follows the likeliest first
+tokens greedily, and the full article.
 
-The paper's row without SFT is read in both ways. Section 4.5 describes CFIC's decoding with the model before
-fine-tuning (`without_sft`); the numbers printed there are those of LongAlpaca's free extraction in Table 3
-(`without_sft_free`), so they stand beside that. For a model that was not fine-tuned, these are its own two rows.
+The paper's row without SFT has two readings. Section 4.5 describes CFIC's decoding with the model before fine-tuning
+(`without_sft`); the numbers printed there are those of LongAlpaca's free extraction in Table 3 (`without_sft_free`) and
+are compared with that. A model that was not fine-tuned has both from its own two rows.
 
-Does not show: time (Table 6), nor other k and d (Table 8, Figure 3).
+Limits: Table 6 has the times, Table 8 and Figure 3 other k and d.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         keys = {"model": model, "dataset": dataset, "setting": setting}
         if variant := found.get(setting):
             yield from _shared.cells(runs, variant, keys, _measures(runs, model, setting, variant, full))
-        elif _shared.whole(runs, model):
+        elif _shared.runs_every_method(runs, model):
             yield Cell(keys, "f1", _reason(runs, dataset, model, setting))
 
 

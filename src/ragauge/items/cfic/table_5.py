@@ -1,11 +1,11 @@
-"""CFIC, Table 5: a case study, one question a data set and the evidence that each system answers it from.
+"""CFIC, Table 5: a case study, one question a data set with the evidence of each system.
 
-Shows the first question of each data set of long documents that every system answered, its reference answers, and for
-CFIC and free extraction with each model the evidence, the answer given from it, and whether the evidence says a
-reference answer. No outcome chooses the question. Texts are shortened in the middle; the records have them whole.
+What this shows: the first question of each data set of long documents that every system answered, its reference
+answers, and for CFIC and free extraction with each model the evidence, the answer, and whether the evidence contains a
+reference answer. The outcome does not influence the choice. Texts are shortened in the middle; the records have all.
 
-Does not show: the paper's own case, whose texts are the paper's; the models behind an API that it compares, unless the
-experiment has them (`source: openai:NAME`).
+Limits: the paper's own case is not repeated. Models behind an API are compared where the experiment has them (`source:
+openai:NAME`).
 """
 
 from __future__ import annotations

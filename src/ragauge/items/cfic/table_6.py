@@ -1,12 +1,12 @@
-"""CFIC, Table 6: how long it takes to find evidence, by stage, with and without the two decoding strategies.
+"""CFIC, Table 6: the time to find evidence, by stage, with and without the two decoding strategies.
 
-Shows the median milliseconds from the question to the evidence, the document's keys and values being at hand: of CFIC
-with its stages (reading the question, prefix decoding, skip decoding), and of the same model writing its evidence down
-freely; the tokens of the document and of the evidence; the tokens that prefix decoding takes one after another; and how
-many times faster CFIC is in the same interleaved trials. Times come from the latency rule alone.
+What this shows: the median milliseconds from the question to the evidence, with the document already read: for CFIC
+with its stages (reading the question, prefix decoding, skip decoding) and for the same model writing its evidence
+freely; the tokens of document and evidence; the sequential tokens of prefix decoding; and the speedup of CFIC in the
+same interleaved trials of the latency rule.
 
-Does not show: reading the document (offline) and generating the answer, which are the same for both. The paper's times
-are those of its 7B model on its GPU and have no ratio; it does not say in which stage the question is read.
+Limits: reading the document (offline) and generating the answer are the same for both and left out. The paper's times
+are of its 7B model on its GPU and have no ratio; it does not say in which stage the question is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEGEND = {
     "query": "reading the question",
     "prefix": "prefix decoding",
     "skip": "skip decoding",
-    "rest": "not told apart",
+    "rest": "other work",
     "free": "free generation",
 }
 
@@ -87,11 +87,11 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
     """CFIC and free generation: those that were timed, else those with records."""
-    latency, asked = timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
+    latency, answered = timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
     names = sorted(v.name for v in _timing.variants(runs, latency)) if latency else []
-    timed = [asked.get(name) or runs.named(model, name) for name in names]
-    cfic = _shared.as_published(timed) or _shared.as_published(asked.values())
-    return cfic, next((v for v in [*timed, *asked.values()] if v.method == "free_extraction"), None)
+    timed = [answered.get(name) or runs.named(model, name) for name in names]
+    cfic = _shared.as_published(timed) or _shared.as_published(answered.values())
+    return cfic, next((v for v in [*timed, *answered.values()] if v.method == "free_extraction"), None)
 
 
 def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:

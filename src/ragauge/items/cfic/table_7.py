@@ -1,12 +1,12 @@
-"""CFIC, Table 7: whether evidence stands in its document, and whether it supports the answer.
+"""CFIC, Table 7: whether evidence is verbatim, and whether it supports the answer.
 
-Shows, for every method that answers from evidence, `faithfulness`: the share of its pieces of evidence that are a
-substring of the document, character by character, over every record; `answer_in_evidence`, the share of questions whose
-evidence says a reference answer; and the shares of questions whose evidence a language model judged to support the
-answer, to support it partly or not at all. The judge is named in the note; without judgements the cells say so.
+What this shows: for every method that answers from evidence, `faithfulness`, the share of pieces of evidence that are a
+substring of the document, over all records; `answer_in_evidence`, the share of questions whose evidence contains a
+reference answer; and the shares of questions whose evidence a language model judged to support the answer, partly or
+not at all. The note names the judge.
 
-Does not show: agreement between judges. The paper's faithfulness is itself judged, by ChatGPT and by people, on 50
-questions; below 100 for evidence that was cut out of the document is then the judge's, not the method's.
+Limits: no agreement between judges. The paper's faithfulness was judged by ChatGPT and by people on 50 questions; a
+value below 100 for evidence that was cut out of the document is due to the judge.
 """
 
 from __future__ import annotations

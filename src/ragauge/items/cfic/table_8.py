@@ -1,12 +1,12 @@
-"""CFIC, Table 8: the number of prefixes k, in F1 and in the time to find evidence.
+"""CFIC, Table 8: the number of prefixes k, F1 and the time to find evidence.
 
-Shows F1 (a share; the paper prints per cent) at each k that was run, at one d, and the median milliseconds from the
-question to the evidence from the latency rule, beside those of the same model writing its evidence down freely. Free
-generation is one text here, as long at every k; the paper generates more of it as k grows. Where one model finds and
-another answers, as in the paper (its F1 at k=3 is Table 3's with Llama 2), the times are the finder's.
+What this shows: F1 (a share; the paper prints per cent) at each k, at one d, and the median milliseconds from the
+question to the evidence of the latency rule, compared with the same model writing its evidence freely. Free generation
+is one text here, the same at every k; the paper generates more of it as k grows. Where one model finds evidence for
+another, as in the paper (its F1 at k=3 is Table 3's with Llama 2), the times are the finder's.
 
-Does not show: d (Figure 3). The paper's times are a mean over batches of 8 questions, of another model on another
-machine, and have no ratio: these are of one question at a time.
+Limits: Figure 3 has other d. The paper's times are means over batches of 8 questions, of another model on another
+machine, and have no ratio; these are of one question at a time.
 """
 
 from __future__ import annotations

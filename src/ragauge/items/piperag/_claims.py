@@ -18,7 +18,7 @@ def best_speedups(runs: Runs, group: Sequence[System], baseline: str, shared: se
     """For each index the largest speedup over the baseline at equal or lower perplexity."""
     cells = []
     for keys, pairs in _by_index(runs, group, baseline, shared):
-        fitting = [(base, mine) for base, mine in pairs if mine[1] <= base[1]]
+        fitting = [pair for pair in pairs if pair[1][1] <= pair[0][1]]
         best = max(fitting, key=lambda pair: pair[0][2] / pair[1][2], default=None)
         measure = noted(sequences.speedup(runs, best[0][0], best[1][0]), _named(best)) if best else _none(pairs)
         cells.append(Cell(keys, SPEEDUP, measure))
@@ -29,7 +29,7 @@ def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> list[C
     """For each index how much lower PipeRAG's perplexity is at most, at equal or lower latency than RETRO's."""
     cells = []
     for keys, pairs in _by_index(runs, group, "retro", shared):
-        fitting = [(base, mine) for base, mine in pairs if mine[2] <= base[2]]
+        fitting = [pair for pair in pairs if pair[1][2] <= pair[0][2]]
         best = max(fitting, key=lambda pair: pair[0][1] - pair[1][1], default=None)
         measure = Measure(best[0][1] - best[1][1], n=1, note=_named(best)) if best else _none(pairs)
         cells.append(Cell(keys, GAIN, measure))
@@ -67,9 +67,8 @@ def _scored(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[
 
 
 def _named(pair: Pair) -> str:
-    (base, *_), (mine, *_) = pair
-    told = [f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s in (base, mine)]
-    return f"the luckiest pair: {told[0]}, {told[1]}"
+    texts = [f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair]
+    return f"the luckiest pair: {texts[0]}, {texts[1]}"
 
 
 def _none(pairs: Sequence[Pair]) -> Measure:

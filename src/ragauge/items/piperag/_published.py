@@ -61,7 +61,7 @@ def _number(text: str) -> int | str:
 
 def _options(line: Mapping[str, str]) -> str:
     chunks = int(line["num_continuation_chunks"])
-    told = [] if chunks == 1 else [f"{chunks} chunks of continuation" if chunks else "no continuation"]
+    parts = [] if chunks == 1 else [f"{chunks} chunks of continuation" if chunks else "no continuation"]
     if line["staleness"] == "1":
-        told.append("stale context dropped" if line["remove_stale_context"] == "1" else "stale context kept")
-    return ", ".join(told)
+        parts.append("stale context dropped" if line["remove_stale_context"] == "1" else "stale context kept")
+    return ", ".join(parts)

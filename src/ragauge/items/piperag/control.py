@@ -1,13 +1,12 @@
-"""Ours: the control of RETRO-fit, retrieved neighbours against random ones.
+"""The control of RETRO-fit: retrieved against random neighbours.
 
-Shows every way of reading neighbours that was scored: joint attention and gated cross-attention, untrained and
-trained. Left, the paired difference of log-likelihood between retrieved and random neighbours from the same database,
-read in the same way: retrieval helps only if the interval lies below zero. Right, the difference from the decoder
-without neighbours, for retrieved and for random ones: a gain that both share is not due to retrieval. Rows with "own
-article passed over" exclude neighbours from the article that the text was cut from.
+What this shows: every attention mode that was scored, untrained and trained. Left, the paired difference of
+log-likelihood between retrieved and random neighbours from the same database, read in the same way: retrieval helps
+only if the interval lies below zero. Right, the difference from the decoder without neighbours, for retrieved and for
+random ones: a gain that both share is not due to retrieval. Rows with "own article passed over" exclude neighbours from
+the article of the text.
 
-Does not show: the paper's perplexities, which are of a model trained from scratch; the training curves, which are
-stored with the trained weights.
+Limits: the paper's perplexities are of a model trained from scratch. Training curves are stored with the weights.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""PipeRAG, Figure 10: RETRO+ and PipeRAG interval by interval.
+"""PipeRAG, Figure 10: RETRO+ and PipeRAG at each interval.
 
-Shows the seconds of a sequence at each interval, at the same nprobe: RETRO+ waits for each retrieval, PipeRAG asks one
-window ahead; `waited_s` is the time either stood still. Their paired difference of log-likelihood is the cost of a
-stale query.
+What this shows: the seconds of a sequence at each interval, at the same nprobe: RETRO+ waits for each retrieval,
+PipeRAG queries one window in advance; `waited_s` is the idle time. The paired difference of log-likelihood is the cost
+of a stale query.
 
-Does not show: the frontier of both (Figure 8), nor the paper's points, for which it prints no numbers.
+Limits: Figure 8 has the frontier of both. The paper prints no numbers for its points.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """PipeRAG, Figure 4: the size of the database against perplexity.
 
-Shows the perplexity of each schedule over indexes of the first shards of a database, against the chunks that they hold;
-with and without near-duplicates of the evaluation text are separate lines.
+What this shows: the perplexity of each schedule over indexes of the first shards of a database, against their number of
+chunks; lines with and without near-duplicates of the evaluation text are separate.
 
-Does not show: the paper's curves, for which it prints no numbers; the table has the perplexities in the logs that its
-repository ships. Indexes that were filled with drawn vectors hold no more text and are left out.
+Limits: the paper prints no numbers for its curves; the table has the perplexities in the logs of its repository.
+Indexes filled with drawn vectors hold no more text and are left out.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
 
 def _cells(runs: Runs, group: Sequence[System], system: System, shared: set[Text]) -> Iterator[Cell]:
     facts = system.index_facts
-    kept = facts is not None and facts.settings.get(DUPLICATES) == "keep"
-    keys = system.keys | {"options": system.options.having(DUPLICATES, "keep") if kept else system.options}
+    with_duplicates = facts is not None and facts.settings.get(DUPLICATES) == "keep"
+    keys = system.keys | {"options": system.options.having(DUPLICATES, "keep") if with_duplicates else system.options}
     for cell in sequences.quality(runs, group, system, shared):
         yield replace(cell, keys=keys)
     if facts is not None and facts.vectors is None:

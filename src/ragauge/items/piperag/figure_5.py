@@ -1,10 +1,10 @@
 """PipeRAG, Figure 5: nprobe and retrieval interval against perplexity.
 
-Shows the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a search scans, one line per interval.
-S3 has no nprobe of its own and is not drawn.
+What this shows: the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a search scans, a line an
+interval. S3 has no nprobe of its own and is not drawn.
 
-Does not show: latency (Figure 6). The paper prints no numbers for its curves; the shaded panels show the logs that
-its repository ships, at 512 tokens, where nprobe was varied.
+Limits: Figure 6 has latency. The paper prints no numbers for its curves; the shaded panels show the logs of its
+repository, at 512 tokens, where nprobe was varied.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """PipeRAG, Figure 6: perplexity against latency, with the control.
 
-Shows every system that was both scored and timed, and the frontier of each schedule: the systems that no other of its
-kind beats in both. Below them are the two claims of the text, over all pairs of a RETRO and a PipeRAG: the largest
-speedup at equal or lower perplexity, and the largest gain of perplexity at equal or lower latency; each is the luckiest
-of its pairs. `retrieved_minus_random_nats` is the control: retrieved neighbours must beat random ones of the same
-database on the same sequences by an interval below zero. Where they do not, a gain over no retrieval is not due to
-retrieval.
+What this shows: every system that was scored and timed, and the frontier of each schedule. Below them are the two
+claims of the text, over all pairs of a RETRO and a PipeRAG: the largest speedup at equal or lower perplexity, and the
+largest gain of perplexity at equal or lower latency; each is the best of its pairs on these sequences.
+`retrieved_minus_random_nats` is the control: retrieved neighbours must beat random ones of the same database on the
+same sequences by an interval below zero, else a gain over no retrieval is not due to retrieval.
 
-Does not show: the paper's points, for which it prints no numbers; Table 1 has three of them per data set.
+Limits: the paper prints no numbers for its points; Table 1 has three of them per data set.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """PipeRAG, Figure 7: projections to 4 and 16 times faster retrieval or inference.
 
-Shows perplexity against seconds as they would be if either part alone were faster. A projection is a fold over the
-measured trace: for PipeRAG the longer of retrieval and generation in each window, the first retrieval added; for RETRO
-the sum of both. `latency_as_traced_s` is the same fold with nothing faster, `over_ideal` the measured seconds over it.
-Beside them are the errors of the fitted lines that S3 relies on.
+What this shows: perplexity against the seconds if one part were faster. A projection is a fold over the measured trace:
+for PipeRAG the longer of retrieval and generation in each window plus the first retrieval, for RETRO the sum of both.
+`latency_as_traced_s` is the same fold with nothing faster, `over_ideal` the measured seconds divided by it. The errors
+of the fitted lines that S3 relies on are in the table.
 
-Does not show: a measurement of faster parts. The paper prints no numbers, and its performance model predicts
-from profiles, where these folds start from what ran.
+Limits: faster parts were not measured. The paper prints no numbers, and its performance model predicts from profiles.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""PipeRAG, Figure 8: RETRO+, a RETRO that may ask at any interval, against PipeRAG.
+"""PipeRAG, Figure 8: RETRO+, a RETRO with any interval, against PipeRAG.
 
-Shows perplexity against the seconds of a sequence for both at every interval and nprobe that was run, with the frontier
-of each, and the largest speedup of PipeRAG over a RETRO+ of no lower perplexity: what remains of its gain when the
-baseline has flexible intervals too.
+What this shows: perplexity against the seconds of a sequence for both at every interval and nprobe, the frontier of
+each, and the largest speedup of PipeRAG over a RETRO+ of no lower perplexity: the gain that remains when the baseline
+has flexible intervals too.
 
-Does not show: the paper's points, for which it prints no numbers.
+Limits: the paper prints no numbers for its points.
 """
 
 from __future__ import annotations

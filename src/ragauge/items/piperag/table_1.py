@@ -1,11 +1,11 @@
-"""PipeRAG, Table 1: performance-driven retrieval (S3) beside no retrieval, one retrieval and RETRO.
+"""PipeRAG, Table 1: performance-driven retrieval (S3), no retrieval, one retrieval and RETRO.
 
-Shows perplexity and the median seconds of a generated sequence, how many times those of no retrieval they are, the
-ideal overlap of the sequence's own trace, and the lists that S3 chose. RETRO is the one that scans most lists. The
-time over no retrieval in per cent has the paper's in a row of its own.
+What this shows: perplexity and the median seconds of a generated sequence, their ratio to those of no retrieval, the
+ideal overlap of the sequence's own trace, and the nprobe that S3 chose. RETRO is the one with the largest nprobe. The
+overhead over no retrieval in per cent has the paper's in a row of its own.
 
-Does not show: other intervals and nprobe (Figures 5 and 6). The paper's seconds are of another model, database and
-machine and have no ratio.
+Limits: Figures 5 and 6 have other intervals and nprobe. The paper's seconds are of another model, database and machine
+and have no ratio.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def _by_index(table: Table) -> Table:
 
     parts = []
     for _, group in table.groupby(["model", "dataset"], sort=False):
-        asked, bare = group[group["index"] != ""], group[group["index"] == ""]
-        pairs = zip(asked["dataset"], asked["index"], strict=True)
+        indexed, others = group[group["index"] != ""], group[group["index"] == ""]
+        pairs = zip(indexed["dataset"], indexed["index"], strict=True)
         names = [f"{dataset} · index {index}" if index.filled else dataset for dataset, index in pairs]
-        for name, part in asked.assign(dataset=names).groupby("dataset", sort=False):
-            parts.append(pd.concat([bare.assign(dataset=str(name)), part]))
-        if asked.empty:
+        for name, part in indexed.assign(dataset=names).groupby("dataset", sort=False):
+            parts.append(pd.concat([others.assign(dataset=str(name)), part]))
+        if indexed.empty:
             parts.append(group)
     return pd.concat(parts) if parts else table
 

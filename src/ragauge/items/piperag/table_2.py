@@ -1,11 +1,11 @@
-"""PipeRAG, Table 2: how alike the chunks are that stale and fresh queries find.
+"""PipeRAG, Table 2: the likeness of chunks that stale and fresh queries find.
 
-Shows the cosine of the chunks nearest to a query and to the same query some tokens earlier, by number of tokens, over
-held-out text; `same_chunk` is the share of queries for which the two are one chunk.
+What this shows: the cosine of the chunks nearest to a query and to the same query some tokens earlier, by number of
+tokens, over held-out text; `same_chunk` is the share of queries for which the two are one chunk.
 
-Does not show: what staleness costs in perplexity (Figure 10). The paper compares with another encoder over corpora of
-hundreds of millions of chunks, in which more is alike than in a small one; where encoder and data set have the paper's
-names, its numbers stand beside.
+Limits: Figure 10 has the cost of staleness in perplexity. The paper compares with another encoder over hundreds of
+millions of chunks, where more chunks are alike; its numbers are shown where encoder and data set have the paper's
+names.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ragauge.results.runs import defaults as default_options
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
 RANKERS = ("bm25", "tfidf", "dense")
-AT_FLOOR = "nothing can be told here"
+AT_FLOOR = "nothing can be told here"  # of the notes of tables
 OWN = "of the answering run"
 
 # method -> the option that trades quality for time
@@ -79,10 +79,10 @@ class VariantSeconds:
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
         """How many times sooner than the plain prompt's the first token is known: the ratio of medians."""
-        plain, mine = self.first_tokens(base), self.first_tokens(variant)
-        if not plain or not mine:
+        slow, fast = self.first_tokens(base), self.first_tokens(variant)
+        if not slow or not fast:
             return Measure(reason="no clock")
-        return timing.ratio(plain, mine, runs.seed, n=len(mine), note=self.note)
+        return timing.ratio(slow, fast, runs.seed, n=len(fast), note=self.note)
 
 
 def _recorded(variant: Variant, value: Callable[[Any], float | None]) -> list[float]:
@@ -105,10 +105,10 @@ def knob(variant: Variant) -> Any:
 
 def curve(variant: Variant) -> str:
     """What a variant has in common with those that differ in the knob alone: the method and its other options."""
-    given = default_options(variant.method)
+    usual = default_options(variant.method)
     shown = ["compressor"] if variant.method == "compressed" else []
     others = {k: v for k, v in variant.options.items() if k != KNOBS.get(variant.method) and not isinstance(v, Mapping)}
-    told = [str(others[k]) for k in shown] + [
-        f"{k}={v}" for k, v in others.items() if k not in shown and v != given.get(k)
+    changed = [str(others[k]) for k in shown] + [
+        f"{k}={v}" for k, v in others.items() if k not in shown and v != usual.get(k)
     ]
-    return ", ".join([variant.row, *told])
+    return ", ".join([variant.row, *changed])

@@ -1,15 +1,15 @@
-"""Ours: methods that reuse keys and values, each as a curve over the option that trades quality for time.
+"""Methods that reuse keys and values: quality against time to first token, by the option that trades them.
 
-Shows, for each variant on the data sets on which some method was run at several values of that option (`knob`): the
-primary metric with its interval, the median seconds to the first token, and the probability that no other variant is at
-least as good and as soon, over bootstrap resamples of the questions that all were asked. A curve connects variants
-that differ in the knob alone; a point is labelled with its value. The dashed staircase is the frontier of the means,
-and a filled point is on it with a probability of one half or more. The gold documents alone are a reference and take
-no place. `stored` says whether a store can serve what is prepared: not where a compressor knows the question.
+What this shows: for each variant on the data sets on which a method was run at several values of that option (`knob`),
+the primary metric with its interval, the median seconds to the first token, and the probability that no other variant
+is at least as good and as fast, over bootstrap resamples of the shared questions. A curve connects variants that differ
+in the knob alone, labelled with its value. The dashed staircase is the frontier of the means; a filled point is on it
+with a probability of one half or more. The gold documents alone are a reference and excluded. `stored` says whether a
+store can serve what is prepared, which is not so where a compressor knows the question.
 
-Does not show: what was prepared before the question, which `reuse_table` has. Where the plain prompt is hardly ever
-right nothing can be told, and the note and the panel say so. A point that is best on these questions looks better than
-it will be: choose the knob on other questions (docs/reuse.md).
+Limits: `reuse_table` has the work before the question. Where the plain prompt is hardly ever right, differences mean
+nothing, and note and panel say so. The best point on these questions looks better than it is: choose the knob on other
+questions (docs/reuse.md).
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    asked = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
-    variants = [v for v in asked if len(v.failed) < len(v.records)]
+    candidates = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
+    variants = [v for v in candidates if len(v.failed) < len(v.records)]
     values: dict[str, set[str]] = defaultdict(set)
     for variant in variants:
         values[curve(variant)].add(str(knob(variant)))
     if max(map(len, values.values()), default=0) < 2:
         return []
-    told = floor(runs, naive(runs, dataset, model))
+    weak = floor(runs, naive(runs, dataset, model))
     prices = latencies(runs, dataset, model, variants, FIRST)
     chances = on_frontier(runs, variants, prices, None)
     cells = []
     for variant, price in zip(variants, prices, strict=True):
         keys = _keys(runs, variant)
-        cells += [Cell(keys, "quality", noted(quality(runs, variant), told)), Cell(keys, FIRST, price)]
-        cells += [Cell(keys, CHANCE, noted(chances[variant.name], told))] if variant.name in chances else []
+        cells += [Cell(keys, "quality", noted(quality(runs, variant), weak)), Cell(keys, FIRST, price)]
+        cells += [Cell(keys, CHANCE, noted(chances[variant.name], weak))] if variant.name in chances else []
     return cells
 
 

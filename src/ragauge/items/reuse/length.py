@@ -1,13 +1,13 @@
-"""Ours: what reuse costs and saves over the length of documents, and over their number.
+"""Methods that reuse keys and values over the length and the number of documents.
 
-Shows, for each variant that was asked about the same questions with documents of several lengths or in several numbers
-(a data set's options `documents` and `joined`): the difference of the primary metric to the plain prompt on the same
-questions, with its paired 95% interval, and how many times sooner than the plain prompt's the first token is known.
-`document_tokens` is the median length of a document, `documents` their median number. On the left the documents are
-longer and hold the same text in all; on the right there are more of them, each as long.
+What this shows: for each variant on the same questions with documents of several lengths or numbers (a data set's
+options `documents` and `joined`), the difference of the primary metric to the plain prompt on the same questions, with
+its paired 95% interval, and the speedup to the first token. `document_tokens` is the median length of a document,
+`documents` their median number. On the left documents are longer with the same text in all; on the right there are more
+of the same length.
 
-Does not show: the effect of length alone: longer documents here are fewer, joined of what stood side by side. Where the
-plain prompt is hardly ever right nothing can be told, and note and figure say so.
+Limits: not the effect of length alone, since longer documents are joined from neighbours and fewer. Where the plain
+prompt is hardly ever right, differences mean nothing, and note and figure say so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Size(NamedTuple):
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, variant, quantity), beside those of the same questions."""
+    """One line for each (model, data set, variant, quantity)."""
     return frame(KEYS, [cell for model, name, labels in _families(runs) for cell in _family(runs, model, name, labels)])
 
 
@@ -75,9 +75,9 @@ def _families(runs: Runs) -> Iterator[tuple[str, str, list[str]]]:
     for label, model in runs.groups():
         found[model, runs.registered(label)].append(label)
     for (model, name), labels in found.items():
-        asked = {label: set(base.records) if (base := naive(runs, label, model)) else set() for label in labels}
-        most = max(asked.values(), key=len)
-        yield model, name, [label for label in labels if asked[label] & most]
+        keys = {label: set(base.records) if (base := naive(runs, label, model)) else set() for label in labels}
+        most = max(keys.values(), key=len)
+        yield model, name, [label for label in labels if keys[label] & most]
 
 
 def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterator[Cell]:
@@ -86,14 +86,14 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
         if base is None or (size := _size(base)) is None:
             continue
         keys = {"questions": name, **size._asdict()}
-        told = floor(runs, base)
+        weak = floor(runs, base)
         shown = [v for v in runs.of(label, model) if belongs(v, *REFERENCES, *RANKERS)]
         clock = VariantSeconds.of(runs, label, model, shown)
         for variant in shown:
             own = variant.keys | keys
-            yield Cell(own, "quality", noted(quality(runs, variant), told))
+            yield Cell(own, "quality", noted(quality(runs, variant), weak))
             if variant is not base:
-                yield Cell(own, "difference", noted(difference(runs, variant, base), told))
+                yield Cell(own, "difference", noted(difference(runs, variant, base), weak))
                 yield Cell(own, "first_token_speedup", clock.sooner(runs, base, variant))
 
 
@@ -106,6 +106,8 @@ def _size(variant: Variant) -> Size | None:
 
 
 def _one_a_method(part: Table) -> Table:
-    """Of each method the variant that was asked on the most data sets, the first of several."""
-    chosen = [mine.groupby("variant", sort=False)["dataset"].nunique().idxmax() for _, mine in part.groupby("method")]
+    """The variant of each method on the most data sets, the first of several."""
+    chosen = [
+        variants.groupby("variant", sort=False)["dataset"].nunique().idxmax() for _, variants in part.groupby("method")
+    ]
     return part[part["variant"].isin(chosen)]

@@ -1,14 +1,13 @@
-"""Ours: a stream of questions whose documents come back, answered with a store of what was prepared of them.
+"""A stream of questions with recurring documents, answered with a store of prepared documents.
 
-Shows, for each method on the same stream of requests (`ragauge stream`: documents drawn from a corpus by Zipf's law, a
-store of a given size, the least recently used documents leaving it): the hit rate, as the share of the documents'
-tokens that was found; the median and 95th percentile of the time to first token, with intervals of a block bootstrap;
-questions answered a second; and the break-even reuse: how often the documents of a request must be asked about again
-until their preparation has paid against the plain prompt. Reading from disk is on the clock, the pages dropped from the
-system's cache before. The curve is the mean first token of a request over the number of times that its documents are
-asked about again: at first nothing is found, then everything.
+What this shows: for each method on the same requests (`ragauge stream`: documents drawn from a corpus by Zipf's law, a
+store of a given size that drops the least recently used), the hit rate as the share of the documents' tokens found; the
+median and 95th percentile of the time to first token, with intervals of a block bootstrap; questions answered a second;
+and how often the documents of a request must recur until their preparation has paid against the plain prompt. Reading
+from disk is timed with a cold cache. The curve is the mean first token of a request over the number of recurrences,
+with nothing stored at first and everything afterwards.
 
-Does not show: quality, since documents are drawn and not retrieved, nor what the store costs. A method that reads
+Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method that reads
 documents together finds them again only together.
 """
 

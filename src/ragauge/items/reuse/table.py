@@ -1,17 +1,16 @@
-"""Ours: methods that reuse documents' keys and values, beside what their papers claim.
+"""Methods that reuse documents' keys and values, compared with the claims of their papers.
 
-Shows, for each variant that reads documents before the question, or compresses them, and for the plain prompt: the
-primary metric and its difference to the plain prompt on the same questions, with a paired test; the median seconds to
-the first token and how many times sooner than the plain prompt's that is; seconds of each further token; what was
-prepared before the question, in seconds; the keys and values held at most; and the share of the documents' tokens that
-was read again with the question, counted over the layers that read them. `stored` says whether a store can serve what
-is prepared: not where a compressor knows the question. A paper's number is its largest speedup of
-the first token over reading everything: of larger models, on GPUs, with long documents that were all cached. EPIC and
-APE state none (EPIC's factor of 8 is over CacheBlend, APE's of 4.5 is of whole answers).
+What this shows: for each variant that reads documents before the question or compresses them, and for the plain prompt,
+the primary metric and its difference to the plain prompt on the same questions, with a paired test; the median seconds
+to the first token and the speedup over the plain prompt; seconds of each further token and of the work before the
+question; the largest size of keys and values; and the share of the documents' tokens that was read again with the
+question, counted over layers. `stored` says whether a store can serve what is prepared, which is not so where a
+compressor knows the question. A paper's number is its largest speedup of the first token over reading everything, of
+larger models on GPUs with long documents that were all cached. EPIC and APE state none (EPIC's factor of 8 is over
+CacheBlend, APE's of 4.5 is of complete answers).
 
-Does not show: who wins where the reader is at the floor: beside a plain prompt that is hardly ever right no difference
-tells anything, and the note says so. Seconds before the question are the answering run's; the others the latency
-protocol's where it timed all these variants on the data set, else the answering run's, as the note says.
+Limits: differences mean nothing where the plain prompt is hardly ever right, and the note says so. Seconds before the
+question are the answering run's; the others the latency protocol's where it timed all these variants on the data set.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 
 def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds) -> dict[str, Measure]:
-    told = floor(runs, base)
+    weak = floor(runs, base)
     found = {
-        "quality": noted(quality(runs, variant), told),
+        "quality": noted(quality(runs, variant), weak),
         "first_token_s": _middle(clock.first_tokens(variant), clock.note),
         "token_s": _middle(clock.tokens(variant), clock.note),
         "offline_s": _recorded(variant, "offline_s"),
@@ -63,7 +62,7 @@ def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: Variant
     }
     if base is None or base is variant:
         return found
-    compared = noted(difference(runs, variant, base), told)
+    compared = noted(difference(runs, variant, base), weak)
     return found | {"first_token_speedup": clock.sooner(runs, base, variant), "difference": compared}
 
 

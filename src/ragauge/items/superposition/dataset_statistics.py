@@ -1,11 +1,11 @@
-"""Superposition Prompting, data set statistics: how long the documents are, and how uneven.
+"""Superposition Prompting, data set statistics: the length of documents.
 
-Shows, over the questions of each data set under each model's tokenizer, the mean document length, the mean length of a
-question's longest document and the mean left-align gap: how much longer the longest document is than the mean one,
-which is the number of positions that left alignment leaves empty before the query.
+What this shows: over the questions of each data set under each model's tokenizer, the mean document length, the mean
+length of a question's longest document and the mean left-align gap, the difference of the two: the positions that left
+alignment leaves empty before the query.
 
-Does not show: documents that no record holds (a subset's statistics are the subset's). The paper does not name its
-tokenizer, and its MuSiQue gap (149.6) is not the difference of its two lengths (101.6); both stand as printed.
+Limits: a subset's statistics are those of the subset. The paper does not name its tokenizer, and its MuSiQue gap
+(149.6) is not the difference of its two lengths (101.6); both are as printed.
 """
 
 from __future__ import annotations

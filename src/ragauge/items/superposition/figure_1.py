@@ -1,9 +1,9 @@
 """Superposition Prompting, Figure 1: theoretical speedup (log scale) against accuracy.
 
-Shows each method as a line over its top_k, or a point where it has none, with bootstrap 95% intervals of the accuracy;
-measured models first, the paper's models (Tables 1 and 5) in shaded panels. Up and to the right is better.
+What this shows: each method as a line over its top_k, or a point where it has none, with bootstrap 95% intervals of the
+accuracy; the paper's models (Tables 1 and 5) are in shaded panels. Up and to the right is better.
 
-Does not show: time. The speedup is that of compute cycles under the paper's rules (prompt processing alone).
+Limits: the speedup is that of compute cycles under the paper's rules (prompt processing alone), not of time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Superposition Prompting, Figure 5: the superposition factor against accuracy.
 
-Shows the accuracy at each superposition factor g (adjacent documents joined so that there are g paths) with bootstrap
-95% intervals, a line for each setting of the other options. g = 1 is naive RAG, whose run stands in where superposition
-was not run with one path; one document a path is drawn at the mean number of documents.
+What this shows: the accuracy at each superposition factor g (adjacent documents joined into g paths) with bootstrap 95%
+intervals, a line for each setting of the other options. g = 1 is naive RAG, whose run is used where superposition was
+not run with one path; one document a path is drawn at the mean number of documents.
 
-Does not show: published numbers, which the paper only draws; nor cost, which falls as g grows.
+Limits: the paper only draws its numbers. Cost, which falls as g grows, is left out.
 """
 
 from __future__ import annotations

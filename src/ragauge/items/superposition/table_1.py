@@ -1,14 +1,14 @@
 """Superposition Prompting, Table 1: accuracy and compute of every method on single-hop questions (NQ-Open).
 
-Shows, for each data set and model of the run, the paper's seven methods and the two reference points (no documents,
-gold documents alone): the primary metric, the compute cycles under the paper's rules and the theoretical speedup over
-naive RAG (ratio of means); `critical_path_speedup` is that ratio under our own accounting (docs/cost-accounting.md).
-For the paper's models cycles and speedups are predicted from their shapes, and say so. A ranker stands at the top_k of
-its best accuracy, superposition at its smallest, as in the paper; `superposition_gain` is superposition minus that
-method on the same questions, with a paired test.
+What this shows: the paper's seven methods and two references (no documents, gold documents alone): the primary metric,
+compute cycles under the paper's rules and the theoretical speedup over naive RAG (ratio of means);
+`critical_path_speedup` is that ratio under the accounting of docs/cost-accounting.md. Cycles and speedups of the
+paper's models are predicted from their shapes. A ranker is shown at the top_k of its best accuracy, superposition at
+its smallest, as in the paper; `superposition_gain` is superposition minus the method on the same questions, with a
+paired test.
 
-Does not show: time (Tables 5 and 7), nor the price of choosing top_k on the very questions that are reported, which
-favours the rankers. Cycles count prompt processing alone, not the generated tokens.
+Limits: Tables 5 and 7 have times. Choosing top_k on the reported questions favours the rankers. Cycles count prompt
+processing alone, not the generated tokens.
 """
 
 from __future__ import annotations

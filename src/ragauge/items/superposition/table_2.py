@@ -1,11 +1,11 @@
 """Superposition Prompting, Table 2: multi-hop questions (MuSiQue) with iterative superposition.
 
-Shows F1, exact match, compute cycles and theoretical speedup of naive RAG, attention sort, prompt cache and
-superposition at every (iterations, top_k) that was run; rankers and reference points of the run stand beside them.
-Only the first round of iterative superposition is cached, so that later rounds count in its cycles.
-For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
+What this shows: F1, exact match, compute cycles and theoretical speedup of naive RAG, attention sort, prompt cache and
+superposition at every (iterations, top_k), and of the run's rankers and references. Only the first round of iterative
+superposition is cached, so later rounds count in its cycles. Cycles and speedups of the paper's models are predicted
+from their shapes; `critical_path_speedup` is that of docs/cost-accounting.md.
 
-Does not show: time. F1 and exact match are those of MuSiQue's official evaluation, with aliases.
+Limits: no times. F1 and exact match are those of MuSiQue's official evaluation, with aliases.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Superposition Prompting, Table 3: equilibrium against left-aligned positions.
 
-Shows the accuracy of superposition under both position assignments, at every top_k that was run with both or either,
-and the paired difference equilibrium − left-aligned on the same questions with its p-value. The published difference is
-that of the two published accuracies.
+What this shows: the accuracy of superposition under both position assignments at every top_k run, and the paired
+difference equilibrium − left-aligned on the same questions with its p-value. The published difference is that of the
+two published accuracies, compared at top_k=1.
 
-Does not show: other options than the paper's defaults, nor multi-hop questions. The paper's numbers stand beside
-top_k=1.
+Limits: the paper's defaults for all other options, and single-hop questions.
 """
 
 from __future__ import annotations

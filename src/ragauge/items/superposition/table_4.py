@@ -1,11 +1,12 @@
-"""Superposition Prompting, Table 4: how paths are scored for pruning.
+"""Superposition Prompting, Table 4: the saliency of paths for pruning.
 
-Shows the accuracy of superposition without pruning ("none"), with attention scores, with the Bayesian saliency of the
-paper and with its query term alone (ours), at every top_k that was run, and the paired differences Bayesian − other on
-the same questions with their p-values. "none" keeps every document, so that it stands the same beside each top_k.
+What this shows: the accuracy of superposition without pruning ("none"), with attention scores, with the paper's
+Bayesian saliency and with its query term alone, at every top_k run, and the paired differences Bayesian − other on the
+same questions with their p-values. "none" keeps every document and is the same at each top_k. The paper's numbers are
+compared at top_k=1.
 
-Does not show: whether the gold document was kept (that is the metric kept_gold_recall of the records). The paper's
-numbers stand beside top_k=1; its "none" is not its unpruned row of Table 6, and it does not say how they differ.
+Limits: the metric kept_gold_recall says whether the gold document survives. The paper's "none" is not its unpruned row
+of Table 6, and it does not say how they differ.
 """
 
 from __future__ import annotations

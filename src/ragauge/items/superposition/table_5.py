@@ -1,12 +1,11 @@
 """Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and superposition.
 
-Shows accuracy, compute cycles under the paper's rules, theoretical speedup over naive RAG, and the measured speedup of
-the machine that the latency rule ran on, in a column named after its device. Compute cycles count the kept paths'
-queries one after another, as the paper's columns do, and what a method read before the question not at all.
-For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
+What this shows: accuracy, compute cycles under the paper's rules, theoretical speedup over naive RAG, and the measured
+speedup of the latency rule in a column named after its device. Compute cycles count the queries of the remaining paths
+one after another, as the paper's columns do, and not the work before the question. Cycles and speedups of the paper's
+models are predicted from their shapes; `critical_path_speedup` is that of docs/cost-accounting.md.
 
-Does not show: what the same variants cost as they ran here (see `frontier`). Measured speedups of different machines
-stand beside each other but have no ratio.
+Limits: `frontier` has the cost as the variants ran here. Measured speedups of different machines have no ratio.
 """
 
 from __future__ import annotations

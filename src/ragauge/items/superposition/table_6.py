@@ -1,12 +1,12 @@
 """Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on and off.
 
-Shows accuracy, compute cycles and theoretical speedup of all eight combinations at the smallest top_k that was run.
-Caching and parallelization are lossless (the answers are identical, which a test of the methods holds), so a
-combination that was not run itself takes its accuracy from the run with the same pruning, and its cycles from that
-run's trace: without caching what was computed offline counts, without parallelization rows add up. The note says so.
-For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
+What this shows: accuracy, compute cycles and theoretical speedup of all eight combinations at the smallest top_k run.
+Caching and parallelization do not change answers (a test holds this), so a combination that was not run takes its
+accuracy from the run with the same pruning and its cycles from that run's trace: without caching, offline work counts;
+without parallelization, rows add up. The note says so. Cycles and speedups of the paper's models are predicted from
+their shapes; `critical_path_speedup` is that of docs/cost-accounting.md.
 
-Does not show: time, nor what batching costs in memory.
+Limits: no times, and not the memory of batching.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Superposition Prompting, Table 7: measured speedups of naive RAG, attention sort and prompt cache.
 
-Shows the median time of naive RAG over that of the method in one interleaved run of the latency protocol, in a column
-named after the device, and the accuracy of the same methods. The paper's CUDA speedups stand beside the models that it
-timed, without a ratio: they come from another machine.
+What this shows: the median time of naive RAG divided by that of the method in one interleaved run of the latency
+protocol, in a column named after the device, and the accuracy of the same methods. The paper's CUDA speedups are shown
+for the models that it timed, without a ratio: they come from another machine.
 
-Does not show: superposition and the rankers (Table 5 holds their measured speedups).
+Limits: Table 5 has the measured speedups of superposition and the rankers.
 """
 
 from __future__ import annotations
