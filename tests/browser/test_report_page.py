@@ -304,25 +304,3 @@ def test_nothing_is_recommended_where_numbers_tell_nothing(
     assert told in run(browser, "document.getElementById('withheld').textContent")
     assert "recommended" not in verdicts(browser).values()
     assert browser.get_log("browser") == []
-
-
-@pytest.mark.slow
-def test_ten_thousand_records_are_opened_when_asked(browser: Chrome, tmp_path: Path) -> None:
-    """The page is there long before its records are: how long it took is printed, not tested."""
-    names = [f"superposition_k{k}" for k in range(1, 5)]
-    methods = {name: {"method": "superposition", "top_k": k} for k, name in enumerate(names, 1)}
-    right, wrong = (
-        write_variant(tmp_path / str(correct), "x", "superposition", [correct] * 2500, documents=3)
-        .read_text()
-        .splitlines(keepends=True)
-        for correct in (True, False)
-    )
-    for k, name in enumerate(names, 1):
-        path = write_variant(tmp_path / "results", name, "superposition", [], params={"top_k": k})
-        path.write_text("".join(right[i] if (i * 7 + k) % 20 < k else wrong[i] for i in range(2500)))
-    path = report.write(settings(methods), tmp_path / "results", tmp_path / "out")
-    opened(browser, tmp_path / "out", f"#{RECORDS}/{names[3]}")
-    wait(browser, "document.getElementById('found').textContent.includes('of 2500 questions')")
-    loaded = run(browser, "performance.getEntriesByType('navigation')[0].loadEventEnd")
-    print(f"{path.stat().st_size / 1e6:.1f} MB, loaded in {loaded:.0f} ms")
-    assert loaded > 0

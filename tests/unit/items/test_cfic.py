@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from item_tables import line, table
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
 from ragauge.rendering.writing import render
 from ragauge.results.publications import read_csv
-from ragauge.results.runs import Runs
 from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency
 from synthetic_run import MODEL, write_variant
 
@@ -26,18 +24,6 @@ CONFIG = {
     "datasets": {"wiki_long": {}, "longbench_qasper": {}},
     "methods": {"cfic": {}, "cfic_no_skip": {"method": "cfic", "skip": False}, "full_article": {}},
 }
-
-
-def table(item: str, folder: Path, config: Any = None):
-    return registry.module("item", item).table(Runs(folder, parse(config, "t.yaml") if config else None))
-
-
-def line(frame, **keys) -> dict:
-    """The one line of a table with these values."""
-    for key, value in keys.items():
-        frame = frame[frame[key] == value]
-    assert len(frame) == 1, f"{len(frame)} lines with {keys}"
-    return frame.iloc[0].to_dict()
 
 
 @pytest.fixture

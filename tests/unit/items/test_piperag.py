@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from item_tables import line, table
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment.loading import parse
@@ -57,18 +58,6 @@ FILLED: dict[str, Any] = {"index": "filled", "vectors": 10**6, "recipe": {"fille
 
 def runs(folder: Path, config: Any = None) -> Runs:
     return Runs(folder, parse(config, "t.yaml") if config else None)
-
-
-def table(item: str, folder: Path, config: Any = None):
-    return registry.module("item", item).table(runs(folder, config))
-
-
-def line(frame, **keys) -> dict:
-    """The one line of a table with these values."""
-    for key, value in keys.items():
-        frame = frame[frame[key] == value]
-    assert len(frame) == 1, f"{len(frame)} lines with {keys}"
-    return frame.iloc[0].to_dict()
 
 
 @pytest.fixture

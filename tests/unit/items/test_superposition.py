@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from matplotlib.text import Text
 
+from item_tables import line, table
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
 from ragauge.rendering import writing
 from ragauge.rendering.footer import footer
 from ragauge.rendering.writing import render, write_provenance
@@ -28,18 +28,6 @@ VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note", "st
 # Weights that SmolLM2-135M multiplies a token by: in each of 30 layers q and o of 576 x 576, k and v of 576 x 192 and
 # three matrices of the MLP of 576 x 1536, which is 3,538,944; then 49,152 x 576 for the logits.
 LAYERS_WEIGHTS, OUTPUT_WEIGHTS = 30 * 3_538_944, 49_152 * 576
-
-
-def table(item: str, folder: Path, config=None):
-    return registry.module("item", item).table(Runs(folder, config))
-
-
-def line(frame, **keys) -> dict:
-    """The one line of a table with these values."""
-    for key, value in keys.items():
-        frame = frame[frame[key] == value]
-    assert len(frame) == 1, f"{len(frame)} lines with {keys}"
-    return frame.iloc[0].to_dict()
 
 
 def prompt_macs(new: int, past: int = 0) -> int:
@@ -123,15 +111,8 @@ def test_rows_come_from_settings_and_not_from_names(tmp_path: Path) -> None:
 
 
 def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
-    config = parse(
-        {
-            "run": "t",
-            "models": {MODEL: {}},
-            "datasets": {"nq_open": {}},
-            "methods": {"naive": {}, "mine": {"method": "prompt_cache"}},
-        },
-        "t.yaml",
-    )
+    methods = {"naive": {}, "mine": {"method": "prompt_cache"}}
+    config = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods}
     path = write_variant(tmp_path, "naive", "naive", [True])
     (path.parent / "mine.jsonl.partial").write_text("{}\n")
     found = table("superposition_table_1", tmp_path, config)

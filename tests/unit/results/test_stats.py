@@ -16,7 +16,6 @@ from ragauge.results.stats import (
     mean_ratio_interval,
     median_ratio_interval,
     paired_test,
-    resampled_means,
 )
 
 
@@ -63,21 +62,6 @@ def test_a_method_does_not_differ_from_itself() -> None:
     assert paired_test([0, 1, 1], [0, 1, 1]) == {"difference": 0, "low": 0, "high": 0, "p": 1, "n": 3}
 
 
-def test_swapping_the_methods_swaps_the_sign() -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.random(40), rng.random(40)
-    there, back = paired_test(a, b), paired_test(b, a)
-    assert there["difference"] == -back["difference"]
-    assert there["low"] == pytest.approx(-back["high"])
-    assert there["p"] == back["p"]
-
-
-def test_p_is_even_where_nothing_differs() -> None:
-    rng = np.random.default_rng(0)
-    p = [paired_test(rng.normal(size=30), rng.normal(size=30), seed=i, n=300)["p"] for i in range(300)]
-    assert 0.02 < np.mean(np.array(p) <= 0.05) < 0.09
-
-
 def test_methods_of_other_questions_are_not_paired() -> None:
     with pytest.raises(ValueError, match="a has 2 questions, b 3"):
         paired_test([1, 0], [1, 0, 1])
@@ -106,18 +90,6 @@ def test_costs_of_each_question_are_resampled() -> None:
     values = np.ones((2, 10))
     costs = np.stack([np.array([1.0] + [0.0] * 9), np.zeros(10)])
     np.testing.assert_allclose(frontier_probability(costs, values), [0.9**10, 1], atol=0.02)
-
-
-@pytest.mark.parametrize(("costs", "values"), [([1], [[1], [2]]), ([1, 2], [1, 2]), ([1], [[]]), ([np.nan], [[1]])])
-def test_frontiers_of_misfits(costs: Any, values: Any) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        frontier_probability(costs, values)
-
-
-def test_methods_of_one_cost_and_quality_share_their_place() -> None:
-    good, bad = np.ones(20), np.zeros(20)
-    found = frontier_probability([1, 1, 2, 3], [bad, bad, good, good])
-    np.testing.assert_array_equal(found, [1, 1, 1, 0])
 
 
 def test_a_tie_by_chance_counts_as_often_as_chance_has_it() -> None:
@@ -161,22 +133,6 @@ def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean() -> None:
 def test_no_hypervolume_of_misfits(costs: Any, qualities: Any, limits: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         hypervolume(costs, qualities, limits)
-
-
-@pytest.mark.parametrize(("questions", "n"), [(30, 500), (900, 5000)])  # the latter in portions
-def test_resampled_means_are_paired(questions: int, n: int) -> None:
-    values = np.random.default_rng(0).random(questions)
-    means = resampled_means([values, values + 0.25], n=n)
-    np.testing.assert_allclose(means[1] - means[0], 0.25)
-    drawn = np.random.default_rng(0).integers(0, questions, (n, questions))
-    np.testing.assert_allclose(means[0], values[drawn].mean(axis=1))
-    with pytest.raises(ValueError, match="must be"):
-        resampled_means([[]])
-
-
-def test_the_interval_of_a_ratio_of_means_holds_it() -> None:
-    low, high = mean_ratio_interval([8.0, 10.0, 12.0], [1.0, 1.0, 1.0])
-    assert 8.0 <= low < 10.0 < high <= 12.0
 
 
 def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not() -> None:

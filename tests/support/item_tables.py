@@ -1,0 +1,24 @@
+"""Tables of items, and single lines of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+from ragauge.experiment.loading import parse
+from ragauge.results import Runs, Table
+
+
+def table(item: str, folder: Path, config: dict[str, Any] | None = None) -> Table:
+    """The table of an item from a folder of results, and from a configuration as its file holds it."""
+    found: Table = registry.module("item", item).table(Runs(folder, parse(config, "t.yaml") if config else None))
+    return found
+
+
+def line(frame: Table, **keys: Any) -> dict[Any, Any]:
+    """The one line of a table with these values."""
+    for key, value in keys.items():
+        frame = frame[frame[key] == value]
+    assert len(frame) == 1, f"{len(frame)} lines with {keys}"
+    return dict(frame.iloc[0].to_dict())
