@@ -214,24 +214,6 @@ class TransformersCompiled(Transformers):
         raise NotHereError("compiled for one prompt")
 
 
-# ---- ONNX Runtime
-
-
-class OnnxRuntime(Engine):
-    """Our engine `onnx`: the decoder's graph, exported on first use."""
-
-    computes = "float32, weights and cache"
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-        from ragauge import engines
-
-        self.lm = engines.load(setting.model, "onnx", threads=setting.threads)
-
-    def answer(self, ids: Ids, new: int) -> Times:
-        return _times(self.lm, ids, new)
-
-
 # ---- OpenVINO GenAI
 
 
@@ -360,7 +342,6 @@ ENGINES: dict[str, type[Engine]] = {
     "transformers sdpa bfloat16": TransformersBfloat16,
     "transformers eager": TransformersEager,
     "transformers static compiled": TransformersCompiled,
-    "ONNX Runtime": OnnxRuntime,
     "OpenVINO bf16": OpenVino,
     "OpenVINO f32": OpenVinoFloat32,
     "llama.cpp": LlamaCpp,

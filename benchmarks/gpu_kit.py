@@ -151,7 +151,7 @@ def _retro(name: str, options: Sequence[str], args: argparse.Namespace) -> Step:
     if args.database is None or lacking:
         what = "; ".join([f"{module} is not installed" for module in lacking] + ["no --database"] * (not args.database))
         return Step("retro", step, lacks=what)
-    asked = ["--form", "retro", "--task", "generate", "--limit", "1", "--trials", "5", "--database", str(args.database)]
+    asked = ["--mode", "retro", "--task", "generate", "--limit", "1", "--trials", "5", "--database", str(args.database)]
     index = [] if name == "no_retrieval" else ["--index", args.index]
     engine = ["--device", args.device, "--out", str(args.out / f"{step}.jsonl")]
     return Step("retro", step, (*_ragauge("pipeline"), *options, *asked, *index, *engine))

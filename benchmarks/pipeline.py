@@ -3,9 +3,9 @@
     python benchmarks/pipeline.py --database FOLDER --index LABEL --cores 0 --retrieval-cores 1 [--nprobe 64]
 
 The server of the index and the decoder have cores of their own. All ways continue the same 64 tokens to 1,024 greedily,
-in a random order within each round, after one untimed run of each. With --onnx FOLDER (`ragauge export`) ONNX Runtime
-generates; without retrieval our decoder in torch and transformers' in eager torch are timed beside it, and all must
-give the same tokens.
+in a random order within each round, after one untimed run of each. With --onnx FOLDER (`ragauge piperag export`) ONNX
+Runtime generates; without retrieval our decoder in torch and transformers' in eager torch are timed beside it, and all
+must give the same tokens.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
     from ragauge.engines import LM
     from ragauge.generation.evaluation import EvaluationStretch
-    from ragauge.generation.pipeline import Pipeline, PipelineJob
+    from ragauge.generation.pipeline import Pipeline
     from ragauge.generation.reader import NeighbourModel
+    from ragauge.generation.specification import PipelineSpecification
     from ragauge.retrieval.service.process import Running
 
 
@@ -70,13 +71,13 @@ def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> No
 class Transformers:
     """`generate` of transformers with its cache, in eager torch: what an export is usually compared with."""
 
-    def __init__(self, job: PipelineJob) -> None:
+    def __init__(self, specification: PipelineSpecification) -> None:
         from transformers import AutoModelForCausalLM
 
         from ragauge import assets
 
-        folder = assets.resolve(job.model)
-        self.job = job
+        folder = assets.resolve(specification.source)
+        self.settings = specification.pipeline
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
 
     def warm_up(self, text: EvaluationStretch) -> None:
@@ -90,7 +91,7 @@ class Transformers:
         from ragauge.cost.trace import Call
         from ragauge.generation.pipeline import PROMPT
 
-        prompt, new = torch.tensor([text.ids[:PROMPT]]), self.job.settings.tokens - PROMPT
+        prompt, new = torch.tensor([text.ids[:PROMPT]]), self.settings.tokens - PROMPT
         started = time.perf_counter()
         limits = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
         [ids] = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), **limits).tolist()
@@ -101,18 +102,21 @@ class Transformers:
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
     from ragauge.engines import load_lm
-    from ragauge.generation.onnx.decoder import OnnxLM
-    from ragauge.generation.pipeline import Pipeline, PipelineJob
-    from ragauge.generation.readers import Checkpoint
-    from ragauge.generation.retrofit.joint import JointDecoding
+    from ragauge.generation.modes import Checkpoint
+    from ragauge.generation.modes._joint import JointDecoder
+    from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
+    from ragauge.generation.modes.joint import JointAttention
+    from ragauge.generation.pipeline import Pipeline
     from ragauge.generation.settings import PipelineSettings
+    from ragauge.generation.specification import specify
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
-    adapters = None if args.form == "joint" else "untrained"
-    read = {"form": args.form, "adapters": adapters, "task": "generate", "tokens": args.tokens, "trials": 2}
-    if args.form == "joint":
-        exported = Checkpoint(threads=args.threads, tokenizer=torch_lm.tokenizer)
-        lm: NeighbourModel = OnnxLM(args.onnx, exported) if args.onnx else JointDecoding(torch_lm)
+    adapters = None if args.mode == "joint" else "untrained"
+    read = {"mode": args.mode, "adapters": adapters, "task": "generate", "tokens": args.tokens, "trials": 2}
+    if args.mode == "joint":
+        exported = Checkpoint(exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer)
+        joint = JointDecoder(torch_lm, JointAttention())
+        lm: NeighbourModel = OnnxJointDecoder(exported, joint.mode) if args.onnx else joint
     else:
         lm = _crossed(torch_lm)
     piperag = {"schedule": "piperag"}
@@ -122,25 +126,24 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
         **{f"piperag m={m}": {**piperag, "interval": m, "nprobe": args.nprobe} for m in args.intervals},
         **{f"piperag S3 m={m}": {**piperag, "interval": m, "nprobe": "hide"} for m in args.intervals},
     }
-    jobs = {
-        name: PipelineJob(PipelineSettings(**read, **schedule), args.model, dtype=args.dtype)
-        for name, schedule in schedules.items()
+    facts: dict[str, Any] = {"model": args.model, "database": args.database.name, "index": None, "source": args.model}
+    specifications = {
+        name: specify(PipelineSettings(**read, **schedule), **facts) for name, schedule in schedules.items()
     }
-    ways: dict[str, Pipeline | Transformers] = {name: Pipeline(lm, job, client) for name, job in jobs.items()}
-    base = jobs["no_retrieval"]
-    return ways | (
-        dict(zip(TORCH, (Pipeline(JointDecoding(torch_lm), base, client), Transformers(base)), strict=True))
-        if args.onnx
-        else {}
-    )
+    ways: dict[str, Pipeline | Transformers] = {
+        name: Pipeline(lm, specification, client) for name, specification in specifications.items()
+    }
+    base = specifications["no_retrieval"]
+    if args.onnx:
+        ways |= zip(TORCH, (Pipeline(joint, base, client), Transformers(base)), strict=True)
+    return ways
 
 
 def _crossed(lm: LM) -> NeighbourModel:
     """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
-    from ragauge.generation.retrofit.cross_attention import CrossDecoding
-    from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
+    from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
 
-    return CrossDecoding(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
+    return CrossDecoder(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
 
 
 def _report(ways: dict[str, Pipeline | Transformers], runs: dict[str, Any]) -> None:
@@ -174,12 +177,12 @@ def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | Non
     from ragauge.cost import overlap
     from ragauge.generation.performance import GenerationModel
 
-    settings, first = way.job.settings, traces[0]
+    settings, first = way.settings, traces[0]
     searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]
     if not searches:
         return None
     model = GenerationModel.of(first)
-    windows = way.job.schedule.windows
+    windows = settings.make_schedule().windows
     trace = model.predicted(64, settings.tokens, windows, settings.neighbours, statistics.median(searches))
     return overlap.ideal_s(trace)
 
@@ -191,8 +194,8 @@ def _arguments() -> argparse.Namespace:
     add("--index", default="ivf", metavar="LABEL")
     add("--model", default="smollm2-135m-instruct")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
-    add("--form", default="joint", choices=("joint", "cross_attention"), help="how neighbours are read")
-    add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime with what `ragauge export` wrote there")
+    add("--mode", default="joint", choices=("joint", "cross_attention"), help="how neighbours are read")
+    add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime, exported by `ragauge piperag export`")
     add("--cores", help="of the decoder")
     add("--retrieval-cores", help="of the server")
     add("--threads", type=int, help="of the decoder; default: torch's own choice")
@@ -201,8 +204,8 @@ def _arguments() -> argparse.Namespace:
     add("--tokens", type=int, default=1024)
     add("--trials", type=int, default=5)
     args = parser.parse_args()
-    if args.onnx and args.form != "joint":
-        parser.error("--onnx: reads neighbours by the form joint alone")
+    if args.onnx and args.mode != "joint":
+        parser.error("--onnx: reads neighbours by the mode joint alone")
     if args.onnx and args.dtype != "float32":
         parser.error(f"--dtype {args.dtype}: ONNX Runtime runs the decoder in float32")
     return args

@@ -26,7 +26,6 @@ MISTAKES = {
     "cost": ("--model mpt-7b --method naive", "unknown model shape 'mpt-7b'; known: "),
     "doctor": ("kernel", "unknown step 'kernel'; did you mean 'kernels'?"),
     "estimate": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
-    "export": ("--model mpt --out x", "--model: unknown model 'mpt'; known: "),
     "fetch": ("minilmm", "unknown asset 'minilmm'; did you mean 'minilm'? known: "),
     "index": ("build --database db --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "init": (".", ".: holds files that ragauge did not make there; move it or choose another folder"),
@@ -37,11 +36,10 @@ MISTAKES = {
         "--rates: neither rates nor clients are given",
     ),
     "new": ("method 5x", "NAME: '5x' must be words of small letters and digits joined by '_', as in last_first"),
-    "pipeline": ("--database none --model m --out x.jsonl", "--model: unknown model 'm'; known: "),
+    "piperag": ("export --model mpt --out x", "--model: unknown model 'mpt'; known: "),
     "publish": ("--config none.yaml --out x", "none.yaml: cannot be read: No such file or directory"),
     "query": ("--server nowhere --text who", "retrieval address 'nowhere': must be host:port, as in 127.0.0.1:50051"),
     "report": ("page --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
-    "retrofit": ("--database none --out x", "training requires retrieval: give --index or --server"),
     "run": (
         "--method naiv --dataset nq_open --model smollm2-135m-instruct --out x.jsonl",
         "--method: unknown method 'naiv'; did you mean 'naive'?",
@@ -49,7 +47,6 @@ MISTAKES = {
     "score": ("--metric f1 none.jsonl", "none.jsonl: cannot be read: No such file or directory"),
     "serve": ("--database none --index ivf", "no chunk database (manifest.json: No such file or directory)"),
     "sft": ("data --out x", "--set: training.sft: model: is missing"),
-    "staleness": ("--database none --out x.json", "none/embeddings/00000: no embeddings of a shard"),
     "stream": (
         "--methods naif --dataset nq_open --model smollm2-135m-instruct --out x.json",
         "--method: unknown method 'naif'; did you mean 'naive'?",
@@ -94,7 +91,7 @@ def test_a_pipeline_without_an_index_is_refused_before_a_dtype_is_measured(
         pytest.fail("a dtype was measured")
 
     monkeypatch.setattr("ragauge.experiment.dtypes.with_dtype", measured)
-    assert code_of(["pipeline", "--schedule", "piperag", "--database", "none", "--out", "x.jsonl"]) == 2
+    assert code_of(["piperag", "run", "--schedule", "piperag", "--database", "none", "--out", "x.jsonl"]) == 2
     assert "--schedule: 'piperag' requires retrieval; give --index or --server" in capsys.readouterr().err
 
 
@@ -127,7 +124,7 @@ def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb: str, capsy
     assert (told.err.count("\n"), told.out) == (1, "")
 
 
-@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items", "schedules", "forms", "engines"])
+@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items", "schedules", "modes", "engines"])
 def test_list_names_one_component_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", kind]) == 0
     lines = capsys.readouterr().out.split("\n")[:-1]

@@ -81,24 +81,25 @@ READS_NEIGHBOURS = """
 import sys, torch
 from pathlib import Path
 from ragauge.engines import load_lm
-from ragauge.generation.onnx.decoder import OnnxLM, export_model
-from ragauge.generation.readers import Checkpoint
-from ragauge.generation.retrofit.joint import JointDecoding
-from ragauge.generation.retrofit.adapters import Adapters
+from ragauge.engines.onnx.graph import export_decoder
+from ragauge.generation.modes import Checkpoint
+from ragauge.generation.modes._joint import Adapters, JointDecoder
+from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
+from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.windows import Windows
-from ragauge.training.engine import update
-from ragauge.training.retrofit.losses.joint import nll as joint_nll
 lm, ids, neighbour = load_lm(sys.argv[1]), list(range(20, 120)), list(range(60, 150))
-adapters = Adapters(lm.decoder.weights)
+adapters, losses = Adapters(lm.decoder.weights), []
 optimizer = torch.optim.AdamW(adapters.parameters(), lr=0.01)
-losses = [
-    update(optimizer, [joint_nll(lm.decoder, adapters, ids, [[neighbour]], Windows()).mean()], 1, clip=1.0)
-    for _ in range(3)
-]
-print(losses[0] - losses[-1])
+for _ in range(3):
+    losses.append(adapters.nll(lm.decoder, ids, [[neighbour]], Windows()).mean())
+    losses[-1].backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(float(losses[0] - losses[-1]))
 logits, out = [], Path(sys.argv[1] + "-exported")
-export_model(lm, out, {})
-for model in (OnnxLM(out, Checkpoint(threads=1)), JointDecoding(lm)):
+export_decoder(lm.decoder, out / "decoder.onnx")
+mode = JointAttention()
+for model in (OnnxJointDecoder(Checkpoint(exported=out, threads=1), mode), JointDecoder(lm, mode)):
     reader = model.open(100, 128)
     reader.read(ids[:64])
     reader.attach([neighbour])
@@ -141,16 +142,16 @@ import tiny_models
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.retrofit.joint import JointDecoding
-from retro_parts import DOCUMENTS, ExactRetriever, job, tokens
-chosen = job("alternate", 16)
-pipeline = Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, ExactRetriever(DOCUMENTS))
+from ragauge.generation.modes._joint import JointDecoder
+from retro_parts import DOCUMENTS, ExactRetriever, specified, tokens
+chosen = specified("alternate", 16)
+pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, ExactRetriever(DOCUMENTS))
 print(len(pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
-print(sum(call.stage == "neighbours" for call in calls(chosen.settings)))
+print(sum(call.stage == "neighbours" for call in calls(chosen.pipeline)))
 
-from ragauge.generation.readers import Checkpoint
-chosen = job("retro", form="in_context")
-model = chosen.form.load(Checkpoint(sys.argv[2]))
+from ragauge.generation.modes import Checkpoint
+chosen = specified("retro", mode="in_context")
+model = chosen.mode.load(Checkpoint(sys.argv[2]))
 record = Pipeline(model, chosen, ExactRetriever(DOCUMENTS)).record(EvaluationStretch("0", 0, tuple(tokens(150, 10))))
 print(record.status, len(record.neighbours))
 text, neighbours = tokens(70, 1), [tokens(20, 2), tokens(10, 3)]
@@ -161,7 +162,7 @@ behind = together.read(text[64:])
 print(float((behind - plain.read([*neighbours[0], *neighbours[1], *text])[-6:]).abs().max()) < 1e-4)
 print(together.decode(behind[-1], 5) == plain.decode(behind[-1], 5), together.length)
 try:
-    job("retro", form="in_context", retrofit_minutes=1.0)
+    specified("retro", mode="in_context", retrofit_minutes=1.0)
 except ValueError as error:
     print(str(error).replace(chr(10), " "))
 """
@@ -257,7 +258,7 @@ def test_the_pages_show_one_new_file_for_each_kind(root: Path, blocks: list[tupl
             "items",
             "retrieval/indexes",
             "generation/schedules",
-            "generation/readers",
+            "generation/modes",
         )
     }
     assert added == package
@@ -272,7 +273,7 @@ def test_the_pages_show_one_new_file_for_each_kind(root: Path, blocks: list[tupl
         ("models", "smollm2-360m-instruct"),
         ("items", "lost_in_the_middle"),
         ("indexes", "flat"),
-        ("forms", "in_context"),
+        ("modes", "in_context"),
     ],
 )
 def test_list_names_what_was_added(kind: str, name: str, ragauge: Prints) -> None:
@@ -394,9 +395,9 @@ def test_the_schedule_and_the_form_are_run_planned_and_checked(
     printed = python("-c", SCHEDULE, str(root / "tests"), str(extended / "tiny")).splitlines()
     assert printed[:2] == ["3", "3"]  # of six windows
     assert printed[2:5] == ["ok 2", "True", "True 74"]
-    assert "only valid with form 'cross_attention' or 'joint', not 'in_context'" in printed[5]
+    assert "only valid with mode 'cross_attention' or 'joint', not 'in_context'" in printed[5]
     assert "pipelines 2: alternate, in_context" in ragauge("validate", "config.yaml")
-    assert "no_retrieval,piperag" in ragauge("pipeline", "--help").replace("alternate,", "")
+    assert "no_retrieval,piperag" in ragauge("piperag", "run", "--help").replace("alternate,", "")
     code = (
         "from ragauge.errors import UserError\nfrom ragauge.experiment import reading\n"
         "from ragauge.generation.settings import PipelineSettings\n"

@@ -84,5 +84,5 @@ def _pipelines(config: Config) -> Iterator[Kind]:
         nprobe = "hide" if pipeline.chooses_nprobe else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index
         yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, nprobe
-        reading = pipeline.form, pipeline.engine, pipeline.exclude, pipeline.retrofit_minutes is not None
+        reading = pipeline.mode, pipeline.engine, pipeline.exclude, pipeline.retrofit_minutes is not None
         yield "pipeline", *database, pipeline.task, pipeline.schedule, nprobe, pipeline.interval < 64, *reading

@@ -35,7 +35,7 @@ def write(
     adapters_sha256: str | None = None,
     **options: Any,
 ) -> Path:
-    """Write one pipeline's records, with what `ragauge pipeline` writes beside them.
+    """Write one pipeline's records, with what `ragauge piperag run` writes beside them.
 
     Args:
         values: one entry a sequence: nats a token, or for generation the seconds of three trials' median; None: failed.
@@ -45,13 +45,12 @@ def write(
         load_share: what other processes took while text was generated.
         options: further keys of the pipeline.
     """
-    settings = PipelineSettings(schedule=schedule, **{"tokens": TOKENS, "trials": 3} | options)  # type: ignore[arg-type]
+    settings = PipelineSettings(schedule=schedule, **{"tokens": TOKENS, "trials": 3, "cores": "0"} | options)  # type: ignore[arg-type]
     path = write_records(folder, name, settings, values, search_s=search_s, lists=lists, load_share=load_share)
     told = RECIPE | (recipe or {})
     index = facts_of(settings.index, told, vectors)
-    engine = {"dtype": "float32", "device": "cpu", "threads": None, "cores": "0"}
-    labels = {"model": MODEL, "database": DATABASE}
-    specification = specify(settings, **labels, index=index, engine=engine, adapters_sha256=adapters_sha256)
+    facts = {"dtype": "float32", "device": "cpu", "adapters_sha256": adapters_sha256}
+    specification = specify(settings, model=MODEL, database=DATABASE, index=index, **facts)
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None
     about = {"provenance": PROVENANCE, "performance_model": model, "specification": specification.model_dump()}
@@ -106,7 +105,7 @@ def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
     """The calls of a generation: at each window its retrieval and what was read, then the tokens decoded."""
     calls = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)]
     for number, length in enumerate(range(CHUNK, settings.tokens, settings.interval)):
-        if settings.asks and (settings.schedule != "retrieve_once" or not number):
+        if settings.asks_index and (settings.schedule != "retrieve_once" or not number):
             calls += _retrieval(search_s, hidden=settings.schedule == "piperag" and number > 0)
         steps = min(settings.interval, settings.tokens - length)
         calls.append(Call("decode", (1,), (length,), logits=(1,), steps=steps, seconds=steps * STEP_S))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -136,16 +137,18 @@ def encoder(folder: Path) -> Path:
 # ---- the reference: one dense pass over all tokens with a mask
 
 
-def dense(lm: LM, graph: PromptGraph, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def dense(
+    lm: LM, graph: PromptGraph, bias: Tensor | None = None, seen: np.ndarray | None = None
+) -> tuple[Tensor, Tensor]:
     """Logits (token, vocab) and attention weights (layer, head, query, key) of the whole graph in one pass.
 
-    Plain attention over every pair of tokens, hidden ones masked by `mask(graph)`; no cache and none of the engine's
-    layouts. `bias` (query, key) is added to every head's scores.
+    Plain attention over every pair of tokens, hidden ones masked by `seen`, default `mask(graph)`; no cache and none of
+    the engine's layouts. `bias` (query, key) is added to every head's scores.
     """
     shape, weights = lm.shape, lm.decoder.weights
     ids = torch.tensor([token for segment in graph for token in segment.ids])
     positions = torch.tensor([p for segment in graph for p in segment.positions], dtype=torch.float64)
-    hidden = torch.from_numpy(~mask(graph))
+    hidden = torch.from_numpy(~(mask(graph) if seen is None else seen))
     x = weights.embedding[ids]
     if weights.embedding_norm is not None:
         x = norm(weights.embedding_norm, x)

@@ -156,7 +156,7 @@ def test_the_steps_of_an_index_cut_and_mark_sets(tmp_path: Path, capsys: pytest.
 
 def pipeline(folder: Path, out: Path, *options: str) -> int:
     common = ["--database", str(folder / "db"), "--model", str(folder / "model"), "--tokens", "100"]
-    return cli.main(["pipeline", *common, "--limit", "3", "--threads", "1", "--out", str(out), *options])
+    return cli.main(["piperag", "run", *common, "--limit", "3", "--threads", "1", "--out", str(out), *options])
 
 
 def test_a_pipeline_reads_another_corpus(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +186,7 @@ def test_staleness_is_measured_on_another_corpus(
     tiny_database.stand_in(monkeypatch)
     build_embeddings(folder / "db", 0, EncoderChoice())
     tiny_database.build_index(folder / "db", "ivf", Hnsw(m=8, ef_construction=40, shards=1))
-    common = ["staleness", "--database", str(folder / "db"), "--tokens", "256", "--limit", "1"]
+    common = ["piperag", "staleness", "--database", str(folder / "db"), "--tokens", "256", "--limit", "1"]
     assert cli.main([*common, "--evaluation", WEB, "--out", str(tmp_path / "s.json")]) == 0
     report = json.loads((tmp_path / "s.json").read_text())
     assert (report["evaluation"], report["database"]) == (WEB, "db")

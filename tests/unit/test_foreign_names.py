@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sft_material import DAMAGED_REPLIES
 
 from ragauge.assets import cache, store
 from ragauge.engines import tuning
@@ -18,7 +17,7 @@ from ragauge.evidence.chat import Chat, RecordedChat, Replies
 from ragauge.experiment import loading
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
-from ragauge.training.checkpoints import Checkpoints
+from sft_material import DAMAGED_REPLIES
 from tiny_checkpoint import write_checkpoint
 
 LONG, NUL, HALF = "x" * 5000, "a\0b", "\ud800"
@@ -74,20 +73,6 @@ def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
     assert "is missing" in cache.damage(cache.CacheEntry.of("url", folder))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"step": "x"}, {"step": -5}, {"step": 1 << 80}, {"files": []}, {"files": {"../x": {}}}, {"files": {LONG: {}}}],
-)
-def test_the_state_of_a_training(changes: dict[str, Any], tmp_path: Path) -> None:
-    state = {"version": 1, "fingerprint": "x", "step": 1, "seconds": 1.0, "curve": [], "files": {}}
-    checkpoints = Checkpoints(tmp_path)
-    (tmp_path / checkpoints.tag(1)).mkdir()
-    (tmp_path / "state.json").write_text(json.dumps({**state, **changes}))
-    with pytest.raises(UserError) as raised:
-        checkpoints.verified()
-    assert "\n" not in str(raised.value)
-
-
 def test_what_counts_was_not_a_number_in_the_state_of_a_database(tmp_path: Path) -> None:
     from ragauge.retrieval.database import SHARD, Shard
 
@@ -111,7 +96,7 @@ class Asked(Chat):
 
 @pytest.mark.parametrize("line", DAMAGED_REPLIES)
 def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
-    """Those of a study; those of a training's data are in `test_sft_data`."""
+    """Those of a study; those of a training's data are in `training/test_data.py`."""
     path, chat = tmp_path / "replies", Asked()
     assert RecordedChat(chat, path).replies(["Who?"], 9) == ["reply 1"]
     [key] = [json.loads(kept)[0] for kept in path.read_bytes().split(b"\n") if kept]

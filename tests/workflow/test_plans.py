@@ -49,8 +49,8 @@ def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> N
     assert texts == {(text, "results/paper/databases/c4") for text in ("wikipedia", "realnews", "c4")}
     texts = set(re.findall(r"--entry own_(?:timed_)?(wikipedia|realnews|c4_t5)_\S+ --database (\S+)", output))
     assert texts == {(text, "results/paper/databases/c4_t5") for text in ("wikipedia", "realnews", "c4_t5")}
-    assert jobs["export_own_model"] == 2, "RETRO's sizes and RETRO itself run in ONNX Runtime"
-    assert "export --form retro --model=retro --database results/paper/databases/c4_t5" in output
+    assert jobs["export"] == 2, "RETRO's sizes and RETRO itself run in ONNX Runtime"
+    assert "export --mode=retro --model=retro --database=results/paper/databases/c4_t5" in output
 
 
 @pytest.mark.parametrize(
@@ -91,19 +91,19 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: 
     assert jobs["export"] == 2
     assert jobs["retrofit"] == 1
     exported = re.findall(r"--onnx=results/smoke/onnx/(\S+)", output)
-    names = ("untrained", "untrained", "untrained", "wikipedia/ivf/1.0")  # one of them is the smoke run's own
+    names = ("untrained", "untrained", "untrained", "wikipedia-ivf-1.0")  # one of them is the smoke run's own
     assert sorted(exported) == [f"joint/smollm2-135m-instruct/{name}" for name in names]
 
 
 def test_retro_is_exported_once_for_a_database(plan: Plan, checkout: Path) -> None:
-    onnx = "schedule: random, engine: onnx, form: retro, task: generate"
+    onnx = "schedule: random, engine: onnx, mode: retro, task: generate"
     pipelines = f"pipelines={{one: {{{onnx}}}, two: {{{onnx}, interval: 32}}}}"
     models = "models={smollm2-135m-instruct: {dtype: float32}}"
     planned = plan(*SMOKE, "--config", models, pipelines)
     output = planned.output
     jobs = planned.counts
-    assert jobs["export_own_model"] == 1
-    assert "ragauge export --form retro --seed=0 --database results/smoke/databases/wikipedia" in output
+    assert jobs["export"] == 2  # one of them is the smoke run's own
+    assert "ragauge piperag export --mode=retro --seed=0 --database=results/smoke/databases/wikipedia" in output
     assert re.findall(r"--onnx=results/smoke/onnx/(retro\S+)", output) == ["retro/wikipedia/random"] * 2
 
 

@@ -33,20 +33,18 @@ TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
 wildcard_constraints:
     asset="[^/]+",
-    checkpoint="[^/]+",
     database="[^/]+",
     dataset="[^/]+",
     evaluation="[^/]+",
-    form="[^/]+",
     index="[^/]+",
     minutes=r"[\d.]+",
+    mode="[^/]+",
     model="[^/]+",
     pipeline="[^/]+",
     shard=r"\d{5}",
     staleness="[^/]+",
     training="[^/]+",
     variant="[^/]+",
-    weights=r"untrained|[^/]+/[^/]+/[\d.]+",
 
 
 def begin():

@@ -14,7 +14,7 @@ rule retrofit:
         adapters=PATHS.adapters,
         curve=f"{PATHS.retrofit}/curve.jsonl",
     log:
-        f"{PATHS.logs}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}.log",
+        f"{PATHS.logs}/retrofit/{{database}}/{{index}}/{{model}}/{{mode}}/{{minutes}}.log",
     conda:
         ENVIRONMENT
     threads: PLAN.cores
@@ -29,21 +29,20 @@ rule retrofit:
         database=PLAN.retrieval.folder,
         folder=PLAN.pipelines.retrofit_folder,
     shell:
-        "ragauge retrofit {params.options:q} --database {params.database:q} --index {wildcards.index:q}"
-        " --form {wildcards.form:q} --minutes {wildcards.minutes:q} --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge piperag retrofit {params.options:q} --database {params.database:q} --index {wildcards.index:q}"
+        " --mode {wildcards.mode:q} --minutes {wildcards.minutes:q} --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule export:
-    """Write a decoder as ONNX, once for all pipelines that ONNX Runtime runs with the same weights."""
+    """Write a decoder, or a mode's own model, as ONNX, once for all pipelines that ONNX Runtime runs with its weights."""
     input:
-        model=PLAN.pipelines.retrofit_decoder,
-        adapters=PLAN.pipelines.export_adapters,
+        PLAN.pipelines.export_inputs,
     output:
         directory(PATHS.export),
     log:
-        f"{PATHS.logs}/onnx/{{form}}/{{model}}/{{weights}}.log",
+        f"{PATHS.logs}/onnx/{{export}}.log",
     wildcard_constraints:
-        form=PLAN.pipelines.forms(own_model=False),
+        export=PLAN.pipelines.export_names(),
     conda:
         ENVIRONMENT
     resources:
@@ -53,32 +52,7 @@ rule export:
         options=PLAN.pipelines.export_options,
         code=PLAN.pipelines.export_code,
     shell:
-        "ragauge export --form {wildcards.form:q} {params.options:q} --out {output:q} 2>&1 | tee {log:q}"
-
-
-rule export_own_model:
-    """Write the model that a form of reading neighbours has of its own as ONNX, for the vocabulary of a database."""
-    input:
-        database=PATHS.gathered,
-        weights=PLAN.pipelines.own_weights,
-    output:
-        directory(PATHS.export_own),
-    log:
-        f"{PATHS.logs}/onnx/{{form}}/{{database}}/{{checkpoint}}.log",
-    wildcard_constraints:
-        form=PLAN.pipelines.forms(own_model=True),
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=grown(12000),
-        runtime=60,
-    params:
-        options=PLAN.pipelines.export_own_options,
-        code=PLAN.pipelines.export_code,
-        database=PLAN.retrieval.folder,
-    shell:
-        "ragauge export --form {wildcards.form:q} {params.options:q} --database {params.database:q} --out {output:q}"
-        " 2>&1 | tee {log:q}"
+        "ragauge piperag export {params.options:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule pipeline:
@@ -87,6 +61,7 @@ rule pipeline:
         database=PLAN.pipelines.database,
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
+        weights=PLAN.pipelines.weights,
         adapters=PLAN.pipelines.adapters,
         export=PLAN.pipelines.export,
     output:
@@ -106,10 +81,10 @@ rule pipeline:
         slurm_extra=PLAN.pipelines.node,
     params:
         config=PATHS.settings,
-        settings=PLAN.pipelines.settings,
+        specification=PLAN.pipelines.specification,
         options=PLAN.pipelines.options,
         folder=PLAN.pipelines.folder,
         code=PLAN.pipelines.code,
     shell:
-        "ragauge pipeline --config {params.config:q} --entry {wildcards.pipeline:q} --database {params.folder:q}"
+        "ragauge piperag run --config {params.config:q} --entry {wildcards.pipeline:q} --database {params.folder:q}"
         " {params.options:q} --out {output.records:q} 2>&1 | tee {log:q}"

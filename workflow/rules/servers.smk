@@ -48,6 +48,7 @@ rule served_pipeline:
         database=PLAN.pipelines.database,
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
+        weights=PLAN.pipelines.weights,
         adapters=PLAN.pipelines.adapters,
         export=PLAN.pipelines.export,
     output:
@@ -68,13 +69,13 @@ rule served_pipeline:
         slurm_extra=PLAN.servers.begin,
     params:
         config=PATHS.settings,
-        settings=PLAN.pipelines.settings,
+        specification=PLAN.pipelines.specification,
         options=PLAN.servers.pipeline_options,
         folder=PLAN.pipelines.folder,
         failed=f"{PATHS.served}.jsonl.failed",
         code=PLAN.pipelines.code,
     shell:
-        "rm -f {params.failed:q}; (ragauge pipeline --config {params.config:q} --entry {wildcards.pipeline:q}"
+        "rm -f {params.failed:q}; (ragauge piperag run --config {params.config:q} --entry {wildcards.pipeline:q}"
         " --database {params.folder:q} {params.options:q} --out {output.records:q}"
         " || {{ touch {params.failed:q}; exit 1; }}) 2>&1 | tee {log:q}"
 

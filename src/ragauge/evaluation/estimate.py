@@ -305,7 +305,7 @@ class _Estimator:
     def _pipeline(self, label: str, entry: PipelineSettings) -> Work:
         """Reading or writing its sequences, neighbours included; searching is not in it."""
         model = self.config.pipeline_model(entry)
-        shape = shapes.named(entry.reader.own_model) if entry.reader.own_model else self._shapes[model]
+        shape = shapes.named(entry.mode_class.own_model) if entry.mode_class.own_model else self._shapes[model]
         if shape is None or entry.limit is None:
             reason = "no limit" if shape else f"the shape of {model} is not known"
             return Work(label, model, 0, unknown=f"{label}: {reason}")

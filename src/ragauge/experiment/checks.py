@@ -86,7 +86,7 @@ def _pipeline_references(config: Config) -> Iterator[Reference]:
         yield "database", pipeline.database, config.databases, f"{where}.database"
         database = config.pipeline_database(pipeline)
         yield "evaluation set", pipeline.evaluation, _evaluation_sets(config, database), f"{where}.evaluation"
-        if pipeline.asks:
+        if pipeline.asks_index:
             yield "index", pipeline.index, config.databases[database].indexes, f"{where}.index"
     for label, compared in config.staleness.items():
         where = f"staleness.{label}"

@@ -364,7 +364,7 @@ class Config(_Section):
         """The servers that are jobs of their own, by database and index, with the labels of the pipelines that ask."""
         servers: dict[tuple[str, str], list[str]] = {}
         for label, pipeline in self.pipelines.items():
-            if pipeline.has_job:
+            if pipeline.has_server_job:
                 servers.setdefault(self.server_of(pipeline), []).append(label)
         return servers
 

@@ -1,4 +1,4 @@
-"""What generation with retrieval costs a decoder, in multiply-accumulates (MACs), from sizes alone.
+"""The cost of generation with retrieval to a decoder, in multiply-accumulates (MACs), from sizes alone.
 
 Two decoders: RETRO at its sizes (`architecture`), whose encoder reads neighbours and whose cross-attention attends to
 them, and any other by its shape, which reads neighbours itself (joint attention). Counted are matrix products, as in
@@ -23,7 +23,7 @@ def calls(entry: PipelineSettings) -> Iterator[Call]:
     """The decoder's calls on one sequence, neighbours of joint attention standing before what attends to them."""
     window, attended = -1, 0
     for start, stop, now in Windows(entry.interval).pieces(0, entry.tokens):
-        if now > window and entry.kind.reads_at(now):
+        if now > window and entry.schedule_class.reads_at(now):
             attended = entry.neighbours * NEIGHBOUR
             yield Call("neighbours", (NEIGHBOUR,) * entry.neighbours, (1,) * entry.neighbours, parallel=True)
         window = now

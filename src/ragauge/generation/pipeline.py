@@ -1,4 +1,4 @@
-"""Runs one way of generating with retrieval over sequences of held-out text, and keeps a record of each.
+"""Runs one pipeline over sequences of held-out text, and writes a record of each.
 
 `perplexity` reads the given text; `generate` continues its first 64 tokens greedily, once untimed and then `trials`
 times. Both read through the same windows by the same calls.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,88 +16,39 @@ from typing import Any
 from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
+from ragauge.generation.decoding import generate, token_nll
 from ragauge.generation.evaluation import EvaluationStretch
-from ragauge.generation.generation import generate
 from ragauge.generation.performance import GenerationModel
 from ragauge.generation.reader import NeighbourModel, Reader
-from ragauge.generation.readers import NeighbourReader, reader_of
 from ragauge.generation.schedules import Schedule, SequenceInputs
-from ragauge.generation.scoring import token_nll
-from ragauge.generation.settings import PipelineSettings, check_dtype
 from ragauge.generation.sources import NeighbourSource, Passages
+from ragauge.generation.specification import PipelineSpecification
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
 from ragauge.io.records import SequenceRecord
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
-UNRECORDED = {
-    "model",
-    "database",
-    "index",
-    "evaluation",
-    "limit",
-    "retrieval_cores",
-    "tls_ca",
-    "token_file",
-    "server_threads",
-    "server_cert",
-    "server_key",
-    "cores",
-    "retrofit_minutes",
-    "weights",
-    "adapters",
-}
-
-
-@dataclass(frozen=True)
-class PipelineJob:
-    """Everything that a pipeline's records depend on besides their sequences."""
-
-    settings: PipelineSettings
-    model: str  # name or source
-    seed: int = 0  # of random neighbours
-    dtype: str = "float32"
-    device: str = "cpu"
-    model_sha256: str | None = None
-    adapters_sha256: str | None = None  # of what was trained to read neighbours
-    database_sha256: str | None = None
-    evaluation_sha256: str | None = None  # of the evaluation set; None: the database's held-out text
-    index: str | None = None  # hashes of the index that is asked, or of its parts
-    code: str | None = None  # digest of the modules that generate
-
-    def __post_init__(self) -> None:
-        check_dtype(self.settings, self.dtype, self.device)
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """When the database is asked."""
-        return self.settings.kind(self.settings, self.seed)
-
-    @cached_property
-    def form(self) -> NeighbourReader:
-        """How neighbours are read."""
-        return reader_of(**self.settings.model_dump())
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Everything that the records depend on: the settings without labels and cores; files by their hashes."""
-        made = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "settings"}
-        unrecorded = (
-            UNRECORDED if self.settings.task == "generate" else {*UNRECORDED, "server"}
-        )  # it changes times alone
-        return self.settings.model_dump(exclude=unrecorded) | made
 
 
 @dataclass
 class Pipeline:
-    """A decoder beside its retriever."""
+    """A decoder with its retriever."""
 
     lm: NeighbourModel
-    job: PipelineJob
-    searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
+    specification: PipelineSpecification
+    searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks an index
     passages: Passages | None = None  # the database's, where neighbours are random
     network_s: float = 0.0  # of a message to the searcher and back without a search
-    generation: GenerationModel | None = field(default=None, init=False)  # fitted once, where searches are to be hidden
+    performance: GenerationModel | None = field(default=None, init=False)  # fitted once, where nprobe follows from it
+
+    def __post_init__(self) -> None:
+        self.settings = self.specification.pipeline
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When the database is queried."""
+        return self.settings.make_schedule(self.specification.seed)
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
         """One sequence's record; one that outgrows the memory fails with its reason.
@@ -107,7 +58,7 @@ class Pipeline:
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
-            run = self._score if self.job.settings.task == "perplexity" else self._generate
+            run = self._score if self.settings.task == "perplexity" else self._generate
             with unified_memory_errors():
                 return SequenceRecord(**base, status="ok", **run(text))
         except MEMORY_ERRORS as error:
@@ -115,7 +66,7 @@ class Pipeline:
 
     def _score(self, text: EvaluationStretch) -> dict[str, Any]:
         def read(reader: Reader, source: NeighbourSource) -> Any:
-            return token_nll(reader, text.ids, source, self.job.schedule.windows)
+            return token_nll(reader, text.ids, source, self.schedule.windows)
 
         nll, source, trace, seconds = self._run(text, read)
         scored = nll[CHUNK - 1 :]  # what is predicted before the first retrieval is the same for all schedules
@@ -130,14 +81,14 @@ class Pipeline:
     def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
         self.warm_up(text)
         with competing_load() as load:
-            trials = [self.generate(text) for _ in range(self.job.settings.trials)]
+            trials = [self.generate(text) for _ in range(self.settings.trials)]
         ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
         return {
             "prompt_tokens": PROMPT,
             "generated": ids,
             "trials_s": [seconds for *_, seconds in trials],
             "load_share": load.share,
-            "network_s": self.network_s if self.job.settings.asks else None,
+            "network_s": self.network_s if self.settings.asks_index else None,
             "trace": [call.to_json() for call in trace],
             **_found(source),
         }
@@ -146,24 +97,24 @@ class Pipeline:
         """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
 
         def write(reader: Reader, source: NeighbourSource) -> list[int]:
-            return generate(reader, text.ids[:PROMPT], self.job.settings.tokens, source, self.job.schedule.windows)
+            return generate(reader, text.ids[:PROMPT], self.settings.tokens, source, self.schedule.windows)
 
         return self._run(text, write)
 
     def warm_up(self, text: EvaluationStretch) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
-        if self.job.settings.chooses_nprobe and self.generation is None:
-            self.generation = GenerationModel.of(self.generate(text)[2], self.job.form.in_cache)
-        elif self.job.settings.trials > 1:
+        if self.settings.chooses_nprobe and self.performance is None:
+            self.performance = GenerationModel.of(self.generate(text)[2], self.specification.mode.in_cache)
+        elif self.settings.trials > 1:
             self.generate(text)
 
     def _run(
         self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
     ) -> tuple[Any, NeighbourSource, Trace, float]:
-        """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""
-        schedule = self.job.schedule
-        room = schedule.settings.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0
-        reader = self.lm.open(self.job.settings.tokens, room)
+        """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new cache."""
+        schedule = self.schedule
+        room = schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0
+        reader = self.lm.open(self.settings.tokens, room)
         source = schedule.source(
             SequenceInputs(
                 reader.note,
@@ -189,41 +140,42 @@ class Pipeline:
 
     def _budget_s(self, length: int) -> float:
         """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""
-        if self.generation is None:
+        if self.performance is None:
             return 1e-3
-        windows, k = self.job.schedule.windows, self.job.settings.neighbours
-        return self.generation.budget_s(length, windows, k, self.network_s)
+        windows, k = self.schedule.windows, self.settings.neighbours
+        return self.performance.budget_s(length, windows, k, self.network_s)
 
 
 def run(
     make: Callable[[], Pipeline],
     texts: list[EvaluationStretch],
-    job: PipelineJob,
+    specification: PipelineSpecification,
     out: Path,
     *,
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
 ) -> Path:
-    """Keep a record of every sequence that `out` does not hold yet; a killed run goes on where it was.
+    """Write a record of every sequence that `out` does not have yet; a killed run resumes.
 
     Args:
-        make: loads the decoder and reaches the retriever; called only where something is to do.
-        about: what is written beside the records (variant, provenance).
+        make: loads the decoder and connects the retriever; called only if a sequence is missing.
+        about: further metadata (provenance).
 
     Raises:
-        UserError: the model or the retriever cannot be had; `out` holds another run's records or cannot be written.
+        UserError: the model or the retriever is not available; `out` holds another run's records or cannot be written.
     """
     keys = [text.key for text in texts]
-    with RecordWriter(out, job.fingerprint(), keys, overwrite, SequenceRecord) as writer:
+    with RecordWriter(out, specification.fingerprint, keys, overwrite, SequenceRecord) as writer:
         todo = [text for text in texts if text.key not in writer.done]
         pipeline = make() if todo else None
-        for text in bar(job.settings.schedule, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
+        label = specification.pipeline.schedule
+        for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
             assert pipeline is not None
             writer.append(_record(pipeline, text, writer))
-        model = pipeline.generation if pipeline else None
-        network_s = pipeline.network_s if pipeline and job.settings.asks else None
+        model = pipeline.performance if pipeline else None
+        network_s = pipeline.network_s if pipeline and specification.pipeline.asks_index else None
         measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
-        writer.finish({**(about or {}), **measured})
+        writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
     return out
 
 
@@ -239,6 +191,6 @@ def _record(pipeline: Pipeline, text: EvaluationStretch, writer: RecordWriter) -
 
 
 def _found(source: NeighbourSource) -> dict[str, Any]:
-    """Which chunks were found, and by how much searching."""
-    found = getattr(source, "asked", [])
+    """The chunks that each search found, and the lists that it scanned."""
+    found = source.results
     return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.nprobe) for one in found]}

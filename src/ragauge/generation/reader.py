@@ -1,4 +1,4 @@
-"""What generation and scoring ask of a model that reads neighbours; decoders of any kind and engine are behind it."""
+"""The interface of models that read neighbours, and what readers over one decoder share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ragauge.engines import LM, KVCache, Limits, Row, Span
 
 Tokens = Sequence[int]
 State = TypeVar("State")
-KEPT = 16  # neighbours of a sequence whose states are kept
+CACHED_NEIGHBOURS = 16  # of one sequence
 
 
 @dataclass(frozen=True)
 class Prepared:
     """Neighbours that were read, and are not attended to yet."""
 
-    calls: tuple[Call, ...]  # what reading them took
+    calls: tuple[Call, ...]  # that read them
     put: Callable[[], None]  # lets tokens read from now on attend to them; called where the sequence is read
 
 
@@ -32,7 +32,7 @@ Prepare = Callable[[Sequence[Tokens], int], Prepared]
 
 
 class NeighbourModel(Protocol):
-    """A model that reads neighbours, whatever runs it: it opens sequences and records its calls."""
+    """A model that reads neighbours, on any engine: it opens sequences and records its calls."""
 
     tokenizer: Any
 
@@ -45,12 +45,12 @@ class NeighbourModel(Protocol):
         ...
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked to."""
+        """Wait for the device."""
         ...
 
 
-class Decoding(ABC):
-    """The `NeighbourModel` of a decoder of the engine."""
+class DecoderModel(ABC):
+    """A `NeighbourModel` over the engine's decoder."""
 
     def __init__(self, lm: LM) -> None:
         self.lm, self.tokenizer = lm, lm.tokenizer
@@ -58,7 +58,7 @@ class Decoding(ABC):
 
     @abstractmethod
     def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
-        """See `Model.open`."""
+        """See `NeighbourModel.open`."""
 
 
 class Reader(Protocol):
@@ -92,36 +92,35 @@ class Reader(Protocol):
         ...
 
 
-class KeptStates(Generic[State]):
-    """What a sequence's neighbours were read into: the windows of one text find the same chunks again and again.
+class StateCache(Generic[State]):
+    """Keys and values of the neighbours that a sequence read last: the windows of one text find the same chunks again.
 
-    A neighbour's state rests on its own tokens, their positions and the sequence's first token alone, so that keeping
-    it changes no token.
+    A neighbour's state depends on its own tokens, their positions and the sequence's first token alone, so that the
+    cache changes no token.
     """
 
-    def __init__(self, most: int = KEPT) -> None:
-        self._most, self._states = most, dict[Hashable, State]()
+    def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
+        self._size, self._states = size, dict[Hashable, State]()
         self._lock = Lock()  # two threads may read neighbours, at the first window
 
-    def of(self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]) -> list[State]:
-        """The states of keys, in order; `read` makes those of the places among them that are not kept."""
+    def get(self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]) -> list[State]:
+        """The states of keys, in order; `read` makes those that are missing, given their places among the keys."""
         with self._lock:
             found = {key: self._states[key] for key in keys if key in self._states}
         missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
-        places = sorted(missing.values())
-        if places:
+        if places := sorted(missing.values()):
             found |= dict(zip((keys[place] for place in places), read(places), strict=True))
         with self._lock:
             for key in keys:
                 self._states.pop(key, None)
                 self._states[key] = found[key]  # the latest used is the last
-            while len(self._states) > max(self._most, len(keys)):
+            while len(self._states) > max(self._size, len(keys)):
                 del self._states[next(iter(self._states))]
         return [found[key] for key in keys]
 
 
 class PreparingReader(ABC):
-    """What readers share that can read neighbours before their window begins."""
+    """A reader that can read neighbours before their window begins."""
 
     length: int
 
@@ -147,7 +146,7 @@ class PreparingReader(ABC):
 
 
 class CachedReader(PreparingReader):
-    """What readers over the engine's decoder share: the whole cache is attended to, neighbours in it or not."""
+    """A reader over the engine's decoder: the whole cache is attended to, neighbours in it or not."""
 
     def __init__(self, lm: LM, cache: KVCache) -> None:
         self.lm, self.length = lm, 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ragauge import registry
+from ragauge import assets, registry
 from ragauge.cost.hardware import AUTO, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
-from ragauge.generation import readers
-from ragauge.generation.readers import NeighbourReader, check_options
-from ragauge.generation.windows import CHUNK, Windows
-
-if TYPE_CHECKING:
-    from ragauge.generation.schedules import Schedule
+from ragauge.generation import modes, schedules
+from ragauge.generation.modes import Mode
+from ragauge.generation.schedules import Schedule
+from ragauge.generation.windows import CHUNK
 
 
 def _count_or_hide(value: object) -> object:
@@ -25,9 +23,9 @@ def _count_or_hide(value: object) -> object:
     return made
 
 
-def _of_forms(option: str, text: str) -> str:
-    """The description of an option that only some forms have."""
-    return f"form {', '.join(readers.having(option))}: {text}"
+def _of_modes(option: str, text: str) -> str:
+    """The description of an option that only some modes have."""
+    return f"mode {', '.join(modes.with_option(option))}: {text}"
 
 
 class PipelineSettings(BaseModel):
@@ -64,31 +62,31 @@ class PipelineSettings(BaseModel):
     characters: int | None = Field(
         None, ge=1, description="query with the last characters, as the released code does; default: with tokens"
     )
-    form: str = Field(
+    mode: str = Field(
         "joint",
-        description=f"how neighbours are read; {readers.described()}",
-        json_schema_extra={"enum": list(registry.names("form"))},
+        description=f"how neighbours are read; {modes.describe()}",
+        json_schema_extra={"enum": list(registry.names("mode"))},
     )
     weights: str | None = Field(
         None,
-        description=_of_forms(
+        description=_of_modes(
             "weights",
             "weights, a safetensors or torch file; default: of a model that is one, or random",
         ),
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
-        description=f"engine of the decoder; onnx ({', '.join(readers.run_by('onnx'))}) exports it first",
+        description=f"engine of the decoder; onnx ({', '.join(modes.run_by('onnx'))}) exports it first",
     )
     reach: int | None = Field(
         None,
         ge=0,
-        description=_of_forms("reach", "largest distance in tokens from neighbours to window; default: unlimited"),
+        description=_of_modes("reach", "largest distance in tokens from neighbours to window; default: unlimited"),
     )
     read_ahead: bool = Field(
         True, description="schedule piperag: neighbours are read ahead of time as well, by the thread that searches"
     )
-    bias: float = Field(0.0, description=_of_forms("bias", "added to the attention scores of neighbours' keys"))
+    bias: float = Field(0.0, description=_of_modes("bias", "added to the attention scores of neighbours' keys"))
     retrofit_minutes: float | None = Field(
         None, gt=0, description="minutes of RETRO-fit training before neighbours are read; default: untrained"
     )
@@ -128,10 +126,16 @@ class PipelineSettings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         """Raise SettingError at the first key whose value does not go with the others."""
-        Windows(self.interval)
-        self.kind.check(self)
-        self._check_form()
+        self.make_schedule()
+        mode = self.mode_class
+        if self.retrofit_minutes is not None and self.adapters is not None:
+            raise SettingError("adapters", "give these or retrofit_minutes, not both")
+        given = {key: getattr(self, key) for key in type(self).model_fields}
+        defaults = {key: field.default for key, field in type(self).model_fields.items()}
+        modes.check_options(self.mode, {key for key, value in given.items() if value != defaults[key]})
+        mode.check(self.engine, is_trained=bool(self.retrofit_minutes or self.adapters))
         self._check_server()
+        self._check_server_job()
         return self
 
     def _check_server(self) -> None:
@@ -142,56 +146,51 @@ class PipelineSettings(BaseModel):
                 check_address(address)
             except UserError as error:
                 raise SettingError("server", str(error)) from None
-        if self.server and not self.asks:
+        if self.server and not self.asks_index:
             raise SettingError("server", f"schedule {self.schedule!r} asks no index")
         for key in ("tls_ca", "token_file"):
             if getattr(self, key) is not None and not self.server:
                 raise SettingError(key, "only valid with server")
         if self.server and self.retrieval_cores is not None:
-            raise SettingError("retrieval_cores", "not valid with server, which is not started beside the decoder")
-        self._check_job()
+            raise SettingError("retrieval_cores", "not valid with server, which is not started for the decoder alone")
 
-    def _check_job(self) -> None:
+    def _check_server_job(self) -> None:
         given = {key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")}
-        if not self.has_job:
-            for key in ("server_cert", "server_key"):
-                if given[key] is not None:
-                    raise SettingError(key, "only valid with server: job")
-            if self.server_threads != 1:
-                raise SettingError("server_threads", "only valid with server: job")
-        elif any(given.values()) and not all(given.values()):
-            missing = ", ".join(key for key, value in given.items() if value is None)
-            raise SettingError("server", f"job: a server that other machines may ask requires {missing} as well")
-
-    def _check_form(self) -> None:
-        if self.retrofit_minutes is not None and self.adapters is not None:
-            raise SettingError("adapters", "give these or retrofit_minutes, not both")
-        reader, of_every = self.reader, type(self).model_fields
-        check_options(self.form, {key for key in of_every if getattr(self, key) != of_every[key].default})
-        reader.check(self)
+        if self.has_server_job:
+            if any(given.values()) and not all(given.values()):
+                missing = ", ".join(key for key, value in given.items() if value is None)
+                raise SettingError("server", f"job: a server that other machines may ask requires {missing} as well")
+            return
+        for key in ("server_cert", "server_key"):
+            if given[key] is not None:
+                raise SettingError(key, "only valid with server: job")
+        if self.server_threads != 1:
+            raise SettingError("server_threads", "only valid with server: job")
 
     @property
-    def reader(self) -> type[NeighbourReader]:
-        """The class of the form, whose attributes say what it takes."""
+    def mode_class(self) -> type[Mode]:
+        """The class of the attention mode."""
         try:
-            return readers.kind(self.form)
+            return modes.kind(self.mode)
         except UserError as error:
-            raise SettingError("form", str(error)) from None
+            raise SettingError("mode", str(error)) from None
 
     @property
-    def kind(self) -> type[Schedule]:
-        """The class of the schedule, whose attributes say what it does."""
-        from ragauge.generation.schedules import kind
-
+    def schedule_class(self) -> type[Schedule]:
+        """The class of the schedule."""
         try:
-            return kind(self.schedule)
+            return schedules.kind(self.schedule)
         except UserError as error:
             raise SettingError("schedule", str(error)) from None
 
+    def make_schedule(self, seed: int = 0) -> Schedule:
+        """The schedule with its options."""
+        return self.schedule_class.with_options(self.model_dump(), seed)
+
     @property
-    def asks(self) -> bool:
+    def asks_index(self) -> bool:
         """Whether it needs an index."""
-        return self.kind.asks_index
+        return self.schedule_class.asks_index
 
     @property
     def addresses(self) -> list[str]:
@@ -199,7 +198,7 @@ class PipelineSettings(BaseModel):
         return self.server if isinstance(self.server, list) else []
 
     @property
-    def has_job(self) -> bool:
+    def has_server_job(self) -> bool:
         """Whether the workflow serves its index in a job of its own."""
         return self.server == "job"
 
@@ -210,14 +209,12 @@ class PipelineSettings(BaseModel):
 
 
 def check_weights(settings: PipelineSettings, model: str) -> None:
-    """Raise SettingError if a pipeline would score with random weights: of a form with a model of its own.
+    """Raise SettingError if a pipeline would score with random weights: in a mode with a model of its own.
 
     Args:
-        model: the source of the pipeline's model, which may be a checkpoint of that form.
+        model: the source of the pipeline's model, which may be a checkpoint of that mode.
     """
-    from ragauge import assets
-
-    own = settings.reader.own_model and settings.weights is None and settings.task == "perplexity"
+    own = settings.mode_class.own_model and settings.weights is None and settings.task == "perplexity"
     if own and not assets.is_retro(model):
         known = "give a model that is a checkpoint of RETRO, or weights"
         raise SettingError("task", f"'perplexity' is meaningless with random weights; {known}")

@@ -1,51 +1,90 @@
-"""What stands beside a pipeline's records of the options that made them."""
+"""Metadata (.meta.json) of pipeline records: every option and file that they depend on."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from ragauge.errors import UserError
+from ragauge.generation.modes import Mode
+from ragauge.generation.modes import make as make_mode
 from ragauge.generation.settings import PipelineSettings
-from ragauge.io.specifications import IndexFacts, PipelineSpecification, ScheduleFacts
+from ragauge.io.files import text_sha256
+from ragauge.io.specifications import VERSION, IndexFacts
 from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class, recipe_of
+
+# Keys that no record depends on: labels, access, cores, and files that hashes stand for.
+UNRECORDED = {
+    *("model", "database", "index", "evaluation", "limit"),
+    *("server_threads", "server_cert", "server_key", "tls_ca", "token_file", "cores", "retrieval_cores"),
+    *("retrofit_minutes", "weights", "adapters"),
+}
+
+
+class PipelineSpecification(BaseModel):
+    """Everything that the records of one pipeline depend on besides their sequences."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[2] = VERSION
+    pipeline: PipelineSettings = Field(description="every key of the section `pipelines`, defaults resolved")
+    model: str = Field(description="label of the decoder")
+    database: str = Field(description="label of the chunk database")
+    index: IndexFacts | None = Field(None, description="null: the schedule asks no index")
+    source: str = Field("", description="name or source of the decoder")
+    dtype: str | None = Field(None, description="of the decoder; null: it has not run")
+    device: str | None = Field(None, description="of the decoder; null: it has not run")
+    seed: int = Field(0, description="of random neighbours and weights")
+    model_sha256: str | None = None
+    adapters_sha256: str | None = Field(None, description="hash of weights that were trained to read neighbours")
+    database_sha256: str | None = None
+    evaluation_sha256: str | None = Field(None, description="of the evaluation set; null: the held-out text is read")
+    index_sha256: str | None = Field(None, description="hashes of the index, or of its parts")
+    code: str | None = Field(None, description="digest of the modules that generate")
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """The settings without labels, access and cores, with files by their hashes."""
+        scores = self.pipeline.task == "perplexity"  # a running server changes times alone
+        settings = self.pipeline.model_dump(exclude=UNRECORDED | ({"server"} if scores else set()))
+        others = self.model_dump(exclude={"version", "pipeline", "model", "database", "index", "source"})
+        return settings | others | {"model": self.source}
+
+    @property
+    def digest(self) -> str:
+        """Hash of the fingerprint."""
+        return text_sha256(self.fingerprint)
+
+    @property
+    def mode(self) -> Mode:
+        """The attention mode with its options."""
+        return make_mode(self.pipeline.mode, self.pipeline.model_dump())
 
 
 def specify(
-    settings: PipelineSettings,
-    *,
-    model: str,
-    database: str,
-    index: IndexFacts | None,
-    engine: dict[str, Any],
-    adapters_sha256: str | None = None,
+    settings: PipelineSettings, *, model: str, database: str, index: IndexFacts | None, **facts: Any
 ) -> PipelineSpecification:
     """The specification of a pipeline.
 
     Args:
         model, database: their labels.
-        index: the index that is asked; its default nprobe is used where the pipeline states none.
-        engine: dtype, device, threads and cores; the engine's name is the pipeline's.
-        adapters_sha256: hash of weights that were trained to read neighbours.
+        index: the index that is searched; its default nprobe is used where the pipeline states none.
+        facts: further fields, as far as they are known.
     """
-    asked, found = index if settings.asks else None, {}
-    if asked and settings.nprobe is None:
-        found = {"nprobe": asked.nprobe}
+    labels: dict[str, Any] = {"model": model, "database": database}
+    searched = index if settings.asks_index else None
+    nprobe = {"nprobe": searched.nprobe} if searched and settings.nprobe is None else {}
     return PipelineSpecification(
-        pipeline=settings.model_dump() | {"model": model, "database": database} | found,
-        schedule=ScheduleFacts(**{fact: getattr(settings.kind, fact) for fact in ScheduleFacts.model_fields}),
-        model=model,
-        database=database,
-        index=asked,
-        adapters_sha256=adapters_sha256,
-        engine={"name": settings.engine, **engine},
+        pipeline=settings.model_copy(update=labels | nprobe), **labels, index=searched, **facts
     )
 
 
 def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> IndexFacts:
-    """What an index is by its recipe, as far as that is known; a recipe without a type is of IVF-PQ."""
+    """The facts of an index by its recipe, as far as that is known; a recipe without a type is of IVF-PQ."""
     kind = recipe.get("type", DEFAULT_TYPE)
     key = recipe_class(kind).NPROBE_KEY
     return IndexFacts(
@@ -59,17 +98,17 @@ def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> Inde
 
 
 def index_facts(folder: Path) -> IndexFacts:
-    """What an index on disk is: `<database>/indexes/<label>`.
+    """The facts of an index on disk: `<database>/indexes/<label>`.
 
     Raises:
-        UserError: no merged index lies there.
+        UserError: there is no merged index.
     """
     path = folder / "merged" / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
         settings = recipe_of(manifest).model_dump(exclude={"parts"})
-        whole = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # shards of the database
-        settings["shards"] = None if settings["shards"] == whole else settings["shards"]
+        shards = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # of the database
+        settings["shards"] = None if settings["shards"] == shards else settings["shards"]
         return facts_of(folder.name, settings, manifest["vectors"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as the manifest of an index ({type(error).__name__})") from None

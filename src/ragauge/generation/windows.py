@@ -60,12 +60,12 @@ class Windows:
             start = end
 
     def query(self, window: int) -> slice:
-        """The places of the tokens that are asked with for a window's neighbours."""
-        asked = max(0, window - 1) if self.stale else window
-        return slice(asked * self.interval, asked * self.interval + CHUNK)
+        """The places of the tokens of a window's query."""
+        first = max(0, window - 1) if self.stale else window
+        return slice(first * self.interval, first * self.interval + CHUNK)
 
-    def kept(self, window: int) -> slice:
-        """The tokens that are kept of each neighbour fetched for a window."""
+    def part(self, window: int) -> slice:
+        """The tokens of each neighbour fetched for a window that are attended to."""
         shift = self.interval if self.stale and window > 0 else 0
         return slice(shift, shift + NEIGHBOUR)
 

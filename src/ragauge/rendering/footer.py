@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge.rendering.style import counted
 from ragauge.results.cells import CellSource, Table
-from ragauge.results.pipelines import IndexName, PipelineEntry, pipelines
+from ragauge.results.pipelines import IndexName, PipelineRun, pipelines
 from ragauge.results.provenance import commit, machine, where_asked
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.sequences import AGAINST_NONE
@@ -109,7 +109,7 @@ def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
     if not used:
         return []
     paired = (measured["quantity"] == AGAINST_NONE).any()
-    models = _listed(f"{p.specification.model} ({p.engine.get('dtype') or 'dtype not recorded'})" for p in used)
+    models = _listed(f"{p.specification.model} ({p.specification.dtype or 'dtype not recorded'})" for p in used)
     return [
         f"Measured: {models}",
         _listed(_scored(p) for p in used if p.settings.task == "perplexity"),
@@ -118,7 +118,7 @@ def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
         _listed(_filled(system.index) for system in shown),
         "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
         "in the figure those of a perplexity are of its paired difference from no retrieval" if paired else "",
-        *_place([(p.meta.get("provenance") or {}, p.engine.get("device")) for p in used]),
+        *_place([(p.meta.get("provenance") or {}, p.specification.device) for p in used]),
     ]
 
 
@@ -141,7 +141,7 @@ def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
     ]
 
 
-def _scored(pipeline: PipelineEntry) -> str:
+def _scored(pipeline: PipelineRun) -> str:
     sequences = counted(len(pipeline.all_records), "sequence")
     source = _source(pipeline.text, pipeline.specification.database)
     return f"perplexity: {sequences} of {pipeline.settings.tokens} tokens {source}"
@@ -152,15 +152,15 @@ def _source(text: str, database: str) -> str:
     return f"held out of {database}" if text == database else f"of {text}, database {database}"
 
 
-def _generated(pipeline: PipelineEntry) -> str:
+def _generated(pipeline: PipelineRun) -> str:
     sequences, trials = counted(len(pipeline.all_records), "sequence"), counted(pipeline.settings.trials, "trial")
-    cores, threads = pipeline.engine.get("cores"), pipeline.engine.get("threads")
+    cores, threads = pipeline.settings.cores, pipeline.settings.threads
     where = f", decoder on cores {cores}" if cores else ""
     where += f", {counted(threads, 'thread')}" if threads else ""
     return f"latency: {sequences} of {pipeline.settings.tokens} tokens, {trials}{where}"
 
 
-def _disturbed(used: Sequence[PipelineEntry]) -> str:
+def _disturbed(used: Sequence[PipelineRun]) -> str:
     """What others took of the machine while generations were timed."""
     shares = [p.load_share for p in used if p.settings.task == "generate"]
     known = [share for share in shares if share is not None]

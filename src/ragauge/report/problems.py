@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ragauge.io import records
 from ragauge.results import Runs, Variant
-from ragauge.results.pipelines import PipelineEntry, pipelines
+from ragauge.results.pipelines import PipelineRun, pipelines
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _pipelines(runs: Runs) -> Iterator[Problem]:
             yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")
 
 
-def _pipeline_doubt(pipeline: PipelineEntry) -> str:
+def _pipeline_doubt(pipeline: PipelineRun) -> str:
     if pipeline.missing or not pipeline.all_records:
         return pipeline.missing or "holds no record"
     if failed := pipeline.failed:

@@ -1,4 +1,4 @@
-"""What a run's pipelines left behind: each its specification and its records.
+"""The pipelines of a run: each its specification and its records.
 
 A pipeline either scores given text (perplexity) or continues it (latency).
 """
@@ -6,31 +6,36 @@ A pipeline either scores given text (perplexity) or continues it (latency).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from ragauge.cost.trace import Call, Trace
-from ragauge.generation import readers
+from ragauge.errors import UserError
+from ragauge.generation import modes
 from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.specification import PipelineSpecification, facts_of, specify
 from ragauge.io import records
+from ragauge.io.jsonl import read_object
 from ragauge.io.records import SequenceRecord
-from ragauge.io.specifications import PipelineSpecification
-from ragauge.results import pipeline_specifications as specifications
+from ragauge.io.specifications import IndexFacts
 from ragauge.results.runs import Runs
 
 Nprobe = int | Literal["hide"] | None  # hide: as many lists as decoding hides; None: nothing is searched, or not known
 Task = Literal["perplexity", "generate"]
 Text = tuple[str, int]  # a sequence: its key and its tokens
 
-# what a table says of an option that is not at its default
+# labels in tables of options that are not at their defaults
 LABELS: dict[str, Callable[[Any], str]] = {
     "neighbours": "{} neighbours".format,
     "exclude": lambda _: "own article passed over",
     "characters": "last {} characters".format,
-    "form": lambda form: readers.kind(form).label,
+    "mode": lambda mode: modes.kind(mode).label,
     "retrofit_minutes": "trained {:g} minutes".format,
     "adapters": lambda _: "trained",
     "reach": "reach {}".format,
@@ -43,14 +48,14 @@ LABELS: dict[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What, beside schedule and index, makes two pipelines different systems; as text their label in tables."""
+    """Options besides schedule and index that make two pipelines different systems; as text their label in tables."""
 
     changed: tuple[tuple[str, Any], ...] = ()  # options that are not at their defaults, in the order of LABELS
 
     @classmethod
     def of(cls, settings: PipelineSettings) -> Options:
         """The options of a pipeline; without neighbours there is no way of reading them."""
-        names = LABELS if settings.kind.reads_neighbours else ("engine",)
+        names = LABELS if settings.schedule_class.reads_neighbours else ("engine",)
         default = {name: key.default for name, key in type(settings).model_fields.items() if name in names}
         given = {name: getattr(settings, name) for name in LABELS if name in default}
         return cls(tuple((name, value) for name, value in given.items() if value != default[name]))
@@ -82,15 +87,19 @@ class IndexName:
 
 
 @dataclass(frozen=True, eq=False)
-class PipelineEntry:
-    """One entry of the section `pipelines`: what it is and, where it has run, its records."""
+class PipelineRun:
+    """A pipeline of a run: its specification and, where it has run, its records."""
 
     name: str
     specification: PipelineSpecification
-    settings: PipelineSettings
     path: Path
     meta: Mapping[str, Any] = field(default_factory=dict)
     missing: str | None = None  # why there are no records
+
+    @property
+    def settings(self) -> PipelineSettings:
+        """Every option, defaults resolved."""
+        return self.specification.pipeline
 
     @property
     def text(self) -> str:
@@ -112,11 +121,6 @@ class PipelineEntry:
     def options(self) -> Options:
         """What else makes it another system."""
         return Options.of(self.settings)
-
-    @property
-    def engine(self) -> Mapping[str, Any]:
-        """What ran the decoder, as far as it was recorded: name, dtype, device, threads, cores."""
-        return self.specification.engine
 
     @cached_property
     def all_records(self) -> list[SequenceRecord]:
@@ -154,29 +158,61 @@ class PipelineEntry:
         return [[Call.from_json(call) for call in record.trace] for record in self.records]
 
 
-def pipelines(runs: Runs) -> list[PipelineEntry]:
+def pipelines(runs: Runs) -> list[PipelineRun]:
     """The pipelines with records, in the configuration's order, then those of it that have none.
 
     Raises:
-        UserError: nothing says what a file of records is of, or its metadata are of another version.
+        UserError: metadata that are missing or of another version.
     """
     entries = runs.config.pipelines if runs.config else {}
     paths = {path.stem: path for path in sorted((runs.folder / "pipelines").glob("*.jsonl"))}
     order = {name: place for place, name in enumerate(entries)}
     names = sorted(paths, key=lambda name: (order.get(name, len(order)), name))
-    metas = {name: records.read_meta(paths[name]) or {} for name in names}
-    found = []
-    for name, specification in specifications.of_records(runs, {name: (paths[name], metas[name]) for name in names}):
-        settings = specifications.settings(specification.pipeline, paths[name])
-        found.append(PipelineEntry(name, specification, settings, paths[name], metas[name]))
-    return found + [_without_records(runs, name) for name in entries if name not in paths]
+    return [*(_with_records(paths[name]) for name in names), *(_planned(runs, n) for n in entries if n not in paths)]
 
 
-def _without_records(runs: Runs, name: str) -> PipelineEntry:
+def _with_records(path: Path) -> PipelineRun:
+    meta = records.read_meta(path) or {}
+    if "specification" not in meta:
+        raise UserError(f"{path}: cannot tell what made it: no specification in {records.meta_path(path).name}")
+    try:
+        specification = PipelineSpecification.model_validate(meta["specification"])
+    except ValidationError as error:
+        message = f"not the specification of a pipeline of this version: {first_problem(error)}"
+        raise UserError(f"{records.meta_path(path)}: {message}") from error
+    return PipelineRun(path.stem, specification, path, meta)
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem of a validation, in one line with its place."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return ": ".join(filter(None, (place, first["msg"].removeprefix("Value error, "))))
+
+
+def _planned(runs: Runs, name: str) -> PipelineRun:
+    """A pipeline of the configuration that has no records."""
     assert runs.config is not None
-    specification = specifications.configured(runs, runs.config.pipelines[name])
+    settings = runs.config.pipelines[name]
+    model, database = runs.config.pipeline_model(settings), runs.config.pipeline_database(settings)
+    index = index_facts(runs, database, settings.index) if settings.asks_index else None
     path = runs.folder / "pipelines" / f"{name}.jsonl"
     missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
-    return PipelineEntry(
-        name, specification, specifications.settings(specification.pipeline, path), path, missing=missing
-    )
+    specification = specify(settings, model=model, database=database, index=index)
+    return PipelineRun(name, specification, path, missing=missing)
+
+
+def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
+    """The facts of an index by the report of `ragauge index recall`, or by the configuration where there is none.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
+    report = read_object(path) if os.path.exists(path) else {}
+    recipe = report.get("settings")
+    if not isinstance(recipe, dict):
+        entry = runs.config.databases.get(database) if runs.config else None
+        given = entry.indexes.get(label) if entry else None
+        recipe = given.model_dump() if given else {}
+    return facts_of(label, recipe, report.get("vectors"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge.results import pipelines
-from ragauge.results.pipelines import PipelineEntry
+from ragauge.results.pipelines import PipelineRun
 from ragauge.results.runs import Runs, Variant
 
 
@@ -71,14 +71,14 @@ def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def _pipeline(pipeline: PipelineEntry, machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _pipeline(pipeline: PipelineRun, machines: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
         "dataset": pipeline.text,
         "model": pipeline.specification.model,
         "sequences": len(pipeline.all_records),
         **_when_and_where(pipeline.meta, machines),
-        "cores": pipeline.engine.get("cores"),
+        "cores": pipeline.settings.cores,
         "load_share": pipeline.load_share,
         "settings": pipeline.meta.get("fingerprint"),
     }

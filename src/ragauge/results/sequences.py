@@ -9,7 +9,7 @@ from statistics import median, quantiles
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted
-from ragauge.results.pipelines import PipelineEntry, Task, Text
+from ragauge.results.pipelines import PipelineRun, Task, Text
 from ragauge.results.runs import Runs
 from ragauge.results.stats import bootstrap_interval, median_ratio_interval, paired_test
 from ragauge.results.systems import System
@@ -79,7 +79,7 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
     return Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
 
 
-def difference(runs: Runs, better: PipelineEntry | None, worse: PipelineEntry | None) -> Measure:
+def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None) -> Measure:
     """Paired difference in nats a token, over the sequences that both scored; below zero the first is better."""
     if better is None or worse is None:
         return Measure(reason="not run: one of the two was not scored")
@@ -114,7 +114,7 @@ def _passed(measure: Measure) -> str:
     return "not shown: the interval of retrieved minus random neighbours includes zero"
 
 
-def _of_trials(system: System, values: Callable[[PipelineEntry], Sequence[float]]) -> Measure:
+def _of_trials(system: System, values: Callable[[PipelineRun], Sequence[float]]) -> Measure:
     """Median and quartiles of values of the timed pipeline."""
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
@@ -134,7 +134,7 @@ def _not_run(system: System, task: Task) -> str:
     return f"not run: no pipeline of this experiment measures its {'latency' if task == 'generate' else task}"
 
 
-def _failed(pipeline: PipelineEntry) -> str:
+def _failed(pipeline: PipelineRun) -> str:
     failed = pipeline.failed
     return f"{len(failed)} of {len(pipeline.all_records)} sequences failed: {failed[0].reason}" if failed else ""
 

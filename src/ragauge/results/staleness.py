@@ -1,4 +1,4 @@
-"""What `ragauge staleness` wrote: how alike the chunks are that stale and fresh queries find."""
+"""What `ragauge piperag staleness` wrote: how alike the chunks are that stale and fresh queries find."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ValidationError, model_validator
 
 from ragauge.errors import UserError
-from ragauge.results.pipeline_specifications import first_problem
-from ragauge.results.pipelines import IndexName
+from ragauge.results.pipelines import IndexName, first_problem
 from ragauge.results.runs import Runs
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ragauge.io.specifications import IndexFacts
 from ragauge.results.cells import Cell, Table, frame
-from ragauge.results.pipelines import IndexName, Nprobe, Options, PipelineEntry, Task, pipelines
+from ragauge.results.pipelines import IndexName, Nprobe, Options, PipelineRun, Task, pipelines
 from ragauge.results.runs import Runs
 
 KEYS = ("model", "dataset", "method", "interval", "nprobe", "index", "options", "variant")
@@ -33,16 +33,16 @@ class System:
     nprobe: Nprobe
     index: IndexName | None
     options: Options
-    members: tuple[PipelineEntry, ...]
+    members: tuple[PipelineRun, ...]
     proxy: System | None = None  # whose perplexity it has, where it was timed and not scored
 
     @cached_property
-    def scored(self) -> PipelineEntry | None:
+    def scored(self) -> PipelineRun | None:
         """The pipeline of its perplexity."""
         return self.proxy.scored if self.proxy else self._ran("perplexity")
 
     @cached_property
-    def timed(self) -> PipelineEntry | None:
+    def timed(self) -> PipelineRun | None:
         """The pipeline of its latency."""
         return self._ran("generate")
 
@@ -52,7 +52,7 @@ class System:
         return self.members[0].specification.index
 
     @property
-    def used(self) -> list[PipelineEntry]:
+    def used(self) -> list[PipelineRun]:
         """The pipelines behind its row, those without records last."""
         ran = [p for p in (self.scored, self.timed) if p is not None]
         return [*dict.fromkeys(ran), *(p for p in self.members if p.missing)]
@@ -64,7 +64,7 @@ class System:
             "model": self.model,
             "dataset": self.dataset,
             "method": self.kind,
-            "interval": self.interval if self.members[0].specification.schedule.every_window else "",
+            "interval": self.interval if self.members[0].settings.schedule_class.every_window else "",
             "nprobe": S3 if self.chooses_nprobe else "" if self.nprobe is None else self.nprobe,
             "index": self.index or "",
             "options": self.options,
@@ -86,11 +86,11 @@ class System:
         """nprobe of each retrieval of the timed sequences."""
         return [n for record in (self.timed.records if self.timed else []) for n in record.nprobe]
 
-    def asked(self, task: Task) -> PipelineEntry | None:
+    def asked(self, task: Task) -> PipelineRun | None:
         """The first pipeline of that task that is configured and has no records."""
         return next((p for p in self.members if p.missing and p.settings.task == task), None)
 
-    def _ran(self, task: Task) -> PipelineEntry | None:
+    def _ran(self, task: Task) -> PipelineRun | None:
         return next((p for p in self.members if not p.missing and p.settings.task == task), None)
 
 
@@ -100,10 +100,10 @@ def systems(runs: Runs) -> list[System]:
     An index that was filled finds what the database without drawn vectors has, so that the perplexity beside its
     latency is that of another index of the same database; the row says so.
     """
-    grouped: dict[tuple[str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineEntry]] = {}
+    grouped: dict[tuple[str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]] = {}
     for p in pipelines(runs):
-        told, made = p.specification, p.settings
-        key = (told.model, p.text, made.schedule, made.interval, p.nprobe, p.index, p.options)
+        made = p.settings
+        key = (p.specification.model, p.text, made.schedule, made.interval, p.nprobe, p.index, p.options)
         grouped.setdefault(key, []).append(p)
     found = [System(*key, tuple(members)) for key, members in grouped.items()]
     return sorted((replace(s, proxy=_proxy(s, found)) for s in found), key=_order)

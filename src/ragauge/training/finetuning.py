@@ -1,20 +1,22 @@
-"""Supervised fine-tuning for CFIC: the order of the documents, the budget, checkpoints, and the written model."""
+"""Supervised fine-tuning for CFIC: the order of the documents, the loss, and the written model."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import logging
 import random
-from collections.abc import Iterator, Sequence
+import re
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers.utils.logging import disable_progress_bar
 
 from ragauge import assets
 from ragauge.assets import store
@@ -26,27 +28,17 @@ from ragauge.evidence import sft
 from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import Encoded, TrainingDocument
 from ragauge.io.digest import digest
-from ragauge.io.files import file_sha256, replace_atomically
+from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.training import data as sft_data
-from ragauge.training import engine as engines
-from ragauge.training.batches import ResponseLoss, TrainingBatch, apart, pack
-from ragauge.training.checkpoints import Checkpoints
-from ragauge.training.loop import Progress, Training
+from ragauge.training import deepspeed
+from ragauge.training.batches import Batch, pack, response_loss, separate
 from ragauge.training.settings import TrainingSettings
+from ragauge.training.trainer import TimedTrainer
 
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """A point of the loss curve."""
-
-    step: int  # optimizer steps done
-    split: str  # "train": the mean of the step's documents, before its update; "held_out"
-    loss: float  # nats a token of the response
-    lr: float
-    seconds: float  # of training until then, all runs together
+Curve = list[dict[str, Any]]
+"""By point: steps done, split ("train": the mean of the step's documents, before its update; "held_out"), loss in nats
+per token of the response, learning rate, and seconds of training until then, in all runs."""
 
 
 def train(
@@ -62,22 +54,27 @@ def train(
 
     Raises:
         UserError: the data or the model cannot be read, the engine cannot run here, no document is short enough; a
-            folder at `out` or in `checkpoints` that no training made; a damaged checkpoint; another training that
-            writes its checkpoints there.
+            folder at `out` that no training made; a damaged checkpoint; another training that writes its checkpoints
+            there.
     """
+    disable_progress_bar()  # of loading and writing weights
     if threads is not None:
         torch.set_num_threads(threads)
+    if settings.engine == "torch" and (settings.processes > 1 or settings.dtype != "float32"):
+        raise UserError("engine torch trains on one process in float32; use engine deepspeed")
     material = Material(settings, folder)
-    check_replaceable(out, _is_trained)
-    training = FineTuning(settings, material, engines.start(material.model(), settings), Checkpoints(checkpoints))
-    with nullcontext() if training.engine.rank else training.checkpoints.alone():
-        training.resume()
-        training.run()
-        training.engine.leave()
-        if training.engine.rank:
+    check_replaceable(out, store.has_manifest)
+    training = FineTuning(settings, material, checkpoints / material.digest[:16])
+    is_first = training.is_world_process_zero()
+    with locked(checkpoints, wait=False) if is_first else nullcontext():
+        curve = [_point(point) for point in training.run()]
+        weights = training.weights()
+        training.accelerator.end_training()
+        if not is_first:
             return None
-        _write_model(material, training.weights(), out)
-        return _write_account(settings, material, training.progress, out)
+        _write_model(material, weights, out)
+        _remove_others(training.folder)
+        return _write_account(material, curve, round(training.seconds, 1), out)
 
 
 class Material:
@@ -88,9 +85,8 @@ class Material:
         if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
             raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
         self.base = Path(assets.resolve(settings.model))
-        self.shape = read_shape(
-            self.base, settings.max_length
-        )  # positions continue beyond those that it was trained on
+        # positions continue beyond those that it was trained on
+        self.shape = read_shape(self.base, settings.max_length)
         self.tokenizer = load_tokenizer(self.base)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
@@ -103,6 +99,7 @@ class Material:
 
     @cached_property
     def train(self) -> list[Encoded]:
+        """The documents that are trained on. Raises UserError if none is short enough."""
         found = self._encoded(sft_data.read(self.folder / sft_data.TRAIN))
         if not found:
             raise UserError(
@@ -112,6 +109,7 @@ class Material:
 
     @cached_property
     def held_out(self) -> list[Encoded]:
+        """The documents of the held-out loss."""
         path = self.folder / sft_data.HELD_OUT
         return self._encoded(sft_data.read(path)) if path.stat().st_size else []
 
@@ -120,113 +118,93 @@ class Material:
         wording, longest = REQUESTS[self.settings.request], self.settings.max_length
         encoded = [sft.encode(d, self.tokenizer, self.template, wording, self.shape.eos[0], longest) for d in documents]
         shared = self.shape.position == "rope"
-        return [one for e in encoded if e.requests for one in ([e] if shared else apart(e))]
+        return [one for e in encoded if e.requests for one in ([e] if shared else separate(e))]
 
-    def model(self) -> ResponseLoss:
-        """The decoder under training, in fp32."""
+    def model(self) -> Any:
+        """The initial decoder, in fp32."""
         from transformers import AutoModelForCausalLM
 
-        decoder = AutoModelForCausalLM.from_pretrained(
+        return AutoModelForCausalLM.from_pretrained(
             self.base, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True, trust_remote_code=False
         )
-        decoder.train()
-        if self.settings.gradient_checkpointing:
-            decoder.activation_checkpointing_enable({"use_reentrant": False})
-        return ResponseLoss(decoder)
 
     @cached_property
-    def fingerprint(self) -> str:
-        """Everything that the weights depend on except when training ends: settings, hashes of the files, and code."""
+    def digest(self) -> str:
+        """Of everything that the weights depend on except when training ends: settings, files and code."""
         settings = self.settings.model_dump(exclude={"steps", "minutes", "checkpoint_steps", "evaluate_steps"})
         code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})  # nothing is timed
-        state = [settings, self.hashes, code]
-        return json.dumps(state, sort_keys=True)
+        return text_sha256(settings, self.hashes, code)
 
     @cached_property
     def hashes(self) -> dict[str, str]:
+        """Of the model and of the files of data."""
         names = (sft_data.TRAIN, sft_data.HELD_OUT)
         return {"model": assets.describe(self.settings.model)["sha256"]} | {
             name: file_sha256(self.folder / name) for name in names
         }
 
 
-class FineTuning(Training[CurvePoint]):
-    """Supervised fine-tuning by steps over documents, on one process or several."""
+class FineTuning(TimedTrainer):
+    """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed."""
 
-    def __init__(
-        self, settings: TrainingSettings, material: Material, engine: engines.TrainingEngine, checkpoints: Checkpoints
-    ) -> None:
-        super().__init__(material.fingerprint)
-        self.settings, self.material, self.engine, self.checkpoints = settings, material, engine, checkpoints
-        self.dtype = torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32
+    def __init__(self, settings: TrainingSettings, material: Material, folder: Path) -> None:
+        self.settings, self.material = settings, material
         self.order = Order(len(material.train), settings.seed)
+        engine = deepspeed.arguments(settings) if settings.engine == "deepspeed" else {}
+        super().__init__(
+            material.model().to(getattr(torch, settings.dtype)),
+            folder,
+            settings.minutes,
+            settings.steps,
+            learning_rate=settings.lr,
+            gradient_accumulation_steps=settings.accumulation,
+            max_grad_norm=settings.clip,
+            bf16=settings.dtype == "bfloat16",
+            use_cpu=settings.device == "cpu",
+            activation_checkpointing=settings.gradient_checkpointing,
+            activation_checkpointing_kwargs={"use_reentrant": False},
+            **engine,
+        )
 
-    def resume(self) -> None:
-        """Resume from the current checkpoint; one of other settings, data or code is moved aside."""
-        kept = self.checkpoints.state()
-        if kept.get("fingerprint") == self.progress.fingerprint:
-            self.engine.load(self.checkpoints.verified(), self.checkpoints.tag(kept["step"]))
-            self.progress = Progress(**{**kept, "curve": [CurvePoint(**point) for point in kept["curve"]]})
-            logger.info("resuming after step %d", self.progress.step)
-        elif kept and self.engine.rank == 0:
-            aside = self.checkpoints.move_aside()
-            logger.warning("%s: of other settings, data or code; training starts from the beginning", aside)
+    def example(self, number: int) -> Batch:
+        """See `TimedTrainer.example`."""
+        return pack(self.material.train[self.order[number]])
 
-    def learn(self) -> float:
-        """See `Training.learn`."""
-        lr = warmed_up(self.settings, self.progress.step)
-        return self.engine.step([self._batch(i) for i in range(self.settings.accumulation)], lr)
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """See `Trainer.create_optimizer`."""
+        settings = self.settings
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=settings.lr, eps=settings.eps, weight_decay=settings.weight_decay
+        )
+        return self.optimizer
 
-    def measure(self, loss: float | None = None) -> None:
-        """See `Training.measure`; every step's own loss is a point of the curve as well."""
-        settings, step = self.settings, self.progress.step
-        if loss is not None:
-            self._note("train", loss, warmed_up(settings, step - 1))
-        held_out = self.material.held_out
-        if held_out and (loss is None or self._ends or step % settings.evaluate_steps == 0):
-            losses = [self.engine.loss(pack(encoded, self.dtype)) for encoded in held_out]
-            self._note("held_out", sum(losses) / len(losses), warmed_up(settings, step))
+    def rate(self, step: int) -> float:
+        """See `TimedTrainer.rate`: it rises linearly, then stays constant."""
+        return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
-    def weights(self) -> dict[str, Any]:
-        """The decoder's fp32 weights by name."""
-        return self.engine.weights(self.checkpoints.folder, self.checkpoints.tag(self.progress.step))
+    def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> Tensor:
+        """See `Trainer.compute_loss`."""
+        return response_loss(model, inputs)
 
-    def is_over(self) -> bool:
-        """See `Training.is_over`; one step is taken, however short the time."""
-        settings, progress = self.settings, self.progress
-        late = settings.minutes is not None and progress.seconds >= 60 * settings.minutes
-        self._ends = self.engine.agree(progress.step >= settings.steps or (late and progress.step > 0))
-        return self._ends
+    def measure(self) -> dict[str, float]:
+        """See `TimedTrainer.measure`."""
+        held_out = [self._prepare_inputs(pack(encoded)) for encoded in self.material.held_out]
+        losses = [float(response_loss(self.model, batch)) for batch in held_out]
+        return {"eval_loss": sum(losses) / len(losses)} if losses else {}
 
-    def is_measured(self) -> bool:
-        """See `Training.is_measured`."""
-        return True
+    def is_measured(self, step: int) -> bool:
+        """See `TimedTrainer.is_measured`."""
+        return step % self.settings.evaluate_steps == 0
 
-    def is_saved(self) -> bool:
-        """See `Training.is_saved`."""
-        return self.progress.step % self.settings.checkpoint_steps == 0
+    def is_saved(self, step: int) -> bool:
+        """See `TimedTrainer.is_saved`."""
+        return step % self.settings.checkpoint_steps == 0
 
-    def save(self) -> None:
-        """Write a checkpoint; the previous one is removed once this one is current."""
-        tag = self.checkpoints.tag(self.progress.step)
-        if self.engine.rank == 0:
-            self.checkpoints.claim(tag)
-        self.engine.save(self.checkpoints.folder, tag)
-        if self.engine.rank == 0:
-            self.checkpoints.keep(tag, asdict(self.progress))
-
-    def _batch(self, place: int) -> TrainingBatch:
-        """This process's batch at a place of the next step."""
-        width = self.engine.processes
-        number = (self.progress.step * self.settings.accumulation + place) * width + self.engine.rank
-        return pack(self.material.train[self.order[number]], self.dtype)
-
-    def _note(self, split: str, loss: float, lr: float) -> None:
-        progress = self.progress
-        progress.curve.append(CurvePoint(progress.step, split, loss, lr, round(progress.seconds, 3)))
-        if self.engine.rank == 0:
-            step, steps = progress.step, self.settings.steps
-            logger.info("step %d of %d: %s loss %.4f, %.0f s", step, steps, split, loss, progress.seconds)
+    def weights(self) -> dict[str, Tensor]:
+        """The trained weights in fp32, by name."""
+        if self.settings.engine == "deepspeed":
+            return deepspeed.full_weights(self.model)
+        return {name: tensor.detach().cpu() for name, tensor in self.model.named_parameters()}
 
 
 class Order:
@@ -245,57 +223,61 @@ class Order:
         return self._epochs[epoch][place]
 
 
-def warmed_up(settings: TrainingSettings, step: int) -> float:
-    """The learning rate of a step, counted from 0: it rises linearly to `lr`, then stays constant."""
-    return settings.lr * min(1.0, (step + 1) / (settings.warmup_steps + 1))
-
-
 # --- the trained model ---
 
 
-def _write_model(material: Material, weights: dict[str, Any], out: Path) -> None:
+def _remove_others(folder: Path) -> None:
+    """Remove the checkpoints of other settings, data or code, which lie in folders named by their hash."""
+    for other in folder.parent.iterdir():
+        if other != folder and re.fullmatch("[0-9a-f]{16}", other.name):
+            shutil.rmtree(other)
+
+
+def _write_model(material: Material, weights: Mapping[str, Tensor], out: Path) -> None:
     """Write the decoder in the hub's layout, whole or not at all."""
 
     def fill(folder: Path) -> None:
-        decoder: Any = material.model().decoder
-        decoder.load_state_dict(weights, assign=True)
+        decoder = material.model()
+        decoder.load_state_dict(weights, strict=False, assign=True)  # tied weights have one name
+        decoder.tie_weights()
         decoder.save_pretrained(folder)
         material.tokenizer.save_pretrained(folder)
         store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
 
-    replace(out, fill, _is_trained)
+    replace(out, fill, store.has_manifest)
 
 
-def _is_trained(folder: Path) -> bool:
-    """Whether a training made a folder."""
-    return store.has_manifest(folder)
+def _point(entry: Mapping[str, float]) -> dict[str, Any]:
+    """A point of the curve from an entry of Trainer's log."""
+    split = "train" if "loss" in entry else "held_out"
+    loss = entry["loss"] if "loss" in entry else entry["eval_loss"]
+    return {
+        "step": int(entry["step"]),
+        "split": split,
+        "loss": loss,
+        "lr": entry["learning_rate"],
+        "seconds": entry["seconds"],
+    }
 
 
-def _write_account(settings: TrainingSettings, material: Material, progress: Progress[CurvePoint], out: Path) -> Path:
-    replace_atomically(out.with_name(f"{out.name}.loss.csv"), _csv(progress.curve))
+def _write_account(material: Material, curve: Curve, seconds: float, out: Path) -> Path:
+    """Write the loss curve and the account of a training; returns the account's path."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(curve[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(curve)
+    replace_atomically(out.with_name(f"{out.name}.loss.csv"), text.getvalue().encode())
     account = {
-        "settings": settings.model_dump(),
+        "settings": material.settings.model_dump(),
         "template": material.template,
-        "steps": progress.step,
-        "seconds": round(progress.seconds, 1),
+        "steps": max(point["step"] for point in curve),
+        "seconds": seconds,
         "documents": len(material.train),
         "questions": sum(len(encoded.requests) for encoded in material.train),
         "sha256": {**material.hashes, "weights": store.digest(store.contents(out))},
-        "curve": [asdict(point) for point in progress.curve],
+        "curve": curve,
         "provenance": provenance(),
     }
     path = out.with_name(f"{out.name}.json")
     replace_atomically(path, (json.dumps(account, indent=1) + "\n").encode())
     return path
-
-
-def _csv(curve: Sequence[CurvePoint]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(CurvePoint.__dataclass_fields__), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_rows(curve))
-    return text.getvalue().encode()
-
-
-def _rows(curve: Sequence[CurvePoint]) -> Iterator[dict[str, Any]]:
-    return (asdict(point) for point in curve)

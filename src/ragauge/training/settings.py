@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, field_validator
 
 from ragauge.cost.hardware import Device
+from ragauge.errors import unknown
 from ragauge.evidence.request import Wording
+from ragauge.generation import modes
+from ragauge.generation.modes import ModeTraining
 from ragauge.prompts.templates import Template
-from ragauge.training.retrofit import forms
-from ragauge.training.retrofit.forms import Trainable
 
+TRAINABLE = modes.trainable()
 ENDPOINT = "endpoint"  # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 
 
@@ -93,16 +95,12 @@ class TrainingSettings(Data):
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 
-class _OfAllForms(BaseModel):
+class _RetrofitOfAnyMode(BaseModel):
     """RETRO-fit: training a frozen decoder to use retrieved neighbours."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    form: str = Field(
-        "joint",
-        description="how neighbours are read",
-        json_schema_extra={"enum": list(forms.names())},
-    )
+    mode: str = Field("joint", description="how neighbours are read", json_schema_extra={"enum": list(TRAINABLE)})
     minutes: float = Field(8.0, gt=0, description="wall-clock time of all runs together")
     rate: float = Field(2e-3, gt=0, description="learning rate after the warm-up")
     warmup: int = Field(10, ge=1, description="steps over which the learning rate rises")
@@ -113,23 +111,25 @@ class _OfAllForms(BaseModel):
     curve_every_s: float = Field(60.0, gt=0, description="seconds between points of the curve")
     seed: int = Field(0, description="seed of the texts and the initial weights")
 
-    @field_validator("form")
+    @field_validator("mode")
     @classmethod
-    def _trainable(cls, form: str) -> str:
-        """Raise UserError with the choices if the name is unknown."""
-        forms.kind(form)
-        return form
+    def _is_trainable(cls, mode: str) -> str:
+        """Raise UserError with the choices if RETRO-fit does not train the mode."""
+        if mode not in TRAINABLE:
+            raise unknown("mode", mode, TRAINABLE)
+        return mode
 
     @property
-    def training(self) -> Trainable:
-        """What is trained, with its options."""
-        return forms.kind(self.form)(**self.model_dump())
+    def training(self) -> ModeTraining:
+        """The mode's training, with its options."""
+        return TRAINABLE[self.mode](**self.model_dump())
 
 
 if TYPE_CHECKING:
 
-    class RetrofitSettings(_OfAllForms):
-        """With the options of every trainable form, which are stated in its file."""
+    class RetrofitSettings(_RetrofitOfAnyMode):
+        """With the training options of every mode, which are stated in its file."""
 
 else:
-    RetrofitSettings = create_model("RetrofitSettings", __base__=_OfAllForms, **forms.options())
+    OPTIONS = {key: (f.annotation, f) for training in TRAINABLE.values() for key, f in training.model_fields.items()}
+    RetrofitSettings = create_model("RetrofitSettings", __base__=_RetrofitOfAnyMode, **OPTIONS)

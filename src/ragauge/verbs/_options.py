@@ -195,7 +195,7 @@ def add_reader(parser: argparse.ArgumentParser) -> None:
 
     add, fields = parser.add_argument, PipelineSettings.model_fields
     add_decoder(parser)
-    add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge retrofit` trained")
+    add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge piperag retrofit` trained")
     add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
 
 

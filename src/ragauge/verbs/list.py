@@ -8,8 +8,7 @@ import sys
 from ragauge import registry
 from ragauge.verbs import _options as options
 
-ELSEWHERE = ("verb", "trainable form")  # the first are shown by --help, the second are forms
-KINDS = {"indexes" if kind == "index" else f"{kind}s": kind for kind in registry.PACKAGES if kind not in ELSEWHERE}
+KINDS = {"indexes" if kind == "index" else f"{kind}s": kind for kind in registry.PACKAGES if kind != "verb"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

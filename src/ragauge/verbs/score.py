@@ -1,4 +1,4 @@
-"""Score the predictions of a file, or the sequences of `ragauge pipeline`."""
+"""Score the predictions of a file, or the sequences of `ragauge piperag run`."""
 
 from __future__ import annotations
 

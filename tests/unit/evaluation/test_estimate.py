@@ -23,11 +23,12 @@ from ragauge.experiment.loading import load, parse
 from ragauge.experiment.schema import Config
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import EvaluationStretch
+from ragauge.generation.modes._joint import JointDecoder
+from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.settings import PipelineSettings
 from ragauge.retrieval.hub import CORPORA, HubCorpus
-from retro_parts import ExactRetriever, job, tokens
+from retro_parts import ExactRetriever, specified, tokens
 from tiny_checkpoint import write_checkpoint
 
 # Weights of MPT-7B: 32 layers of 12 x 4096^2, and 50,432 x 4096 of the embedding, which is the output matrix as well.
@@ -108,9 +109,9 @@ def test_training_is_four_passes_over_every_document() -> None:
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
 def test_a_pipelines_calls_are_those_of_a_real_one(kind: Any, task: Any) -> None:
     retriever = ExactRetriever([tokens(300, 2), tokens(400, 4)])
-    record = Pipeline(JointDecoding(tiny_models.tiny_lm()), job(kind, 32, task), retriever, retriever).record(
-        EvaluationStretch("0", 0, tuple(tokens(150, 7)))
-    )
+    lm = JointDecoder(tiny_models.tiny_lm(), JointAttention())
+    pipeline = Pipeline(lm, specified(kind, 32, task), retriever, retriever)
+    record = pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 7))))
     real = [call for call in record.trace if call["stage"] in ("read", "decode")]
     entry = PipelineSettings(schedule=kind, task=task, interval=32, tokens=150)
     planned = list(calls(entry))

@@ -145,7 +145,7 @@ def test_pipelines_share_adapters_and_exports() -> None:
         "plain": {"schedule": "retro"},
         "onnx": {"schedule": "retro", "engine": "onnx"},
         "trained": {"schedule": "retro", "engine": "onnx", "retrofit_minutes": 1.5},
-        "paper": {"schedule": "retro", "engine": "onnx", "form": "retro", "task": "generate"},
+        "paper": {"schedule": "retro", "engine": "onnx", "mode": "retro", "task": "generate"},
         "alone": {"schedule": "no_retrieval", "task": "generate"},
     }
     plan = changed(databases={"db": {}}, pipelines=pipelines).pipelines
@@ -153,14 +153,15 @@ def test_pipelines_share_adapters_and_exports() -> None:
     assert exports == {
         "plain": [],
         "onnx": f"results/r/onnx/joint/{MODEL}/untrained",
-        "trained": f"results/r/onnx/joint/{MODEL}/db/ivf/1.5",
+        "trained": f"results/r/onnx/joint/{MODEL}/db-ivf-1.5",
         "paper": "results/r/onnx/retro/db/random",
         "alone": [],
     }
     trained = f"results/r/retrofit/db/ivf/{MODEL}/joint/1.5/adapters.safetensors"
     assert plan.adapters(of(pipeline="trained")) == trained
-    assert plan.export_adapters(of(form="joint", model=MODEL, weights="db/ivf/1.5")) == trained
-    assert plan.export_adapters(of(form="joint", model=MODEL, weights="untrained")) == []
+    assert trained in plan.export_inputs(of(export=f"joint/{MODEL}/db-ivf-1.5"))
+    assert f"--adapters={trained}" in plan.export_options(of(export=f"joint/{MODEL}/db-ivf-1.5"))
+    assert not [o for o in plan.export_options(of(export=f"joint/{MODEL}/untrained")) if "adapters" in o]
     assert plan.index(of(pipeline="alone")) == []
     assert plan.index(of(pipeline="plain")) == "results/r/databases/db/indexes/ivf/merged/manifest.json"
     assert (plan.threads(of(pipeline="alone")), plan.threads(of(pipeline="plain"))) == (4, 1)

@@ -152,7 +152,7 @@ def test_an_items_inputs_are_what_it_reads_and_nothing_else(plan: Plan, config: 
     if item in ASKED:
         entries = {label: entry for label, entry in config.pipelines.items() if entry.schedule in ASKED[item]}
         expected["pipelines"] = {f"results/default/pipelines/{label}.jsonl" for label in entries}
-        indexes = {entry.index for entry in entries.values() if entry.asks}
+        indexes = {entry.index for entry in entries.values() if entry.asks_index}
         recall = "results/default/databases/wikipedia/indexes/{}/recall.json"
         expected["recall"] = {recall.format(index) for index in indexes}
     if item == "cfic_table_1":

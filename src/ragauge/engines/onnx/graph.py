@@ -35,10 +35,10 @@ class _Graph(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits and the new ones."""
         decoder, new = self.decoder, list[Tensor]()
-        shape, turn = decoder.shape, decoder.rotation(positions)
+        shape, rotation = decoder.shape, decoder.rotation(positions)
 
         def inner(index: int, normed: Tensor) -> Tensor:
-            parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), turn)
+            parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotation)
             q, k, v = (part.transpose(0, 1) for part in parts)
             new.extend((k, v))
             biases = self._biases(shape.kv_heads[index], positions, mask, cached_at)
@@ -58,7 +58,7 @@ class _Graph(nn.Module):
         return (cached + mask).unflatten(0, (kv_heads, -1)), (new + own).unflatten(0, (kv_heads, -1))
 
 
-def export(decoder: Decoder, path: Path) -> Path:
+def export_decoder(decoder: Decoder, path: Path) -> None:
     """Write a decoder as ONNX, its weights in a file beside it. Token and slot counts are dynamic, from 1 and 0.
 
     Positions, masks and what is added to scores are in float32 whatever the weights are in.
@@ -80,7 +80,7 @@ def export(decoder: Decoder, path: Path) -> Path:
         dynamic.append({0: SLOTS})
         inputs.append(CACHED_AT)
     outputs = ["logits", *(f"new_{name}" for name in names)]
-    return write_graph(_Graph(decoder), path, tuple(arguments), tuple(dynamic), inputs, outputs)
+    write_graph(_Graph(decoder), path, tuple(arguments), tuple(dynamic), inputs, outputs)
 
 
 class OnnxDecoder:

@@ -1,5 +1,4 @@
-"""What decoders in ONNX share: attention with a cache as input, running by IO binding, the cache's slots, and what a
-folder was exported from.
+"""What ONNX models share: attention with a cache as input, running by IO binding, cache slots, an export's origin.
 
 Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors, which ONNX Runtime is
 told the addresses of. So keys and values stay on a GPU, and are not copied on a CPU.
@@ -18,8 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256, replace_atomically
+from ragauge.io.graphs import open_session
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
@@ -78,18 +79,41 @@ def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read; `ragauge export` writes it ({type(error).__name__})") from None
+        raise UserError(
+            f"{path}: cannot be read; `ragauge piperag export` writes it ({type(error).__name__})"
+        ) from None
     if not isinstance(found, dict):
-        raise UserError(f"{path}: must be a JSON object; `ragauge export` writes it")
+        raise UserError(f"{path}: must be a JSON object; `ragauge piperag export` writes it")
     for key, value in origin.items():
         if found.get(key) != value:
             raise UserError(f"{path}: {key} is {found.get(key)}, not {value}: exported from something else")
-    told = found.get("graphs")
-    known: dict[str, Any] = told if isinstance(told, dict) else {}  # older exports have none
+    known: Any = found.get("graphs")
     for graph in sorted(folder.glob("*.onnx")):
-        if graph.name in known and file_sha256(graph) != known[graph.name]:
+        if not isinstance(known, dict) or file_sha256(graph) != known.get(graph.name):
             raise UserError(f"{graph}: not the graph that was exported here (sha256 differs); export it again")
     return found
+
+
+class OnnxModel(Traced):
+    """A model of several graphs in ONNX Runtime, with the tokenizer of its text."""
+
+    def __init__(
+        self, paths: Mapping[str, Path], tokenizer: Any = None, device: str = "cpu", threads: int | None = None
+    ) -> None:
+        """
+        Args:
+            paths: of the graphs, by name.
+
+        Raises:
+            UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
+        """
+        self.sessions = {name: open_session(path, threads, device != "cpu") for name, path in paths.items()}
+        self.tokenizer, self._device = tokenizer, device
+
+    def synchronize(self) -> None:
+        """Wait for the device; after a graph, the states put into their slots are torch's work."""
+        if self._device != "cpu":
+            torch.cuda.synchronize()
 
 
 class Graph:

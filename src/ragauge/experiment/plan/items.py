@@ -99,7 +99,7 @@ class ItemPlan(PlanPart):
         """Of the indexes that pipelines ask, where their database holds text out to measure it with."""
         for entry in (self.config.pipelines[label] for label in pipelines):
             database = self.config.pipeline_database(entry)
-            if entry.asks and not entry.addresses and self.config.databases[database].evaluation != "none":
+            if entry.asks_index and not entry.addresses and self.config.databases[database].evaluation != "none":
                 yield self.paths.recall.format(database=database, index=entry.index)
 
     @cached_property

@@ -42,11 +42,9 @@ class Paths:
         self.database_logs = f"{self.logs}/databases/{{database}}"
         self.staleness = f"{results}/staleness/{{staleness}}.json"
 
-        self.retrofit = f"{results}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}"
+        self.retrofit = f"{results}/retrofit/{{database}}/{{index}}/{{model}}/{{mode}}/{{minutes}}"
         self.adapters = f"{self.retrofit}/adapters.safetensors"
-        # weights: untrained, or where and how long trained; checkpoint: random, or a file name
-        self.export = f"{results}/onnx/{{form}}/{{model}}/{{weights}}"
-        self.export_own = f"{results}/onnx/{{form}}/{{database}}/{{checkpoint}}"
+        self.export = f"{results}/onnx/{{export}}"
         self.pipeline = f"{results}/pipelines/{{pipeline}}"  # records and .meta.json
         # Where a server is a job of its own: who asks it, where, and what it and they wait for.
         self.served = f"{results}/served/{{pipeline}}"  # records and .meta.json, until the server has ended

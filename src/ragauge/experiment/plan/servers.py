@@ -39,7 +39,7 @@ class ServerPlan(PlanPart):
     def needs(self, labels: Labels) -> list[str]:
         """What the pipelines of a server read, each file once."""
         plan = self._pipelines
-        parts = (plan.database, plan.index, plan.decoder, plan.adapters, plan.export)
+        parts = (plan.database, plan.index, plan.decoder, plan.weights, plan.adapters, plan.export)
         read = [part(PipelineLabel(label)) for label in self._clients(labels) for part in parts]
         encoder = manifest(self.config.databases[labels.database].encoder)
         return list(dict.fromkeys([encoder, *(path for path in read if isinstance(path, str))]))

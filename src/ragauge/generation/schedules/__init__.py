@@ -1,4 +1,4 @@
-"""When the database is asked during generation, and what generation waits for: one file a schedule."""
+"""When the database is queried during generation, and when generation waits for it: one file a schedule."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import cast
 from ragauge import registry
 from ragauge.generation.schedules._base import Schedule, SequenceInputs
 
+__all__ = ["Schedule", "SequenceInputs", "kind"]
+
 
 def kind(name: str) -> type[Schedule]:
-    """The schedule of that name, whose class attributes say what it does; UserError with the choices without one."""
+    """The class of a schedule. Raises UserError with the choices if there is none of that name."""
     return cast(type[Schedule], registry.component("schedule", name, Schedule))
-
-
-__all__ = ["Schedule", "SequenceInputs", "kind"]

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from ragauge.errors import SettingError
-from ragauge.generation.sources import Ask, NeighbourSource, Note, Passages
-from ragauge.generation.windows import Windows
+from ragauge.generation.windows import CHUNK, Windows
 
 if TYPE_CHECKING:
     from ragauge.generation.reader import Prepare
-    from ragauge.generation.settings import PipelineSettings
+    from ragauge.generation.sources import NeighbourSource, Note, Passages, RetrievalOptions
 
 
 @dataclass(frozen=True)
 class SequenceInputs:
-    """One sequence of text, and what its neighbours can be taken from."""
+    """One sequence of text, and where its neighbours can come from."""
 
     note: Note  # takes the retrievals' calls
     key: str  # random neighbours depend on it and on the seed
     document: int  # the sequence's own in the database; -1: none
-    searcher: Any = None  # asked for neighbours, where the schedule asks an index
+    searcher: Any = None  # returns neighbours, where the schedule queries an index
     passages: Passages | None = None  # chunks by number, where neighbours are drawn at random
     tokenizer: Any = None  # decodes queries that are sent as text
     budget: Callable[[int], float] | None = None  # seconds that a search may take beside the window after n tokens
@@ -33,22 +32,36 @@ class SequenceInputs:
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """When the database is asked, with what, and what generation waits for."""
+    """When the database is queried, with which tokens, and when generation waits for the reply.
 
-    settings: PipelineSettings
-    seed: int = 0  # of what is drawn at random
+    Raises SettingError where an option does not go with the schedule.
+    """
+
+    interval: int = CHUNK  # tokens between retrievals
+    neighbours: int = 2  # per retrieval
+    nprobe: int | Literal["hide"] | None = None  # hide: as many lists as a search beside decoding can scan
+    exclude: Literal["none", "article"] = "none"  # article: no neighbours from the sequence's own document
+    characters: int | None = None  # of text that queries are sent with; None: they are sent as tokens
+    read_ahead: bool = True  # whether prefetched neighbours are read by the thread that searches
+    seed: int = 0  # of random neighbours
 
     reads_neighbours: ClassVar[bool] = True  # False: the decoder alone
     asks_index: ClassVar[bool] = True  # False: needs no index and no server
     every_window: ClassVar[bool] = True  # new neighbours after the first window as well
     stale: ClassVar[bool] = False  # a window's query is that of the window before, so that it is sent ahead of time
 
-    @classmethod
-    def check(cls, settings: PipelineSettings) -> None:
-        """Raise SettingError if a setting does not go with this schedule."""
-        if settings.chooses_nprobe and not cls.stale:
-            message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {settings.schedule!r}"
+    def __post_init__(self) -> None:
+        Windows(self.interval)
+        if self.nprobe == "hide" and not self.stale:
+            name = type(self).__module__.rpartition(".")[2]
+            message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}"
             raise SettingError("nprobe", message)
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, Any], seed: int = 0) -> Self:
+        """A schedule with its own of these options."""
+        own = {field.name for field in fields(cls)} & options.keys()
+        return cls(**{key: options[key] for key in own}, seed=seed)
 
     @classmethod
     def reads_at(cls, window: int) -> bool:
@@ -57,27 +70,29 @@ class Schedule(ABC):
 
     @abstractmethod
     def source(self, sequence: SequenceInputs) -> NeighbourSource:
-        """Where the neighbours of one sequence come from."""
+        """The source of the neighbours of one sequence."""
 
     @cached_property
     def windows(self) -> Windows:
         """The retrieval windows."""
-        return Windows(self.settings.interval, stale=self.stale)
+        return Windows(self.interval, stale=self.stale)
 
-    def ask(self, sequence: SequenceInputs) -> Ask:
-        """How the index is asked for the neighbours of a sequence."""
-        settings = self.settings
-        return Ask(
+    def retrieval(self, sequence: SequenceInputs) -> RetrievalOptions:
+        """How the index is queried for the neighbours of a sequence."""
+        from ragauge.generation.sources import RetrievalOptions
+
+        hides = self.nprobe == "hide"
+        return RetrievalOptions(
             sequence.searcher,
-            settings.neighbours,
-            None if settings.nprobe == "hide" else settings.nprobe,
-            sequence.budget if settings.chooses_nprobe else None,
-            sequence.tokenizer.decode if settings.characters else None,
-            settings.characters,
-            self.passed_over(sequence),
+            self.neighbours,
+            None if self.nprobe == "hide" else self.nprobe,
+            sequence.budget if hides else None,
+            sequence.tokenizer.decode if self.characters else None,
+            self.characters,
+            self.excluded_documents(sequence),
         )
 
-    def passed_over(self, sequence: SequenceInputs) -> frozenset[int]:
+    def excluded_documents(self, sequence: SequenceInputs) -> frozenset[int]:
         """Documents of which no neighbour is taken."""
-        own = self.settings.exclude == "article" and sequence.document >= 0
+        own = self.exclude == "article" and sequence.document >= 0
         return frozenset({sequence.document} if own else ())

@@ -11,7 +11,7 @@ from ragauge.generation.sources import NoNeighbours
 
 @dataclass(frozen=True)
 class NoRetrieval(Schedule):
-    """Reads no neighbours and asks nothing."""
+    """Reads no neighbours and queries nothing."""
 
     reads_neighbours: ClassVar[bool] = False
     asks_index: ClassVar[bool] = False

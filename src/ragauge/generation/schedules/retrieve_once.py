@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ragauge.generation.schedules._base import Schedule, SequenceInputs
-from ragauge.generation.sources import Fresh
+from ragauge.generation.sources import BlockingRetrieval
 
 
 @dataclass(frozen=True)
 class RetrieveOnce(Schedule):
-    """Asks once, with the first 64 tokens, and waits for the reply; its neighbours stay to the end."""
+    """Queries once, with the first 64 tokens, and waits for the reply; the neighbours stay to the end."""
 
     every_window: ClassVar[bool] = False
 
-    def source(self, sequence: SequenceInputs) -> Fresh:
+    def source(self, sequence: SequenceInputs) -> BlockingRetrieval:
         """See `Schedule.source`."""
-        return Fresh(self.ask(sequence), self.windows, sequence.note, self.reads_at)
+        return BlockingRetrieval(self.retrieval(sequence), self.windows, sequence.note, self.reads_at)

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ragauge.errors import SettingError
 from ragauge.generation.schedules._base import Schedule, SequenceInputs
-from ragauge.generation.sources import Fresh
+from ragauge.generation.sources import BlockingRetrieval
 from ragauge.generation.windows import CHUNK
-
-if TYPE_CHECKING:
-    from ragauge.generation.settings import PipelineSettings
 
 
 @dataclass(frozen=True)
 class Retro(Schedule):
-    """Asks every 64 tokens with the 64 before, and waits for each reply."""
+    """Queries every 64 tokens with the 64 before, and waits for each reply."""
 
-    @classmethod
-    def check(cls, settings: PipelineSettings) -> None:
-        """See `Schedule.check`."""
-        super().check(settings)
-        if settings.interval != CHUNK:
-            raise SettingError(
-                "interval", f"schedule 'retro' requires {CHUNK}, not {settings.interval}; see retro_plus"
-            )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.interval != CHUNK:
+            message = f"schedule 'retro' requires {CHUNK}, not {self.interval}; see retro_plus"
+            raise SettingError("interval", message)
 
-    def source(self, sequence: SequenceInputs) -> Fresh:
+    def source(self, sequence: SequenceInputs) -> BlockingRetrieval:
         """See `Schedule.source`."""
-        return Fresh(self.ask(sequence), self.windows, sequence.note, self.reads_at)
+        return BlockingRetrieval(self.retrieval(sequence), self.windows, sequence.note, self.reads_at)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ragauge.generation.schedules._base import Schedule, SequenceInputs
-from ragauge.generation.sources import Fresh
+from ragauge.generation.sources import BlockingRetrieval
 
 
 @dataclass(frozen=True)
 class RetroPlus(Schedule):
-    """Asks every `interval` tokens with the 64 before, and waits for each reply."""
+    """Queries every `interval` tokens with the 64 before, and waits for each reply."""
 
-    def source(self, sequence: SequenceInputs) -> Fresh:
+    def source(self, sequence: SequenceInputs) -> BlockingRetrieval:
         """See `Schedule.source`."""
-        return Fresh(self.ask(sequence), self.windows, sequence.note, self.reads_at)
+        return BlockingRetrieval(self.retrieval(sequence), self.windows, sequence.note, self.reads_at)

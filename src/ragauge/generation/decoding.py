@@ -1,0 +1,70 @@
+"""Scoring and greedy generation of a sequence, window by window, by the same reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ragauge.engines import kernels
+from ragauge.errors import UserError
+from ragauge.generation.reader import Prepared, Reader, Tokens
+from ragauge.generation.sources import NeighbourSource
+from ragauge.generation.windows import Windows
+
+
+def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Windows) -> Tensor:
+    """Negative log-likelihood, in nats, of every token but the first: (token - 1,), fp32 on the CPU."""
+    parts = [
+        -kernels.log_probabilities(logits, torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device))
+        for start, stop, logits in read_through(reader, ids, len(ids) - 1, source, windows)
+    ]
+    return torch.cat(parts).cpu()
+
+
+def generate(reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows) -> list[int]:
+    """Continue a prompt greedily until the sequence has `tokens` tokens; returns the new ones.
+
+    Raises:
+        UserError: the prompt is empty or leaves nothing to generate; the retriever failed.
+    """
+    if not 0 < len(prompt) < tokens:
+        raise UserError(f"a prompt of {len(prompt)} tokens cannot be continued to {tokens}")
+    ids = list(prompt)
+    for _ in read_through(reader, ids, len(ids) - 1, source, windows, end=tokens - 1):
+        pass
+    while len(ids) < tokens:  # the last token is not read yet
+        window = windows.of(len(ids) - 1)
+        following = windows.first(window + 1)
+        if window >= 0 and len(ids) - 1 == windows.first(window):
+            attach(reader, source, window, ids, more=following < tokens - 1)
+        logits = reader.read(ids[-1:])[-1]
+        ids += reader.decode(logits, min(tokens, following + 1) - len(ids))
+    return ids[len(prompt) :]
+
+
+def read_through(
+    reader: Reader, ids: Tokens, stop: int, source: NeighbourSource, windows: Windows, end: int | None = None
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Read the tokens up to `stop`, each window with its own neighbours: (start, stop, logits (token, vocab)).
+
+    The source sees the tokens known at a window's start and no later ones.
+
+    Args:
+        end: up to which tokens will be read later on, where that is beyond `stop`.
+    """
+    end = stop if end is None else end
+    for piece in windows.pieces(reader.length, stop):
+        if piece.window >= 0 and piece.start == windows.first(piece.window):
+            attach(reader, source, piece.window, ids[: piece.start + 1], more=windows.first(piece.window + 1) < end)
+        yield piece.start, piece.stop, reader.read(ids[piece.start : piece.stop])
+
+
+def attach(reader: Reader, source: NeighbourSource, window: int, known: Tokens, more: bool) -> None:
+    """Attach a window's neighbours to the reader, unless those of the window before stay."""
+    found = source.neighbours(window, known, more)
+    if isinstance(found, Prepared):
+        found.put()
+    elif found is not None:
+        reader.attach(found)

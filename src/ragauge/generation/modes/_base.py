@@ -1,0 +1,113 @@
+"""What all attention modes share. A mode is a file in this folder with one class below `Mode`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from ragauge.errors import SettingError, UnsupportedError
+
+if TYPE_CHECKING:
+    from ragauge.engines import LM
+    from ragauge.generation.modes._weights import TrainedWeights
+    from ragauge.generation.reader import NeighbourModel
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights that a mode is loaded with, and where it runs."""
+
+    model: str = ""  # name, source or folder of the decoder
+    sha256: str | None = None  # of the decoder's weights
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int | None = None
+    adapters: Path | None = None  # trained by `ragauge piperag retrofit`
+    adapters_sha256: str | None = None
+    exported: Path | None = None  # graphs of `ragauge piperag export`, which ONNX Runtime runs
+    weights: Path | None = None  # RETRO's own tensors; None: random ones, by the seed
+    seed: int = 0
+    vocabulary: int = 0  # of the database's tokenizer
+    tokenizer: Any = None  # the database's
+
+    @property
+    def released_retro(self) -> Path | None:
+        """The folder of the model where that is a checkpoint of RETRO and no other weights are given."""
+        from ragauge import assets
+
+        is_retro = self.weights is None and self.model and assets.is_retro(self.model)
+        return assets.resolve(self.model) if is_retro else None
+
+    def decoder(self) -> LM:
+        """The decoder in torch."""
+        from ragauge.engines import load_lm
+
+        return load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
+
+
+class ModeTraining(BaseModel, ABC):
+    """RETRO-fit of a mode; the fields are its options. Importing it imports no torch."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @abstractmethod
+    def make(self, lm: LM, seed: int) -> TrainedWeights:
+        """The weights before training, with which neighbours have no effect or are read by the unchanged decoder."""
+
+
+class Mode(ABC):
+    """An attention mode: a frozen dataclass whose fields are its options. Its file's name is its name.
+
+    Importing it imports no torch: configuration, plan and costs ask for its class variables.
+    """
+
+    name: ClassVar[str]  # its file's
+    label: ClassVar[str]  # in tables
+    engines: ClassVar[tuple[str, ...]]  # that run it: "torch", "onnx"
+    needs_training: ClassVar[bool] = False  # whether it reads nothing before RETRO-fit has trained it
+    training: ClassVar[type[ModeTraining] | None] = None  # None: RETRO-fit does not train it
+    own_model: ClassVar[str | None] = None  # name, and shape, of a model of its own that replaces the decoder
+    in_cache: ClassVar[bool] = False  # whether neighbours are slots of the cache that a decoding step attends to
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__module__.rpartition(".")[2]
+
+    @classmethod
+    def option_names(cls) -> set[str]:
+        """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
+        own = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        trained = {"retrofit_minutes", "adapters"} if cls.training else set()
+        return own | trained | ({"weights"} if cls.own_model else set())
+
+    @classmethod
+    def check(cls, engine: str, is_trained: bool) -> None:
+        """Raise SettingError if a pipeline's engine does not run this mode, or it is not trained and must be."""
+        if cls.needs_training and not is_trained:
+            raise SettingError("mode", f"{cls.name!r} must be trained first; give retrofit_minutes or adapters")
+        if engine not in cls.engines:
+            message = f"{engine!r} does not run mode {cls.name!r}; known: {', '.join(cls.engines)}"
+            raise SettingError("engine", message)
+
+    @abstractmethod
+    def load(self, checkpoint: Checkpoint) -> NeighbourModel:
+        """The model that opens sequences.
+
+        Raises:
+            UserError: weights that are missing, damaged, or of another model or mode.
+        """
+
+    def export(self, checkpoint: Checkpoint, folder: Path) -> None:
+        """Write the graphs that `load` opens from `checkpoint.exported`, where the mode's engines include ONNX."""
+        raise UnsupportedError(f"mode {self.name!r} cannot be exported to ONNX")
+
+    def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
+        """(name, hash) of the weights. Raises UserError if they are not available."""
+        from ragauge import assets
+
+        assets.resolve(checkpoint.model)
+        return checkpoint.model, assets.describe(checkpoint.model)["sha256"]

@@ -1,0 +1,310 @@
+"""Gated cross-attention in torch: reading neighbours, the weights that training adds, and their loss.
+
+As in RETRO (Borgeaud et al., 2022) a window's tokens attend to all tokens of all its neighbours, in a softmax apart
+from that over their past, between self-attention and MLP; `windows.py` says which tokens are of which window. Without
+neighbours nothing is added.
+
+An encoder of neighbours begins as a copy of the decoder's first layers, the cross-attention of a layer as a copy of its
+self-attention: projections, norm and all. The result of cross-attention is multiplied with tanh of a gate that begins
+at zero (Alayrac et al., 2022), so that before training the whole is the decoder alone. RETRO's own encoder reads in
+both directions and sees the query; here it is causal, as the layers that it is copied from, and sees the neighbour
+alone, so that neighbours can be read before their window begins.
+
+Positions. A neighbour ends where its window begins: queries have their own place in the sequence, keys the places
+before the window's first, so that distances are bounded and none is negative, as in the decoder's self-attention.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ragauge.cost.flop import call_macs
+from ragauge.cost.trace import Call
+from ragauge.engines import LM
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.rope import Rotation, rotate
+from ragauge.engines.weights import Layer, Linear, Norm
+from ragauge.errors import UserError
+from ragauge.generation.modes import _passes as passes
+from ragauge.generation.modes._base import Checkpoint
+from ragauge.generation.modes._passes import Neighbours
+from ragauge.generation.modes._weights import TrainedWeights
+from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, Tokens
+from ragauge.generation.windows import Windows
+
+CROSS_LAYERS, ENCODER_LAYERS = 3, 2
+WEIGHT_SHARE, GATE_SHARE = 0.1, 5.0  # of the learning rate: copied weights need little change, gates begin at zero
+
+T = TypeVar("T")
+Memory = tuple[Tensor, Tensor, Tensor]
+"""Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions (token,)."""
+
+
+def load(checkpoint: Checkpoint) -> CrossDecoder:
+    """See `Mode.load`."""
+    if checkpoint.adapters is None:
+        raise UserError("mode 'cross_attention' requires trained weights: give --adapters")
+    lm = checkpoint.decoder()
+    return CrossDecoder(lm, CrossWeights.load(checkpoint.adapters, lm, checkpoint.sha256))
+
+
+# --- the added layers ---
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Cross-attention of one layer, between its self-attention and its MLP."""
+
+    query_norm: Norm
+    memory_norm: Norm  # of the encoder's states
+    q: Linear  # rows: all query heads
+    kv: Linear  # rows: all key heads, all value heads
+    out: Linear
+    gate: Tensor  # (1,)
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+
+    @classmethod
+    def copy_of(cls, layer: Layer, query_rows: int) -> Cross:
+        """A copy of a layer's self-attention, of whose packed projections the first rows are those of queries."""
+        q, kv = (_rows(layer.qkv, part) for part in (slice(query_rows), slice(query_rows, None)))
+        gate = torch.zeros(1, device=layer.out.weight.device)
+        norm = layer.attention_norm
+        return cls(norm, norm, q, kv, layer.out, gate, layer.q_norm, layer.k_norm)
+
+    def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> Memory:
+        """Keys and values of the encoder's states (token, width) of tokens at positions (token,)."""
+        k, v = self.kv(self.memory_norm(states)).chunk(2, -1)
+        return _heads(decoder, k, self.k_norm, decoder.rotation(positions)), _heads(decoder, v), positions
+
+    def added(
+        self, decoder: Decoder, x: Tensor, positions: Tensor, memory: Memory, mask: Tensor | None = None
+    ) -> Tensor:
+        """The term added to the states (token, width) of tokens at positions (token,), under a mask (token, key)."""
+        q = _heads(decoder, self.q(self.query_norm(x)), self.q_norm, decoder.rotation(positions))
+        k, v, key_positions = (part[None] for part in memory)
+        visible = None if mask is None else mask[None]
+        mixed = passes.attend(decoder, q[None], k, v, positions[None], key_positions, visible)[0]
+        return self.gate.tanh() * self.out(mixed)
+
+
+@dataclass(frozen=True)
+class AddedLayers:
+    """All that is added to a decoder."""
+
+    encoder: tuple[Layer, ...]
+    cross: tuple[Cross, ...]  # of the layers that have it, in order
+
+
+def encode(decoder: Decoder, layers: Sequence[Layer], ids: Tensor, positions: Tensor) -> Tensor:
+    """States (row, token, width) of neighbours (row, token), each read by itself; padding is at their ends."""
+    encoder = Decoder(decoder.shape, replace(decoder.weights, layers=tuple(layers)))
+    rows, width = ids.shape
+    rotation, causal = encoder.rotation(positions.flatten()), passes.causal_mask(rows, width, ids.device)
+
+    def inner(index: int, normed: Tensor) -> Tensor:
+        parts = encoder.split(index, layers[index].qkv(normed), rotation)
+        q, k, v = (part.unflatten(0, (rows, width)) for part in parts)
+        return passes.attend(encoder, q, k, v, positions, positions, causal).flatten(0, 1)
+
+    return encoder.run_layers(encoder.embed(ids.flatten()), inner).unflatten(0, (rows, width))
+
+
+def _rows(linear: Linear, part: slice) -> Linear:
+    return Linear(linear.weight[part], None if linear.bias is None else linear.bias[part])
+
+
+def _heads(decoder: Decoder, projected: Tensor, norm: Norm | None = None, rotation: Rotation | None = None) -> Tensor:
+    """(token, rows) -> (token, head, dim), clamped, normed and rotated as the decoder's own are."""
+    clip = decoder.shape.qkv_clip
+    parts = (projected if clip is None else projected.clamp(-clip, clip)).unflatten(-1, (-1, decoder.shape.head_dim))
+    parts = parts if norm is None else norm(parts)
+    return parts if rotation is None else rotate(parts, *rotation)
+
+
+# --- reading ---
+
+
+class CrossDecoder(DecoderModel):
+    """A decoder with the weights of its cross-attention."""
+
+    def __init__(self, lm: LM, weights: CrossWeights) -> None:
+        super().__init__(lm)
+        layers = _mapped(weights.layers(lm.dtype), lambda _, weight: weight.detach())
+        self.cross: Mapping[int, Cross] = dict(zip(weights.places, layers.cross, strict=True))  # by layer
+        self.encoder = layers.encoder
+
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> CrossReader:
+        """See `NeighbourModel.open`; neighbours take no room in the cache."""
+        return CrossReader(self, tokens)
+
+    @torch.inference_mode()
+    def read_neighbours(self, texts: Sequence[Tokens], length: int) -> tuple[Mapping[int, Memory], Call]:
+        """By layer, the memory that a window after `length` tokens attends to, and the call that read it.
+
+        Other threads may read the sequence meanwhile.
+        """
+        decoder = self.lm.decoder
+        started = time.perf_counter()
+        ids, real, positions = passes.pad(texts, self.lm.device)
+        states = encode(decoder, self.encoder, ids, positions)[real]
+        places = (positions + length)[real]
+        memory = {layer: cross.memory(decoder, states, places) for layer, cross in self.cross.items()}
+        self.synchronize()
+        lengths = tuple(map(len, texts))
+        call = Call("neighbours", lengths, (0,) * len(texts), parallel=len(texts) > 1)
+        return memory, replace(call, macs=self._macs(call), seconds=time.perf_counter() - started)
+
+    def _macs(self, call: Call) -> int:
+        """Multiply-accumulates of encoder and keys and values, without padding."""
+        shape, layers = self.lm.shape, len(self.encoder)
+        sizes: dict[str, Any] = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
+        rows = sum(2 * shape.kv_heads[layer] * shape.head_dim for layer in self.cross)
+        return call_macs(call, replace(shape, **sizes)) + sum(call.lengths) * rows * shape.d_model
+
+
+class CrossReader(CachedReader):
+    """A sequence in a cache, and the encoding of its current neighbours.
+
+    The trace counts the multiply-accumulates of cross-attention's queries nowhere: its calls are the decoder's.
+    """
+
+    def __init__(self, model: CrossDecoder, capacity: int) -> None:
+        super().__init__(model.lm, model.lm.new_cache(capacity))
+        self._model = model
+
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `PreparingReader.prepare`."""
+        texts = [ids for ids in neighbours if len(ids)]
+        if not texts:
+            return Prepared((), lambda: self._put({}))
+        memory, call = self._model.read_neighbours(texts, length)
+        return Prepared((call,), lambda: self._put(memory))
+
+    def _put(self, memory: Mapping[int, Memory]) -> None:
+        decoder = self.lm.decoder
+
+        def beside(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
+            if layer not in memory:
+                return None
+            return self._model.cross[layer].added(decoder, x, positions, memory[layer])
+
+        self._cache.cross_attention = beside if memory else None
+
+
+# --- training ---
+
+
+class CrossWeights(TrainedWeights):
+    """Encoder and cross-attention of a decoder: fp32 copies of its weights, by their place in `AddedLayers`."""
+
+    mode: ClassVar[str] = "cross_attention"
+
+    def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = ENCODER_LAYERS) -> None:
+        """
+        Args:
+            places: layers of the decoder that get cross-attention, counted from 0.
+            encoder_layers: how many of the decoder's layers the encoder has.
+
+        Raises:
+            UserError: layers that the decoder does not have.
+        """
+        super().__init__()
+        own = decoder.weights.layers
+        if not places or not all(0 <= index < len(own) for index in places) or not 0 < encoder_layers <= len(own):
+            raise UserError(
+                f"cross-attention in layers {list(places)} with {encoder_layers} of the encoder: the decoder has "
+                f"{len(own)} layers"
+            )
+        self.places = tuple(sorted(set(places)))
+        shape = decoder.shape
+        crosses = tuple(Cross.copy_of(own[index], shape.heads[index] * shape.head_dim) for index in self.places)
+        self._copied = AddedLayers(own[:encoder_layers], crosses)
+        self.weights = nn.ParameterDict()
+        _mapped(self._copied, self._copy)
+
+    def layers(self, dtype: torch.dtype) -> AddedLayers:
+        """All that is added, differentiable in the weights."""
+        return _mapped(self._copied, lambda place, _: self.weights[place].to(dtype))
+
+    def groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        """See `TrainedWeights.groups`."""
+        gates = [weight for place, weight in self.weights.items() if place.endswith("gate")]
+        others = [weight for place, weight in self.weights.items() if not place.endswith("gate")]
+        return [(others, WEIGHT_SHARE), (gates, GATE_SHARE)]
+
+    def sizes(self) -> dict[str, str]:
+        """See `TrainedWeights.sizes`."""
+        return {"layers": " ".join(map(str, self.places)), "encoder_layers": str(len(self._copied.encoder))}
+
+    @classmethod
+    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> CrossWeights:
+        """See `TrainedWeights.of_sizes`."""
+        return cls(lm.decoder, [int(layer) for layer in sizes["layers"].split()], int(sizes["encoder_layers"]))
+
+    def nll(self, decoder: Decoder, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
+        """See `TrainedWeights.nll`; the encoder reads the neighbours first."""
+        sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
+        owners, texts = passes.by_row(neighbours)
+        beside = _CrossPass(decoder, self, len(sequence), owners, texts, windows) if texts else None
+        x = decoder.run_layers(decoder.embed(sequence), passes.CausalAttention(decoder, len(sequence)), beside)
+        return passes.scored_nll(decoder, x, sequence)
+
+    def _copy(self, place: str, tensor: Tensor) -> Tensor:
+        self.weights[place] = nn.Parameter(tensor.detach().clone().float())
+        return tensor
+
+
+class _CrossPass:
+    """Cross-attention of a sequence to its windows' neighbours, as `Decoder.run_layers` takes it."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        weights: CrossWeights,
+        count: int,
+        owners: Sequence[int],
+        texts: Sequence[Tokens],
+        windows: Windows,
+    ) -> None:
+        layers = weights.layers(decoder.weights.embedding.dtype)
+        self.decoder, self.cross = decoder, dict(zip(weights.places, layers.cross, strict=True))
+        ids, real, positions = passes.pad(texts, decoder.weights.embedding.device)
+        self.states = encode(decoder, layers.encoder, ids, positions)[real]
+        first = torch.tensor([windows.first(window) for window in owners], device=ids.device)
+        self.key_positions = (positions + first[:, None])[real]
+        mask = passes.neighbour_mask(owners, real, count, windows)[:, real.flatten()]
+        self.readers = mask.any(1).nonzero()[:, 0]  # tokens with neighbours: a softmax over nothing has no gradient
+        self.mask = mask[self.readers]
+
+    def __call__(self, index: int, x: Tensor) -> Tensor | None:
+        if index not in self.cross:
+            return None
+        cross = self.cross[index]
+        memory = cross.memory(self.decoder, self.states, self.key_positions)
+        added = cross.added(self.decoder, x[self.readers], self.readers, memory, self.mask)
+        return torch.zeros_like(x).index_add(0, self.readers, added)
+
+
+def cross_layers(layers: int, count: int = CROSS_LAYERS) -> tuple[int, ...]:
+    """The layers that get cross-attention by default: the last ones of `count` equal parts of the decoder."""
+    return tuple(sorted({max(0, (part + 1) * layers // count - 1) for part in range(count)}))
+
+
+def _mapped(value: T, change: Callable[[str, Tensor], Tensor], place: str = "") -> T:
+    """A tree of dataclasses and tuples with every tensor in it changed, given its place: field names, joined by _."""
+    made: Any = value
+    if isinstance(value, Tensor):
+        made = change(place, value)
+    elif isinstance(value, tuple):
+        made = tuple(_mapped(part, change, f"{place}_{number}") for number, part in enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: getattr(value, field.name) for field in fields(value)}
+        made = replace(value, **{n: _mapped(part, change, f"{place}_{n}".lstrip("_")) for n, part in inner.items()})
+    return made

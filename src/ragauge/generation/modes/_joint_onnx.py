@@ -1,0 +1,148 @@
+"""Joint attention in ONNX Runtime, over the graph of `engines/onnx/graph.py`.
+
+Neighbours are slots of the cache like any other: their keys and values are in the first slots, those of the sequence
+behind them, so one graph reads neighbours, reads text and decodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from ragauge.assets import resolve
+from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.cost.trace import Call
+from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
+from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, Slots, check_origin, write_origin
+from ragauge.errors import UserError
+from ragauge.generation.modes._base import Checkpoint
+from ragauge.generation.modes._joint import load_adapted
+from ragauge.generation.reader import Prepared, PreparingReader, StateCache, Tokens
+
+if TYPE_CHECKING:
+    from ragauge.generation.modes.joint import JointAttention
+
+
+def export(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write a decoder, and the same with trained adapters where there are any, with the origin of both."""
+    lm, adapted = load_adapted(checkpoint)
+    export_decoder(lm.decoder, folder / "decoder.onnx")
+    if adapted is not None:
+        export_decoder(adapted.decoder, folder / "adapted.onnx")
+    write_origin(folder, {"model": checkpoint.model, **_origin(checkpoint)})
+
+
+def load_exported(checkpoint: Checkpoint, mode: JointAttention) -> OnnxJointDecoder:
+    """What `export` wrote. Raises UserError if it is incomplete or comes from something else."""
+    assert checkpoint.exported is not None
+    check_origin(checkpoint.exported, _origin(checkpoint))
+    return OnnxJointDecoder(replace(checkpoint, tokenizer=load_tokenizer(resolve(checkpoint.model))), mode)
+
+
+def _origin(checkpoint: Checkpoint) -> dict[str, str | None]:
+    hashes = {"model_sha256": checkpoint.sha256, "adapters_sha256": checkpoint.adapters_sha256}
+    return hashes | {"dtype": checkpoint.dtype}
+
+
+class OnnxJointDecoder(OnnxModel):
+    """A decoder in ONNX Runtime; a second graph of it, with trained adapters, reads neighbours where there is one."""
+
+    def __init__(self, checkpoint: Checkpoint, mode: JointAttention) -> None:
+        """See `OnnxModel`."""
+        assert checkpoint.exported is not None
+        adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
+        paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
+        super().__init__(paths, checkpoint.tokenizer, checkpoint.device, checkpoint.threads)
+        self.decoder, self.adapted = OnnxDecoder(self.sessions["decoder"]), OnnxDecoder(self.sessions[adapted])
+        self.mode = mode
+
+    def open(self, tokens: int = 0, neighbour_tokens: int = 0) -> OnnxJointReader:
+        """See `NeighbourModel.open`; slots for the sequence grow as it does, whatever its `tokens`."""
+        return OnnxJointReader(self, neighbour_tokens)
+
+
+class OnnxJointReader(PreparingReader):
+    """A sequence and its neighbours in slots of one cache: first those of neighbours, then the sequence's."""
+
+    def __init__(self, lm: OnnxJointDecoder, front: int) -> None:
+        self.lm, self.mode, self.front, self.length = lm, lm.mode, front, 0
+        self._slots = lm.decoder.slots(front)
+        self._sink: Slots | None = None  # the sequence's first token
+        self._states: StateCache[Tensor] = StateCache()
+
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `PreparingReader.prepare`. Raises UserError if they do not fit, or the sequence has no token yet."""
+        texts = [tuple(ids) for ids in neighbours if len(ids)]
+        if sum(map(len, texts)) > self.front:
+            raise UserError(f"neighbours of {sum(map(len, texts))} tokens do not fit into {self.front} slots")
+        if self._sink is None:
+            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
+        last = 0 if self.mode.reach is None else max(0, length - self.mode.reach)
+        calls: list[Call] = []
+
+        def read(places: Sequence[int]) -> list[Tensor]:
+            made, call = self._read([texts[place] for place in places], last)
+            calls.append(call)
+            return made
+
+        states = self._states.get([(last, ids) for ids in texts], read)
+        return Prepared(tuple(calls), lambda: self._put_neighbours(states, last))
+
+    def _read(self, texts: Sequence[Tokens], last: int) -> tuple[list[Tensor], Call]:
+        """Each neighbour's keys and values; they end before position `last`."""
+        assert self._sink is not None
+        started, sink = time.perf_counter(), int(self.mode.sink)
+        behind = self._sink if sink else self.lm.adapted.slots()
+        states = [self.lm.adapted.run(ids, last - len(ids), behind)[1] for ids in texts]
+        lengths, past = tuple(map(len, texts)), (sink,) * len(texts)
+        return states, Call("neighbours", lengths, past, parallel=len(texts) > 1, seconds=_since(started))
+
+    def _put_neighbours(self, states: Sequence[Tensor], last: int) -> None:
+        self._slots.mask[: self.front] = HIDDEN
+        slot = 0
+        for new in states:
+            count = new.shape[1]
+            self._slots.put(new, slot, last - count, self.mode.bias)
+            slot += count
+
+    def read(self, ids: Tokens) -> Tensor:
+        """See `Reader.read`."""
+        started, past = time.perf_counter(), self._slots.attended
+        logits = self._step(ids)
+        self.lm.note(Call("read", (len(ids),), (past,), logits=(len(ids),), seconds=_since(started)))
+        return logits
+
+    def decode(self, logits: Tensor, tokens: int) -> list[int]:
+        """See `Reader.decode`."""
+        started, past = time.perf_counter(), self._slots.attended
+        ids = [int(logits.argmax())]
+        while len(ids) < tokens:
+            ids.append(int(self._step(ids[-1:])[-1].argmax()))
+        if tokens > 1:
+            self.lm.note(Call("decode", (1,), (past,), logits=(1,), steps=tokens - 1, seconds=_since(started)))
+        return ids
+
+    def note(self, call: Call) -> None:
+        """See `Reader.note`."""
+        self.lm.note(call)
+
+    def _step(self, ids: Tokens) -> Tensor:
+        """Read tokens of the sequence: logits (token, vocab)."""
+        first = self.front + self.length
+        self._slots.reserve(first + len(ids))
+        logits, new = self.lm.decoder.run(ids, self.length, self._slots)
+        self._slots.put(new, first, self.length)
+        self.length += len(ids)
+        if self._sink is None:
+            self._sink = self.lm.decoder.slots(1)
+            self._sink.put(new[:, :1], 0)
+        return logits
+
+
+def _since(started: float) -> float:
+    return time.perf_counter() - started

@@ -1,0 +1,249 @@
+"""RETRO in torch: its weights, and reading with it.
+
+Weights are random ones, for latency, those of a checkpoint that `ragauge fetch` converted, or a user's file.
+
+The windows are those of `windows.Windows`: the last token of a query is the first that attends to its neighbours. Its
+state, and those of the query's other tokens, condition the encoder, so neighbours are encoded when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from ragauge.cost.trace import Call
+from ragauge.engines import DTYPES
+from ragauge.engines.protocol import Traced
+from ragauge.errors import UserError
+from ragauge.generation.modes._base import Checkpoint
+from ragauge.generation.modes._retro_network import RetroNetwork
+from ragauge.generation.reader import Prepare, Tokens
+from ragauge.generation.sizes import PAPER, Sizes
+from ragauge.generation.windows import CHUNK, NEIGHBOUR
+
+
+def load(checkpoint: Checkpoint) -> RetroLM:
+    """See `Mode.load`."""
+    if checkpoint.threads:
+        torch.set_num_threads(checkpoint.threads)
+    return RetroLM(make_network(checkpoint), checkpoint.tokenizer)
+
+
+# --- weights ---
+
+
+def make_network(checkpoint: Checkpoint) -> RetroNetwork:
+    """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
+
+    The vocabulary of the paper's sizes grows to that of the database's tokenizer.
+
+    Raises:
+        UserError: as `load_weights` and `read_folder`.
+    """
+    sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
+    if (folder := checkpoint.released_retro) is not None:
+        network = read_folder(folder)
+    elif checkpoint.weights is not None:
+        network = load_weights(checkpoint.weights, sizes)
+    else:
+        network = random_network(sizes, checkpoint.seed)
+    return network.to(checkpoint.device, DTYPES[checkpoint.dtype])
+
+
+def random_network(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> RetroNetwork:
+    """RETRO with random weights, for latency; on the meta device without any."""
+    with torch.random.fork_rng(devices=[]), torch.device(device):
+        torch.manual_seed(seed)
+        network = RetroNetwork(sizes).eval()
+        for name, parameter in network.named_parameters():
+            if name.endswith(("q.weight", "k.weight")):  # scores are not scaled: this keeps them near 1
+                parameter.data.mul_(0.25)
+    return network
+
+
+def read_folder(folder: Path) -> RetroNetwork:
+    """RETRO of a folder that `ragauge fetch` converted. Raises UserError if it is damaged."""
+    try:
+        stated = json.loads((folder / "config.json").read_bytes())
+        numbers: dict[str, Any] = {field.name: stated[field.name] for field in fields(Sizes)}
+        lists = {key: tuple(value) for key, value in numbers.items() if isinstance(value, list)}
+        sizes = Sizes(**numbers | lists)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"{folder}/config.json: not the sizes of a RETRO ({type(error).__name__})") from None
+    return load_weights(folder / "model.safetensors", sizes)
+
+
+def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
+    """RETRO with the weights of a file, safetensors or a state dictionary of torch, by our names of tensors.
+
+    Raises:
+        UserError: no such file, damaged, holding more than tensors, or of other names or sizes.
+    """
+    from safetensors.torch import load_file
+
+    try:
+        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except pickle.UnpicklingError:
+        raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
+    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
+        raise UserError(f"{path}: truncated or damaged ({str(error).splitlines()[0]})") from None
+    network = random_network(sizes, device="meta")
+    try:
+        network.load_state_dict(state, assign=True)
+    except (RuntimeError, AttributeError) as error:
+        raise UserError(f"{path}: not the tensors of this architecture: {' '.join(str(error).split())[:300]}") from None
+    return network
+
+
+# --- reading ---
+
+
+class OwnReader(ABC):
+    """One sequence of RETRO's, whatever runs it."""
+
+    ahead: Prepare | None = None  # the encoder is conditioned on the query, so neighbours are encoded with it
+
+    def __init__(self, lm: Traced) -> None:
+        self.lm, self.length = lm, 0
+        self._pending: list[Tokens] | None = None  # neighbours not encoded yet: the query's last token is not read
+        self._since = 0  # the place of that token, from which cross-attention counts
+
+    @abstractmethod
+    def forward(self, ids: Tokens) -> Tensor:
+        """Read tokens: logits (token, vocab). `encode_pending` is called in the first layer with cross-attention."""
+
+    @abstractmethod
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
+        """Let tokens attend to these neighbours, those of one length side by side; none: to none.
+
+        Args:
+            places: of all their tokens in rotation, among the neighbours laid end to end.
+        """
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """See `Reader.attach`; they are encoded when the next token is read."""
+        self._pending, self._since = list(neighbours), self.length
+        self.encode([], [])
+
+    @torch.inference_mode()
+    def read(self, ids: Tokens) -> Tensor:
+        """See `Reader.read`; with neighbours just attached, the first token is the query's last."""
+        if self._pending is not None and len(ids) > 1:  # the encoder sees the query and nothing after it
+            return torch.cat([self.read(ids[:1]), self.read(ids[1:])])
+        self.lm.synchronize()
+        started, past = time.perf_counter(), self.length
+        logits = self.forward(ids)
+        self.lm.synchronize()
+        self.lm.note(_call("read", len(ids), past, 1, time.perf_counter() - started))
+        return logits
+
+    @torch.inference_mode()
+    def decode(self, logits: Tensor, tokens: int) -> list[int]:
+        """See `Reader.decode`."""
+        started, past = time.perf_counter(), self.length
+        ids = [int(logits.argmax())]
+        while len(ids) < tokens:
+            ids.append(int(self.forward(ids[-1:])[-1].argmax()))
+        if self.length > past:
+            self.lm.note(_call("decode", 1, past, self.length - past, time.perf_counter() - started))
+        return ids
+
+    def note(self, call: Call) -> None:
+        """See `Reader.note`."""
+        self.lm.note(call)
+
+    def encode_pending(self) -> None:
+        """Encode the pending neighbours, given the states of the query's tokens, of which the last was just read."""
+        pending, self._pending = self._pending, None
+        if not pending or not any(map(len, pending)):
+            return
+        started = time.perf_counter()
+        by_length: dict[int, list[int]] = {}
+        for number, ids in enumerate(pending):
+            by_length.setdefault(len(ids), []).append(number)
+        alike = [numbers for length, numbers in by_length.items() if length]
+        places = [number * NEIGHBOUR + i for same in alike for number in same for i in range(len(pending[number]))]
+        self.encode([[pending[number] for number in same] for same in alike], places)
+        self.lm.synchronize()
+        self.lm.note(_call("neighbours", sum(map(len, pending)), 0, 1, time.perf_counter() - started))
+
+
+def _call(stage: str, tokens: int, past: int, steps: int, seconds: float) -> Call:
+    return Call(stage, (tokens,), (past,), logits=() if stage == "neighbours" else (1,), steps=steps, seconds=seconds)
+
+
+class RetroLM(Traced):
+    """A RETRO model in torch as generation sees a decoder: it opens sequences and records its calls while `tracing`."""
+
+    def __init__(self, network: RetroNetwork, tokenizer: Any = None) -> None:
+        self.network, self.tokenizer = network, tokenizer
+        self.device = network.head.weight.device
+
+    def synchronize(self) -> None:
+        """See `NeighbourModel.synchronize`."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> RetroReader:
+        """See `NeighbourModel.open`; neighbours take no room in the cache."""
+        return RetroReader(self, tokens)
+
+
+class RetroReader(OwnReader):
+    """One sequence: keys and values of its tokens, states that condition the encoder, keys of encoded neighbours."""
+
+    def __init__(self, lm: RetroLM, capacity: int) -> None:
+        super().__init__(lm)
+        self.network, self.device = lm.network, lm.device
+        sizes, dtype = self.network.sizes, lm.network.head.weight.dtype
+        room = (sizes.layers, 2, sizes.heads, capacity, sizes.width // sizes.heads)
+        self._kv = torch.empty(room, dtype=dtype, device=lm.device)
+        # of the last tokens, at the first layer with cross-attention
+        self._states = torch.empty(0, sizes.width, dtype=dtype, device=lm.device)
+        self._cross: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: keys and values of the encoded neighbours
+        self._places = torch.empty(0, dtype=torch.long, device=lm.device)  # of these keys
+
+    def forward(self, ids: Tokens) -> Tensor:
+        """See `OwnReader.forward`."""
+        network, stop = self.network, self.length + len(ids)
+        x = network.embedding(torch.tensor(list(ids), device=self.device))
+        places = torch.arange(stop, device=self.device)
+        new, hidden = places[self.length :], places[None] > places[self.length :, None]
+        for index, layer in enumerate(network.stack):
+            y = layer.attention_norm(x)
+            self._kv[index, :, :, self.length : stop] = torch.stack(layer.attention.keys(y))
+            bias = layer.attention.bias(new, places).masked_fill(hidden, float("-inf"))
+            x = x + layer.attention(y, *self._kv[index, :, :, :stop], bias)
+            if index == network.sizes.cross[0]:
+                self._states = torch.cat([self._states, x])[-CHUNK:]
+                self.encode_pending()
+            if layer.cross is not None and layer.cross_norm is not None and index in self._cross:
+                bias = layer.cross.bias(new - self._since, self._places)
+                x = x + layer.cross(layer.cross_norm(x), *self._cross[index], bias)
+            x = x + layer.ffn(layer.ffn_norm(x))
+        self.length = stop
+        return network.head(network.norm(x))
+
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
+        """See `OwnReader.encode`."""
+        self._cross = {}
+        if not neighbours:
+            return
+        self._places = torch.tensor(places, device=self.device)
+        groups = [torch.tensor([list(ids) for ids in same], device=self.device) for same in neighbours]
+        encoded = torch.cat([self.network.encoder(ids, self._states).flatten(0, 1) for ids in groups])
+        for index, layer in enumerate(self.network.stack):
+            if layer.cross is not None:
+                self._cross[index] = layer.cross.keys(encoded)

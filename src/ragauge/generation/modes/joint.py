@@ -1,0 +1,63 @@
+"""Chunked joint attention: a decoder attends to neighbours in the same softmax as to its own past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from ragauge.errors import UserError
+from ragauge.generation.modes._base import Checkpoint, Mode, ModeTraining
+
+if TYPE_CHECKING:
+    from ragauge.engines import LM
+    from ragauge.generation.modes._joint import Adapters
+    from ragauge.generation.reader import NeighbourModel
+
+
+class JointTraining(ModeTraining):
+    """Trains low-rank terms and offsets of the projections that read a neighbour."""
+
+    rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
+
+    def make(self, lm: LM, seed: int) -> Adapters:
+        """See `ModeTraining.make`."""
+        from ragauge.generation.modes._joint import Adapters
+
+        return Adapters(lm.decoder.weights, self.rank, seed)
+
+
+@dataclass(frozen=True)
+class JointAttention(Mode):
+    """A decoder reads neighbours itself; untrained, or trained by RETRO-fit."""
+
+    reach: int | None = None  # most tokens between a neighbour's end and its window; None: no bound
+    sink: bool = True  # neighbours are read behind the sequence's first token
+    bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
+
+    label: ClassVar[str] = "joint attention"
+    engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
+    training: ClassVar[type[ModeTraining]] = JointTraining
+    in_cache: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.reach is not None and self.reach < 0:
+            raise UserError(f"reach: must be a number of tokens, not {self.reach}")
+
+    def load(self, checkpoint: Checkpoint) -> NeighbourModel:
+        """See `Mode.load`."""
+        if checkpoint.exported is not None:
+            from ragauge.generation.modes._joint_onnx import load_exported
+
+            return load_exported(checkpoint, self)
+        from ragauge.generation.modes._joint import load
+
+        return load(checkpoint, self)
+
+    def export(self, checkpoint: Checkpoint, folder: Path) -> None:
+        """See `Mode.export`."""
+        from ragauge.generation.modes._joint_onnx import export
+
+        export(checkpoint, folder)

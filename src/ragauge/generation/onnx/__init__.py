@@ -1,1 +1,0 @@
-"""Models that read neighbours, as ONNX graphs with their caches as inputs, run by ONNX Runtime."""

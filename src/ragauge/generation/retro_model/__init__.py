@@ -1,1 +1,0 @@
-"""RETRO at the sizes of the PipeRAG paper: its architecture and its weights."""

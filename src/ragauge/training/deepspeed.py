@@ -1,0 +1,68 @@
+"""DeepSpeed ZeRO-2 below transformers' Trainer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from torch import Tensor, nn
+
+from ragauge.errors import explain_missing_extra
+from ragauge.training.settings import TrainingSettings
+
+
+def arguments(settings: TrainingSettings) -> dict[str, Any]:
+    """Join DeepSpeed's process group, alone or as torchrun started this process; returns Trainer's arguments.
+
+    Checkpoints are read as tensors, plain values and four classes of DeepSpeed's own: its readers would run any pickle.
+
+    Raises:
+        MissingExtraError: DeepSpeed is not installed.
+    """
+    if settings.device == "cpu":
+        os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="")
+    with explain_missing_extra("engine deepspeed (engine torch does without) needs DeepSpeed"):
+        import deepspeed
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    torch.serialization.add_safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address])
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # over the `weights_only=False` of DeepSpeed's calls
+    # On a CPU it would compile a kernel that adds gradients in shared memory, for which it needs a C++ compiler, a
+    # minute, and a lock that a killed build leaves behind; gloo adds them, too.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # else accelerate chooses anew
+    if "RANK" not in os.environ:
+        alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+        os.environ.update({name: str(value) for name, value in alone.items()})
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    logging.getLogger("accelerate.accelerator").setLevel(logging.ERROR)  # it warns that DeepSpeed accumulates batches
+    PartialState(backend="nccl" if settings.device == "cuda" else "gloo")  # Trainer's own is not DeepSpeed's on a CPU
+    zero_2 = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": settings.accumulation,
+        "gradient_clipping": settings.clip,
+        "zero_optimization": {"stage": 2},
+        "bf16": {"enabled": settings.dtype == "bfloat16"},
+        "steps_per_print": 1 << 30,  # the trainer reports the progress
+    }
+    return {"deepspeed": zero_2, "accelerator_config": {"use_configured_state": True}}
+
+
+def full_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The fp32 weights of a model under training, by name. Every process takes part."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    return {name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in model.named_parameters()}
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

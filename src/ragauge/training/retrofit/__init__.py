@@ -1,1 +1,0 @@
-"""RETRO-fit: training a frozen decoder to use retrieved neighbours."""

@@ -1,0 +1,113 @@
+"""What the tests of retrieval-augmented generation share: an exact retriever, a database with its decoder on disk."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.specification import PipelineSpecification
+from ragauge.generation.windows import CHUNK
+from ragauge.retrieval.chunking import DatabaseRecipe, build_shard, gather, mark
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.service.wire import About
+from tiny_checkpoint import write_checkpoint
+
+
+def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:
+    """Random token ids, none of them special."""
+    return [int(t) for t in np.random.default_rng(seed).integers(4, 4 + vocab, count)]
+
+
+DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
+EXACT = About("exact", "tokenizer", "encoder", "l2", 14, 64, 260, 64)  # a server of them
+
+
+def write_database(root: Path, **changes: int) -> Path:
+    """`db`, of three articles with the last fifth of each held out, beside `model`, whose tokens it holds.
+
+    Args:
+        changes: to the decoder's LlamaConfig.
+    """
+    model = write_checkpoint(root / "model", **changes)
+    lines = [
+        {"title": name, "text": " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))}
+        for name in ("Oslo", "Rome", "Lima")
+    ]
+    (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_chunks(root, "db", str(model))
+    return root
+
+
+def write_chunks(root: Path, name: str, model: str) -> None:
+    """A database of this name over the articles that `write_database` wrote, in the tokens of a model."""
+    build_shard(root / name, DatabaseRecipe(Corpus((str(root / "c.jsonl"),)), model), 0)
+    mark(root / name, 1, 0)
+    gather(root / name, 1)
+
+
+def specified(schedule: str, interval: int = CHUNK, task: str = "perplexity", **changes: Any) -> PipelineSpecification:
+    """A pipeline of the tiny decoder over sequences of 150 tokens; changes are settings or fields of it."""
+    settings = {key: value for key, value in changes.items() if key in PipelineSettings.model_fields}
+    others = {key: value for key, value in changes.items() if key not in settings}
+    made = {"schedule": schedule, "interval": interval, "task": task, "tokens": 150, **settings}
+    return PipelineSpecification(pipeline=PipelineSettings(**made), model="tiny", database="db", **others)
+
+
+class ExactRetriever:
+    """The chunks that share most tokens with the query, place by place; ties go to the first chunk.
+
+    A part holds every n-th chunk.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[int]], delay_s: float = 0.0, part: int = 0, of: int = 1) -> None:
+        self.delay_s, self.queries, self.fails_at = delay_s, list[Query](), -1
+        self.chunks = [(number, start) for number, text in enumerate(documents) for start in range(0, len(text), CHUNK)]
+        self.documents = [list(text) for text in documents]
+        self.held = range(part, len(self.chunks), of)
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
+        number, start = self.chunks[chunk]
+        return number, self.documents[number][start : start + (1 + continuation) * CHUNK]
+
+    def round_trip_s(self) -> float:
+        return 0.0
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        if len(self.queries) == self.fails_at:
+            raise ConnectionError("the server is gone")
+        self.queries += queries
+        time.sleep(self.delay_s)
+        return [self._search(query) for query in queries]
+
+    def _search(self, query: Query) -> Neighbours:
+        asked = query.tokens if query.tokens is not None else [ord(c) % 250 for c in query.text or ""]
+        found = {i: self.passage(i, query.continuation) for i in self.held}
+        distance = {i: len(asked) - sum(a == b for a, b in zip(asked, found[i][1], strict=False)) for i in found}
+        ids = np.array(sorted(distance, key=lambda i: distance[i])[: query.k], np.int64)
+        chunk, after = np.zeros((len(ids), CHUNK), np.int32), np.zeros((len(ids), query.continuation * CHUNK), np.int32)
+        for place, i in enumerate(ids):
+            text = found[i][1]
+            chunk[place, : len(text[:CHUNK])] = text[:CHUNK]
+            after[place, : len(text[CHUNK:])] = text[CHUNK:]
+        lengths = np.array([len(found[i][1]) for i in ids], np.int32)
+        return Neighbours(
+            ids=ids,
+            distances=np.array([distance[i] for i in ids], np.float32),
+            documents=np.array([found[i][0] for i in ids], np.int64),
+            tokens=chunk,
+            lengths=np.minimum(lengths, CHUNK),
+            continuations=after,
+            continuation_lengths=np.maximum(lengths - CHUNK, 0),
+            nprobe=query.nprobe or 0,
+            seconds={"search": self.delay_s},
+        )

@@ -1,0 +1,204 @@
+"""Graphs in ONNX Runtime read and write keys and values where they lie: no step takes them through NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+
+import tiny_models
+from ragauge.cli import main
+from ragauge.engines import LM
+from ragauge.engines.onnx.graph import export_decoder
+from ragauge.engines.onnx.runtime import Graph, Slots, check_origin
+from ragauge.errors import UserError
+from ragauge.generation.decoding import generate
+from ragauge.generation.modes import Checkpoint
+from ragauge.generation.modes._joint import JointDecoder
+from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
+from ragauge.generation.modes._retro import RetroLM, random_network
+from ragauge.generation.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
+from ragauge.generation.modes.joint import JointAttention
+from ragauge.generation.reader import NeighbourModel
+from ragauge.generation.sizes import Sizes
+from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.generation.windows import Windows
+from ragauge.io.graphs import CUDA, open_session
+from retro_parts import ExactRetriever, tokens
+from tiny_checkpoint import write_checkpoint
+
+TINY = Sizes(260, 2, 32, 4, 48, (0,), 2, 24, 2, 40, (1,))
+LAST = replace(TINY, cross=(1,))  # no layer of its `upper` graph has a cache
+IDS, DOCUMENTS = tokens(70, 1), [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
+NO_GPU = (
+    "torch finds no CUDA device"
+    if not torch.cuda.is_available()
+    else f"the installed ONNX Runtime has no {CUDA}: extra gpu"
+    if CUDA not in onnxruntime.get_available_providers()
+    else ""
+)
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return tiny_models.tiny_lm(tiny_models.LLAMA)
+
+
+@pytest.fixture(scope="module")
+def models(lm: LM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, NeighbourModel]:
+    """A decoder and RETRO in ONNX Runtime."""
+    folder = tmp_path_factory.mktemp("graphs")
+    export_decoder(lm.decoder, folder / "decoder.onnx")
+    export_network(random_network(TINY), folder)
+    return {
+        "decoder": OnnxJointDecoder(Checkpoint(exported=folder, threads=1), JointAttention()),
+        "retro": retro(folder),
+    }
+
+
+def retro(folder: Path, device: str = "cpu") -> OnnxRetroLM:
+    return OnnxRetroLM({name: folder / f"{name}.onnx" for name in PARTS}, device=device, threads=1)
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves it."""
+    found: list[tuple[str, int]] = []
+    for kind in ("bind_input", "bind_output"):
+        given = getattr(onnxruntime.IOBinding, kind)
+
+        def spy(self: Any, name: str, *where: Any, given: Any = given) -> None:
+            found.append((name, where[-1]))
+            given(self, name, *where)
+
+        monkeypatch.setattr(onnxruntime.IOBinding, kind, spy)
+
+    def refused(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("keys and values went through NumPy")
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", refused)
+    monkeypatch.setattr(torch.Tensor, "numpy", refused)
+    monkeypatch.setattr(torch, "from_numpy", refused)
+    return found
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> list[Slots]:
+    """Those that are made, a reader's own last."""
+    made: list[Slots] = []
+    make = Slots.__init__
+
+    def noted(self: Slots, *given: Any, **more: Any) -> None:
+        made.append(self)
+        make(self, *given, **more)
+
+    monkeypatch.setattr(Slots, "__init__", noted)
+    return made
+
+
+@pytest.mark.parametrize("name", ["decoder", "retro"])
+def test_every_step_binds_the_cache_where_it_lies(
+    models: dict[str, NeighbourModel], name: str, bound: list[tuple[str, int]], slots: list[Slots]
+) -> None:
+    reader: Any = models[name].open(80, 256)
+    held = slots[-1]
+    reader.read(IDS)
+    bound.clear()
+    steps = 5
+    reader.decode(torch.zeros(260), steps + 1)
+    first, last = held.states.data_ptr(), held.states.data_ptr() + held.states.nbytes
+    past = [at for given, at in bound if given.startswith("past_")]
+    assert len(past) == steps * len(held.feeds()) - steps  # all but the mask, at each step
+    assert all(first <= at < last for at in past)
+    assert sum(given.startswith("new_") for given, _ in bound) == len(past)
+
+
+def test_a_binding_of_another_type_is_not_made(models: dict[str, NeighbourModel]) -> None:
+    graph: Graph = models["decoder"].decoder.graph  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError, match="ids"):
+        graph.run({"ids": torch.zeros(2)}, {})
+
+
+def test_slots_keep_what_was_put_when_they_grow() -> None:
+    slots = Slots({"k_0": (2, 3), "v_0": (1, 3)})
+    slots.reserve(2)
+    new = slots.room(2)
+    new[:] = torch.arange(3)[:, None, None]
+    slots.put(new, 0, 5.0)
+    slots.reserve(300)
+    assert slots.feeds()["past_k_0"].shape == (2, 512, 3)
+    assert slots.feeds(["v_0"])["past_v_0"][:, :2].eq(2).all()
+    assert slots.attended == 2
+    assert slots.positions[:3].tolist() == [5.0, 6.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["decoder", "retro"])
+def test_half_precision_is_exported(lm: LM, name: str, slots: list[Slots], tmp_path: Path) -> None:
+    """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""
+    exact: Any = JointDecoder(lm, JointAttention()) if name == "decoder" else RetroLM(random_network(LAST))
+    model: Any
+    if name == "decoder":
+        export_decoder(tiny_models.tiny_lm(tiny_models.LLAMA, dtype="float16").decoder, tmp_path / "decoder.onnx")
+        model = OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), JointAttention())
+    else:
+        export_network(random_network(LAST).half(), tmp_path)
+        model = retro(tmp_path)
+    logits = []
+    for one in (model, exact):
+        reader: Any = one.open(80, 256)
+        reader.read(IDS[:64])
+        reader.attach([DOCUMENTS[0][:128]])
+        logits.append(reader.read(IDS[64:70]))
+    model.open(1, 0)
+    assert slots[-1].states.dtype == torch.float16
+    torch.testing.assert_close(*logits, atol=3e-2, rtol=3e-2)
+
+
+def test_the_option_of_export_is_recorded_and_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out = str(write_checkpoint(tmp_path / "model")), tmp_path / "out"
+    assert main(["piperag", "export", "--model", model, "--dtype", "float16", "--out", str(out)]) == 0
+    assert '"dtype": "float16"' in (out / "about.json").read_text()
+    with pytest.raises(UserError, match="dtype is float16, not float32: exported from something else"):
+        check_origin(out, {"dtype": "float32"})
+    with pytest.raises(SystemExit):
+        main(["piperag", "export", "--model", model, "--dtype", "bfloat16", "--out", str(out)])
+    assert "argument --dtype: unknown value 'bfloat16'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this build runs on GPUs")
+def test_a_gpu_without_its_build_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"device 'cuda': .* has no CUDAExecutionProvider .*pip install 'ragauge\[gpu\]'"
+    ):
+        open_session(tmp_path / "x.onnx", cuda=True)
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason=NO_GPU)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", ["decoder", "retro"])
+def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(
+    lm: LM, name: str, dtype: Any, slots: list[Slots], tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint(exported=tmp_path, dtype=dtype, device="cuda")
+    exact: Any
+    model: Any
+    if name == "decoder":
+        export_decoder(tiny_models.tiny_lm(tiny_models.LLAMA, dtype=dtype).decoder, tmp_path / "decoder.onnx")
+        model, exact = OnnxJointDecoder(checkpoint, JointAttention()), JointDecoder(lm, JointAttention())
+    else:
+        made = random_network(TINY)
+        export_network(made.half() if dtype == "float16" else made, tmp_path)
+        model, exact = retro(tmp_path, "cuda"), RetroLM(random_network(TINY))
+    found = []
+    for one in (model, exact):
+        reader = one.open(160, 256)
+        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
+        found.append(generate(reader, IDS, 160, source, Windows(16)))
+    model.open(1, 0)
+    assert slots[-1].states.is_cuda
+    assert dtype == "float16" or found[0] == found[1]
+    assert len(found[0]) == 90

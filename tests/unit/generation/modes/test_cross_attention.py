@@ -1,0 +1,328 @@
+"""Gated cross-attention: the decoder before training, a plain pass after it, itself in steps; files and training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import tiny_models
+from ragauge.cost.overlap import AHEAD
+from ragauge.engines import LM, random_lm
+from ragauge.errors import UserError
+from ragauge.generation.decoding import generate, read_through, token_nll
+from ragauge.generation.evaluation import EvaluationStretch
+from ragauge.generation.modes import Checkpoint
+from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
+from ragauge.generation.modes._joint import Adapters, JointDecoder
+from ragauge.generation.modes.cross_attention import CrossAttention
+from ragauge.generation.modes.joint import JointAttention
+from ragauge.generation.pipeline import Pipeline
+from ragauge.generation.reader import PreparingReader
+from ragauge.generation.sources import (
+    BlockingRetrieval,
+    NeighbourSource,
+    NoNeighbours,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+)
+from ragauge.generation.windows import Windows
+from ragauge.training.fit import RetroFit, RetrofitMaterial
+from ragauge.training.settings import RetrofitSettings
+from retro_parts import ExactRetriever, specified, tokens
+
+IDS = tokens(150, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return tiny_models.tiny_lm()
+
+
+@pytest.fixture(scope="module")
+def weights(lm: LM) -> CrossWeights:
+    return changed(lm)
+
+
+def changed(lm: LM) -> CrossWeights:
+    """Weights as training might leave them."""
+    made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for place, weight in made.weights.items():
+            noise = torch.randn(weight.shape, generator=draw)
+            weight.add_(1.0 if place.endswith("gate") else 0.1 * noise)
+    return made
+
+
+@pytest.fixture(scope="module")
+def cross(lm: LM, weights: CrossWeights) -> CrossDecoder:
+    return CrossDecoder(lm, weights)
+
+
+def opened(lm: LM, tokens: int = 180) -> PreparingReader:
+    return lm.open(tokens)
+
+
+def attached(windows: Windows, count: int) -> list[list[list[int]]]:
+    """The neighbours of each window, by the source itself."""
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
+    return [list(source.neighbours(i, IDS, False) or ()) for i in range(count)]
+
+
+# ---- what it computes
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None = None) -> Tensor:
+    """Queries (token, head, dim) over keys (key, kv_head, dim), by the formula."""
+    k, v = (part.repeat_interleave(q.shape[1] // k.shape[1], 1) for part in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
+    scores = scores if hidden is None else scores.masked_fill(hidden, float("-inf"))
+    return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).flatten(1)
+
+
+def after_attention(lm: LM, layer: Any, x: Tensor, first: int) -> Tensor:
+    """States after a layer's causal self-attention, the tokens at positions from `first` on."""
+    places, shape = torch.arange(len(x), dtype=torch.float64) + first, lm.shape
+    heads, kv = shape.heads[0], shape.kv_heads[0]
+    parts = F.linear(tiny_models.norm(layer.attention_norm, x), layer.qkv.weight).view(len(x), -1, shape.head_dim)
+    q, k = (tiny_models.rotated(p, places, shape.rope_theta) for p in parts[:, : heads + kv].split([heads, kv], 1))
+    mixed = attention(q, k, parts[:, heads + kv :], places[None] > places[:, None])
+    return x + mixed @ layer.out.weight.T
+
+
+def after_mlp(layer: Any, x: Tensor) -> Tensor:
+    gate, value = (tiny_models.norm(layer.mlp_norm, x) @ layer.up.weight.T).chunk(2, -1)
+    return x + (F.silu(gate) * value) @ layer.down.weight.T
+
+
+def found_by_one(lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Tensor], first: int) -> Tensor:
+    """What cross-attention adds to the token at a place, whose window begins at `first`."""
+    shape, theta = lm.shape, lm.shape.rope_theta
+    at = [torch.arange(len(s), dtype=torch.float64) + first - len(s) for s in states]
+    normed = tiny_models.norm(layer.memory_norm, torch.cat(list(states)))
+    k, v = (normed @ layer.kv.weight.T).view(len(normed), 2, -1, shape.head_dim).unbind(1)
+    q = (tiny_models.norm(layer.query_norm, x) @ layer.q.weight.T).view(1, -1, shape.head_dim)
+    q = tiny_models.rotated(q, torch.tensor([place], dtype=torch.float64), theta)
+    mixed = attention(q, tiny_models.rotated(k, torch.cat(at), theta), v)[0]
+    return layer.gate.tanh() * (layer.out.weight @ mixed)  # type: ignore[no-any-return]
+
+
+def reference(lm: LM, weights: CrossWeights, found: list[list[list[int]]], windows: Windows) -> Tensor:
+    """Logits of the whole sequence, token by token where they attend to neighbours."""
+    own, parts = lm.decoder.weights, weights.layers(torch.float32)
+    memory: list[list[Tensor]] = []
+    for texts in found:
+        memory.append([own.embedding[text] for text in texts])
+        for layer in parts.encoder:
+            memory[-1] = [after_mlp(layer, after_attention(lm, layer, states, 0)) for states in memory[-1]]
+    x = own.embedding[IDS]
+    for index, layer in enumerate(own.layers):
+        x = after_attention(lm, layer, x, 0)
+        added = torch.zeros_like(x)
+        for place in range(windows.first(0), len(IDS)):
+            window = windows.of(place)
+            inner, at = parts.cross[weights.places.index(index)], windows.first(window)
+            added[place] = found_by_one(lm, inner, x[place], place, memory[window], at)
+        x = after_mlp(layer, x + added)
+    return tiny_models.norm(own.norm, x) @ own.head.weight.T
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
+    lm: LM, weights: CrossWeights, cross: CrossDecoder, interval: int
+) -> None:
+    windows = Windows(interval)
+    found = attached(windows, 1 + windows.of(len(IDS) - 1))
+    reader = opened(cross)
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
+    logits = torch.cat([part for *_, part in read_through(reader, IDS, len(IDS), source, windows)])
+    with torch.no_grad():
+        torch.testing.assert_close(logits, reference(lm, weights, found, windows), atol=2e-4, rtol=1e-4)
+    nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
+    torch.testing.assert_close(weights.nll(lm.decoder, IDS, found, windows), nll, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "dtype", "atol"),
+    [
+        ("llama", {"attention_bias": True}, "float32", 1e-4),
+        ("llama", {}, "bfloat16", 0.05),
+        *((family, {}, "float32", 2e-4) for family in tiny_models.FAMILIES if family != "llama"),
+        ("mpt", {}, "bfloat16", 0.05),
+    ],
+)
+def test_every_family_and_half_precision(family: str, changes: dict[str, Any], dtype: str, atol: float) -> None:
+    lm, windows = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1), Windows()
+    weights = changed(lm)
+    assert ("cross_0_q_bias" in weights.weights) == (lm.shape.bias or lm.shape.attention_bias)
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
+    nll = token_nll(opened(CrossDecoder(lm, weights)), IDS, source, windows)[63:]
+    again = weights.nll(lm.decoder, IDS, attached(windows, len(source.results)), windows)
+    torch.testing.assert_close(again, nll, atol=atol, rtol=1e-3)
+    again.mean().backward()
+    assert all(weight.grad is not None for weight in weights.weights.values())
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
+    untrained, windows = CrossWeights(lm.decoder, (0, 1)), Windows(interval)
+    plain = token_nll(JointDecoder(lm, JointAttention()).open(len(IDS)), IDS, NoNeighbours(), windows)
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
+    nll = token_nll(opened(CrossDecoder(lm, untrained)), IDS, source, windows)
+    torch.testing.assert_close(nll, plain)
+    again = untrained.nll(lm.decoder, IDS, attached(windows, len(source.results)), windows)
+    torch.testing.assert_close(again, plain[63:], atol=1e-4, rtol=1e-4)
+
+
+def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> None:
+    """A token over itself alone: the same keys, values and projections give the same state."""
+    made = CrossWeights(lm.decoder, (1,))
+    with torch.no_grad():
+        made.weights["cross_0_gate"].fill_(20.0)  # tanh is 1
+    x, layer = lm.decoder.weights.embedding[:1], made.layers(torch.float32).cross[0]
+    mine, at = lm.decoder.weights.layers[1], torch.zeros(1)
+    with torch.no_grad():
+        added = layer.added(lm.decoder, x, at, layer.memory(lm.decoder, x, at))
+        values = mine.qkv(mine.attention_norm(x))[:, 6 * 8 :].view(1, 2, 8).repeat_interleave(2, 1).flatten(1)
+    torch.testing.assert_close(added, mine.out(values))
+
+
+# ---- generation
+
+
+def sources(windows: Windows, reader: PreparingReader) -> dict[str, NeighbourSource]:
+    searcher = ExactRetriever(DOCUMENTS)
+    made: dict[str, NeighbourSource] = {
+        "none": NoNeighbours(),
+        "fresh": BlockingRetrieval(RetrievalOptions(searcher), windows, reader.note),
+        "once": BlockingRetrieval(
+            RetrievalOptions(searcher), windows, reader.note, reads_at=lambda window: window == 0
+        ),
+        "random": RandomNeighbours(searcher, windows, np.random.default_rng(0)),
+    }
+    if windows.stale:
+        made["prefetched"] = PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note, reader.prepare)
+    return made
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(cross: CrossDecoder, stale: bool) -> None:
+    windows, prompt = Windows(16, stale), IDS[:70]
+    for name in sources(windows, opened(cross)):
+        reader, again = opened(cross, 130), opened(cross, 130)
+        source, other = sources(windows, reader)[name], sources(windows, again)[name]
+        new = generate(reader, prompt, 130, source, windows)
+        forced = read_through(again, [*prompt, *new], 129, other, windows)
+        logits = torch.cat([part for *_, part in forced])
+        assert logits[69:].argmax(-1).tolist() == new, name
+        for made in (source, other):
+            made.close()
+
+
+def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(cross: CrossDecoder) -> None:
+    windows, parts = Windows(16, stale=True), {}
+    for step in (1, 150):
+        reader = opened(cross)
+        source = sources(windows, reader)["fresh"]
+        stops = range(step, 151, step)
+        parts[step] = torch.cat([p for stop in stops for *_, p in read_through(reader, IDS, stop, source, windows)])
+    torch.testing.assert_close(parts[1], parts[150])
+
+
+def test_a_window_without_neighbours_forgets_those_before(lm: LM, cross: CrossDecoder) -> None:
+    readers = [opened(cross), JointDecoder(lm, JointAttention()).open(100)]
+    for reader in readers:
+        reader.read(IDS[:64])
+    readers[0].attach([DOCUMENTS[0][:128], []])
+    readers[0].attach([])
+    torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
+
+
+# ---- records
+
+
+def record(lm: LM, schedule: str, interval: int = 64, task: Any = "perplexity", **changes: Any) -> Any:
+    chosen = specified(schedule, interval, task, mode="cross_attention", adapters="a.safetensors", **changes)
+    searcher = ExactRetriever(DOCUMENTS)
+    return Pipeline(lm, chosen, searcher, searcher).record(EvaluationStretch("0", -1, tuple(IDS)))
+
+
+def test_retrieved_and_random_neighbours_are_scored_alike(cross: CrossDecoder) -> None:
+    kinds: tuple[Any, ...] = ("no_retrieval", "random", "retro")
+    scores = [record(cross, kind).nll for kind in kinds]
+    assert len(set(scores)) == 3
+
+
+def test_neighbours_are_read_ahead(cross: CrossDecoder) -> None:
+    found = {ahead: record(cross, "piperag", 32, "generate", read_ahead=ahead) for ahead in (True, False)}
+    assert found[True].generated == found[False].generated
+    stages = [call["stage"] for call in found[True].trace]
+    assert stages.count("neighbours") == 1
+    assert stages.count(AHEAD) == 2
+    [call] = [call for call in found[True].trace if call["stage"] == "neighbours"]
+    texts, width = call["lengths"], 32
+    layer = width * 8 * (4 + 2 * 2 + 4) + 3 * width * 48  # attention's and MLP's weights
+    pairs = sum(2 * n * n * 4 * 8 for n in texts)
+    assert call["macs"] == sum(texts) * (layer + 2 * width * 2 * 2 * 8) + pairs  # keys and values of two layers
+
+
+def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
+    with pytest.raises(UserError, match="requires trained weights"):
+        CrossAttention().load(Checkpoint())
+
+
+# ---- files
+
+
+def test_files_are_checked(lm: LM, weights: CrossWeights, tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    weights.save(path, model_sha256="abc")
+    again = CrossWeights.load(path, lm, "abc")
+    assert again.places == weights.places
+    for name, tensor in weights.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor)
+    with pytest.raises(UserError, match="trained for another decoder"):
+        CrossWeights.load(path, lm, "def")
+    with pytest.raises(UserError, match="for mode 'cross_attention', not 'joint'"):
+        Adapters.load(path, lm)
+    with pytest.raises(UserError, match="of other sizes"):
+        CrossWeights.load(path, tiny_models.tiny_lm(tiny_models.ALIBI))
+    weights.save(path, layers="0 7")
+    with pytest.raises(UserError, match="the decoder has 2 layers"):
+        CrossWeights.load(path, lm)
+    weights.save(path, encoder_layers="two")
+    with pytest.raises(UserError, match="has no sizes of mode"):
+        CrossWeights.load(path, lm)
+
+
+@pytest.mark.parametrize(("layers", "count", "chosen"), [(30, 3, (9, 19, 29)), (12, 3, (3, 7, 11)), (2, 3, (0, 1))])
+def test_layers_are_spread_over_the_decoder(layers: int, count: int, chosen: tuple[int, ...]) -> None:
+    assert cross_layers(layers, count) == chosen
+
+
+# ---- training
+
+
+def test_training_opens_the_gates_and_leaves_the_decoder_alone(tmp_path: Path) -> None:
+    text, rest = tokens(256, 7), [tokens(256, seed) for seed in range(20, 31)]
+    searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
+    recipe = RetrofitSettings(minutes=0.01, batch=1, held_out=1, mode="cross_attention", encoder_layers=1)
+    made = RetroFit(tiny_models.tiny_lm(), RetrofitMaterial(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
+    before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
+    trained = CrossWeights.load(made.fit(), made.lm)
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert curve[0]["held_out_retrieved"] == pytest.approx(curve[0]["held_out_random"], abs=1e-5)
+    assert curve[-1]["held_out_retrieved"] < curve[0]["held_out_retrieved"]
+    assert all(trained.weights[f"cross_{i}_gate"].detach().abs() > 0 for i in range(2))
+    for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
+        torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)

@@ -1,0 +1,190 @@
+"""Joint attention equals one dense pass under a mask, plain decoding without neighbours, and itself in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tiny_models
+from ragauge.engines import LM, Row
+from ragauge.errors import UserError
+from ragauge.generation.decoding import generate, read_through, token_nll
+from ragauge.generation.modes._joint import JointDecoder
+from ragauge.generation.modes.joint import JointAttention
+from ragauge.generation.reader import StateCache
+from ragauge.generation.sources import (
+    BlockingRetrieval,
+    NeighbourSource,
+    NoNeighbours,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+)
+from ragauge.generation.windows import Windows
+from retro_parts import ExactRetriever, tokens
+
+IDS = tokens(200, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
+MODES = [
+    JointAttention(),
+    JointAttention(reach=0),
+    JointAttention(reach=40),
+    JointAttention(sink=False),
+    JointAttention(bias=-1.5),
+]
+
+
+def dense_logits(
+    lm: LM, mode: JointAttention, ids: Sequence[int], found: list[list[list[int]]], windows: Windows
+) -> Tensor:
+    """Logits of the whole sequence in one pass over it and all windows' neighbours, hidden from other windows."""
+    graph = [SimpleNamespace(ids=list(ids), positions=[float(p) for p in range(len(ids))])]
+    owner = [-1] * len(ids)  # of each token: the window that it is a neighbour of
+    part = [0] * len(ids)
+    for window, texts in enumerate(found):
+        last = 0 if mode.reach is None else max(0, windows.first(window) - mode.reach)
+        for text in texts:
+            graph.append(SimpleNamespace(ids=text, positions=[float(p) for p in range(last - len(text), last)]))
+            owner += [window] * len(text)
+            part += [len(graph)] * len(text)
+    places = np.arange(len(owner))
+    own, group = np.array(owner), np.array(part)
+    causal = (group[:, None] == group) & (places[None] <= places[:, None])
+    mine = np.array([windows.of(p) if p < len(ids) else -2 for p in places])
+    causal |= (own[None] >= 0) & (own[None] == mine[:, None])
+    if mode.sink:
+        causal[len(ids) :, 0] = True
+    bias = torch.zeros(len(owner), len(owner))
+    bias[: len(ids), len(ids) :] = mode.bias
+    return tiny_models.dense(lm, graph, bias, causal)[0][: len(ids)]  # type: ignore[arg-type]
+
+
+def attached(searcher: ExactRetriever, windows: Windows, count: int) -> list[list[list[int]]]:
+    """The neighbours of each window, by the source itself."""
+    source = BlockingRetrieval(RetrievalOptions(searcher), windows, lambda call: None)
+    return [list(source.neighbours(i, IDS, False) or ()) for i in range(count)]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
+def test_windows_equal_one_dense_pass(shape: str, mode: JointAttention) -> None:
+    lm, windows, searcher = tiny_models.tiny_lm(tiny_models.SHAPES[shape]), Windows(32), ExactRetriever(DOCUMENTS)
+    reader = JointDecoder(lm, mode).open(len(IDS), 256)
+    source = BlockingRetrieval(RetrievalOptions(searcher), windows, reader.note)
+    logits = torch.cat([part for _, _, part in read_through(reader, IDS, len(IDS), source, windows)])
+    expected = dense_logits(lm, mode, IDS, attached(searcher, windows, 1 + windows.of(len(IDS) - 1)), windows)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=1e-4)
+
+
+def test_without_neighbours_it_is_the_decoder() -> None:
+    lm, windows = tiny_models.tiny_lm(), Windows()
+    plain = lm.extend(lm.new_cache(len(IDS)), [Row(IDS, range(len(IDS)))], stage="prompt", logp=True).logp[0]
+    nll = token_nll(JointDecoder(lm, JointAttention()).open(len(IDS)), IDS, NoNeighbours(), windows)
+    torch.testing.assert_close(nll, -plain)
+
+
+def sources(windows: Windows, searcher: ExactRetriever) -> dict[str, NeighbourSource]:
+    def nothing(call: Any) -> None: ...
+
+    made: dict[str, NeighbourSource] = {
+        "none": NoNeighbours(),
+        "fresh": BlockingRetrieval(RetrievalOptions(searcher), windows, nothing),
+        "once": BlockingRetrieval(RetrievalOptions(searcher), windows, nothing, reads_at=lambda window: window == 0),
+        "random": RandomNeighbours(searcher, windows, np.random.default_rng(0)),
+    }
+    return made | (
+        {"prefetched": PrefetchedRetrieval(RetrievalOptions(searcher), windows, nothing)} if windows.stale else {}
+    )
+
+
+@pytest.mark.parametrize("interval", [8, 64])
+@pytest.mark.parametrize("stale", [False, True])
+def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(interval: int, stale: bool) -> None:
+    """Scored as given text, every generated token is the one of the highest logit, whatever the neighbours."""
+    lm, windows, prompt = tiny_models.tiny_lm(), Windows(interval, stale), IDS[:70]
+    for name, source in sources(windows, ExactRetriever(DOCUMENTS)).items():
+        new = generate(JointDecoder(lm, JointAttention()).open(180, 256), prompt, 180, source, windows)
+        assert len(new) == 110
+        whole = [*prompt, *new]
+        again = sources(windows, ExactRetriever(DOCUMENTS))[name]
+        forced = read_through(JointDecoder(lm, JointAttention()).open(180, 256), whole, 179, again, windows)
+        logits = torch.cat([part for _, _, part in forced])
+        assert logits[69:].argmax(-1).tolist() == new, name
+        for made in (source, again):
+            made.close()
+
+
+def test_one_token_at_a_time_has_the_logits_of_teacher_forcing() -> None:
+    lm, windows = tiny_models.tiny_lm(), Windows(16, stale=True)
+    parts = {}
+    for step in (1, 200):
+        reader, source = (
+            JointDecoder(lm, JointAttention()).open(200, 256),
+            sources(windows, ExactRetriever(DOCUMENTS))["fresh"],
+        )
+        parts[step] = torch.cat(
+            [part for stop in range(step, 201, step) for *_, part in read_through(reader, IDS, stop, source, windows)]
+        )
+    torch.testing.assert_close(parts[1], parts[200])
+
+
+def test_a_window_without_neighbours_forgets_those_before() -> None:
+    lm = tiny_models.tiny_lm()
+    readers = [JointDecoder(lm, JointAttention()).open(100, 128) for _ in range(2)]
+    for reader in readers:
+        reader.read(IDS[:64])
+    readers[0].attach([DOCUMENTS[0][:128]])
+    readers[0].attach([])
+    torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
+
+
+def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
+    lm = tiny_models.tiny_lm()
+    first, second, third = [tokens(length, seed) for length, seed in ((128, 5), (100, 6), (64, 7))]
+    logits, lengths = [], []
+    for keeps in (True, False):
+        reader = JointDecoder(lm, JointAttention()).open(80, 256)
+        with lm.tracing() as trace, pytest.MonkeyPatch.context() as patch:
+            if not keeps:
+                patch.setattr(StateCache, "get", lambda _, keys, make: make(range(len(keys))))
+            for neighbours, ids in (([first, second], IDS[:40]), ([second, third], IDS[40:50])):
+                reader.read(ids[:1])
+                reader.attach(neighbours)
+                found = reader.read(ids[1:])
+        logits.append(found)
+        lengths.append([call.lengths for call in trace if call.stage == "neighbours"])
+    assert lengths == [[(128, 100), (64,)], [(128, 100), (100, 64)]]
+    torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
+
+
+def test_what_was_used_last_is_kept() -> None:
+    kept, read = StateCache[str](2), []
+
+    def of(keys: str) -> list[str]:
+        def make(places: Sequence[int]) -> list[str]:
+            read.extend(keys[place] for place in places)
+            return [keys[place].upper() for place in places]
+
+        return kept.get(keys, make)
+
+    assert of("abab") == ["A", "B", "A", "B"]
+    assert of("b") + of("cb") == ["B", "C", "B"]
+    assert of("abc") == ["A", "B", "C"]
+    assert read == ["a", "b", "c", "a"]
+    assert of("") == []
+
+
+def test_neighbours_need_a_token_to_stand_behind() -> None:
+    with pytest.raises(UserError, match="the sequence is empty"):
+        JointDecoder(tiny_models.tiny_lm(), JointAttention()).open(10).attach([[5, 6]])
+
+
+def test_a_reach_is_a_number_of_tokens() -> None:
+    with pytest.raises(UserError, match="reach: must be a number of tokens, not -1"):
+        JointAttention(reach=-1)

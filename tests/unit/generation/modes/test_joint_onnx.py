@@ -1,0 +1,173 @@
+"""ONNX Runtime gives torch's logits and tokens, with neighbours and without, whatever the lengths."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_models
+from ragauge.cli import main
+from ragauge.engines import LM, load_lm, random_lm
+from ragauge.engines.onnx.graph import export_decoder
+from ragauge.errors import UserError
+from ragauge.generation.decoding import generate, read_through
+from ragauge.generation.modes import Checkpoint
+from ragauge.generation.modes._joint import Adapters, JointDecoder
+from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
+from ragauge.generation.modes.joint import JointAttention
+from ragauge.generation.sources import (
+    BlockingRetrieval,
+    NoNeighbours,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+)
+from ragauge.generation.windows import Windows
+from ragauge.io.records import SequenceRecord, read_kind
+from retro_parts import ExactRetriever, tokens, write_database
+
+IDS = tokens(300, 1)
+PLAIN = JointAttention()
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decoder with adapters that do something, and what `ragauge piperag export` made of both, beside a database."""
+    root = write_database(tmp_path_factory.mktemp("onnx"))
+    lm = load_lm(str(root / "model"), threads=1)
+    made = Adapters(lm.decoder.weights)
+    with torch.no_grad():
+        for offset in made.offset:
+            offset.fill_(0.4)
+    made.save(root / "adapters.safetensors")
+    given = ["--model", str(root / "model"), "--adapters", str(root / "adapters.safetensors")]
+    assert main(["piperag", "export", *given, "--out", str(root / "exported")]) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def torch_lm(folder: Path) -> LM:
+    return load_lm(str(folder / "model"), threads=1)
+
+
+@pytest.fixture(scope="module")
+def lm(folder: Path) -> OnnxJointDecoder:
+    return opened(folder)
+
+
+def opened(folder: Path, mode: JointAttention = PLAIN, **trained: str) -> OnnxJointDecoder:
+    return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1, **trained), mode)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", [JointAttention(), JointAttention(40, False, -1.0)], ids=str)
+@pytest.mark.parametrize("step", [7, 300])
+def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, step: int) -> None:
+    windows, logits = Windows(16), []
+    for reader in (opened(folder, mode).open(300, 256), JointDecoder(torch_lm, mode).open(300, 256)):
+        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
+        stops = [*range(step, 300, step), 300]
+        logits.append(torch.cat([part for s in stops for *_, part in read_through(reader, IDS, s, source, windows)]))
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("mpt", 1), ("openelm", 2)])  # of sizes of their own
+def test_every_family_is_exported(family: str, layers: int, tmp_path: Path) -> None:
+    shape = tiny_models.FAMILIES[family]
+    cut = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
+    decoder = tiny_models.tiny_lm(replace(shape, **cut))
+    export_decoder(decoder.decoder, tmp_path / "decoder.onnx")
+    logits = []
+    mode = JointAttention(40)
+    for model in (OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode), JointDecoder(decoder, mode)):
+        reader = model.open(120, 256)
+        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
+        logits.append(torch.cat([part for *_, part in read_through(reader, IDS, 120, source, Windows(16))]))
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
+
+
+def test_generation_gives_the_same_tokens(torch_lm: LM, lm: OnnxJointDecoder) -> None:
+    windows, searcher = Windows(16, stale=True), ExactRetriever(DOCUMENTS)
+    for make in (
+        lambda reader: NoNeighbours(),
+        lambda reader: RandomNeighbours(searcher, windows, np.random.default_rng(0)),
+        lambda reader: PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note),
+        lambda reader: PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note, reader.prepare),
+    ):
+        found = []
+        for reader in (lm.open(160, 256), JointDecoder(torch_lm, JointAttention()).open(160, 256)):
+            source = make(reader)
+            found.append(generate(reader, IDS[:70], 160, source, windows))
+            source.close()
+        assert found[0] == found[1]
+
+
+def test_the_trace_is_that_of_torch(torch_lm: LM, lm: OnnxJointDecoder) -> None:
+    calls = []
+    for model, reader in ((lm, lm.open(160, 256)), (torch_lm, JointDecoder(torch_lm, JointAttention()).open(160, 256))):
+        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), Windows(), reader.note)
+        with model.tracing() as trace:  # type: ignore[attr-defined]
+            generate(reader, IDS[:70], 160, source, Windows())
+        calls.append([(c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace])
+    assert calls[0] == calls[1]
+
+
+def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, folder: Path) -> None:
+    adapted = Adapters.load(folder / "adapters.safetensors", torch_lm).merged(torch_lm)
+    readers = [
+        opened(folder, adapters_sha256="trained").open(80, 128),
+        JointDecoder(torch_lm, JointAttention(), adapted=adapted).open(80, 128),
+    ]
+    for reader in readers:
+        reader.read(IDS[:64])
+        reader.attach([DOCUMENTS[0][:128]])
+    torch.testing.assert_close(*(reader.read(IDS[64:70]) for reader in readers), atol=1e-4, rtol=1e-4)
+
+
+def test_scores_by_the_command_line_are_torchs(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [
+        "piperag",
+        "run",
+        "--schedule",
+        "random",
+        "--database",
+        str(folder / "db"),
+        "--model",
+        str(folder / "model"),
+    ]
+    common += ["--tokens", "100", "--limit", "4", "--threads", "1"]
+    trained, onnx = ["--adapters", str(folder / "adapters.safetensors")], ["--onnx", str(folder / "exported")]
+    scores = []
+    for engine in ([], onnx):
+        out = tmp_path / f"{len(engine)}.jsonl"
+        assert main([*common, *trained, *engine, "--out", str(out)]) == 0
+        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+    assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert "exported from something else" in capsys.readouterr().err
+    assert main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert "engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16" in capsys.readouterr().err
+
+
+def test_what_cannot_be_done_is_said(lm: OnnxJointDecoder, tmp_path: Path) -> None:
+    half = random_lm(tiny_models.LLAMA, dtype="bfloat16").decoder
+    assert half is not None
+    with pytest.raises(UserError, match="requires a decoder in float32"):
+        export_decoder(half, tmp_path / "x.onnx")
+    with pytest.raises(UserError, match="no such file"):
+        OnnxJointDecoder(Checkpoint(exported=tmp_path), JointAttention())
+    (tmp_path / "decoder.onnx").write_bytes(b"not a graph")
+    with pytest.raises(UserError, match="ONNX Runtime cannot read it"):
+        OnnxJointDecoder(Checkpoint(exported=tmp_path), JointAttention())
+    reader = lm.open(0, 10)
+    with pytest.raises(UserError, match="the sequence is empty"):
+        reader.attach([[5]])
+    reader.read([5])
+    with pytest.raises(UserError, match="do not fit into 10 slots"):
+        reader.attach([[5] * 11])

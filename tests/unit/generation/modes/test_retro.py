@@ -1,0 +1,238 @@
+"""RETRO's released checkpoint: converted, read as its architecture says, scored and exported."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ragauge import assets
+from ragauge.assets import retro
+from ragauge.assets.catalog import entries
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.experiment import loading
+from ragauge.experiment.plan import Plan
+from ragauge.generation.decoding import generate, read_through
+from ragauge.generation.evaluation import texts
+from ragauge.generation.modes import Checkpoint
+from ragauge.generation.modes._retro import RetroLM, read_folder
+from ragauge.generation.modes.retro import OwnEncoder
+from ragauge.generation.sizes import PAPER
+from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.generation.windows import Windows
+from ragauge.io.records import SequenceRecord, read_kind
+from ragauge.retrieval.database import Database
+from retro_parts import ExactRetriever, tokens, write_chunks, write_database
+from retro_released import SETTINGS, Released, released_state, write_released
+
+IDS = tokens(220, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]  # neighbours of several lengths
+TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Databases of one tokenizer or another (`db`, `own`) beside `released`, a checkpoint for the tokens of `own`."""
+    root = write_database(tmp_path_factory.mktemp("released"))
+    shutil.copyfile(root / "model" / "tokenizer.json", write_released(root / "released") / "tokenizer.json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGAUGE_HOME", str(root / "home"))
+        write_chunks(root, "own", f"path:{root / 'released'}")
+        yield root
+
+
+@pytest.fixture(scope="module")
+def lm(root: Path) -> RetroLM:
+    return RetroLM(read_folder(assets.resolve(f"path:{root / 'released'}")))
+
+
+def found_by(source: BlockingRetrieval, windows: Windows) -> list[list[list[int]]]:
+    """The neighbours of each window."""
+    return [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+@pytest.mark.parametrize("step", [1, 7, 300])
+def test_logits_are_those_of_the_released_architecture(lm: RetroLM, interval: int, step: int) -> None:
+    windows, reader = Windows(interval), lm.open(len(IDS))
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
+    stops = [*range(step, len(IDS), step), len(IDS)]
+    logits = torch.cat([part for stop in stops for *_, part in read_through(reader, IDS, stop, source, windows)])
+    found = found_by(source, windows)
+    assert {len(text) for texts in found for text in texts} > {128}, "shorter ones are among them"
+    torch.testing.assert_close(logits, Released(released_state()).logits(IDS, found, interval), **TOLERANCE)
+
+
+def test_without_neighbours_it_is_the_decoder_alone(lm: RetroLM) -> None:
+    expected = Released(released_state()).logits(IDS, [], 64)
+    torch.testing.assert_close(lm.open(len(IDS)).read(IDS), expected, **TOLERANCE)
+
+
+@pytest.fixture(scope="module")
+def exported(root: Path) -> Path:
+    """The checkpoint as `ragauge piperag export` writes it for ONNX Runtime."""
+    given = ["--mode", "retro", "--model", f"path:{root / 'released'}", "--database", str(root / "own")]
+    assert main(["piperag", "export", *given, "--out", str(root / "onnx")]) == 0
+    return root / "onnx"
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx"])
+def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM, root: Path, exported: Path, engine: str) -> None:
+    model: Any = lm if engine == "torch" else in_onnx(root, exported)
+    windows, reader = Windows(16), model.open(160)
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
+    ids = IDS[:64] + generate(reader, IDS[:64], 160, source, windows)
+    logits = Released(released_state()).logits(ids[:-1], found_by(source, windows), 16)
+    assert logits.argmax(-1)[63:].tolist() == ids[64:]
+
+
+def in_onnx(root: Path, exported: Path) -> Any:
+    """The checkpoint in ONNX Runtime."""
+    mode, source = OwnEncoder(), f"path:{root / 'released'}"
+    known: dict[str, Any] = {
+        "sha256": mode.origin(Checkpoint(source))[1],
+        "vocabulary": Database(root / "own").vocabulary,
+    }
+    return mode.load(Checkpoint(source, exported=exported, threads=1, **known))
+
+
+def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
+    source = f"path:{root / 'released'}"
+    facts = assets.describe(source, offline=False, progress=False)
+    folder = Path(facts["path"])
+    assert set(facts["files"]) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert len(facts["sha256"]) == 64
+    assert json.loads((folder / "config.json").read_bytes())["cross"] == SETTINGS["dec_cca_layers"]
+    assert assets.is_retro(source)
+    assert assets.is_retro(str(folder))
+    assert not assets.is_retro(f"path:{root / 'model'}")
+
+
+def test_the_catalog_has_the_papers_checkpoint_unpinned() -> None:
+    entry = entries()["retro"]
+    assert (entry.form, entry.sha256, entry.source.startswith("https://")) == ("retro", None, True)
+    assert assets.is_retro("retro")
+    assert not assets.is_retro("smollm2-135m-instruct")
+    stated = {**SETTINGS, "num_embeddings": 32128, "enc_hidden_dim": 896, "enc_ffn_dim": 3584, "enc_num_heads": 14}
+    stated |= {"dec_hidden_dim": 1536, "dec_num_layers": 12, "dec_ffn_dim": 6144, "dec_num_heads": 12}
+    stated |= {"dec_cca_layers": [5, 8, 11], "dec_sa_pos_bias_num_buckets": 1024, "enc_sa_pos_bias_num_buckets": 256}
+    stated |= {"enc_ca_pos_bias_num_buckets": 192}
+    assert {key: stated[theirs] for key, theirs in retro.SIZES.items()} == {
+        key: list(value) if isinstance(value, tuple) else value for key, value in vars(PAPER).items()
+    }
+
+
+def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_released(tmp_path / "released")
+    (tmp_path / "hub.json").write_text("{}")
+    asked = []
+    monkeypatch.setattr("ragauge.assets.hub.file", lambda *file: asked.append(file) or tmp_path / "hub.json")
+    (tmp_path / "made").mkdir()
+    retro.convert(tmp_path / "released" / "model.ckpt", tmp_path / "made")
+    assert asked == [("google-t5/t5-base", "tokenizer.json")]
+    assert (tmp_path / "made" / "tokenizer.json").read_text() == "{}"
+
+
+class Code:
+    def __reduce__(self) -> Any:
+        return print, ("code of the checkpoint was run",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "message"),
+    [
+        ({}, {"x": Code()}, "model.ckpt: refused: it is damaged, or holds more than tensors, which could run code"),
+        ({}, {"x": torch.ones(1)}, "model.ckpt: 'x': not a tensor of the released RETRO"),
+        ({"chunk_size": 32}, None, "retro.json: chunk_size is 32; read is 64"),
+        ({"dec_qkv_dim": 8}, None, "retro.json: dec_qkv_dim is 8; read is 32"),
+        ({"dec_num_layers": "4"}, None, "retro.json: dec_num_layers: must be whole numbers, not '4'"),
+        ({"dec_num_layers": 5}, None, "tensor 'layers.4.attention.bias.table.weight' is missing"),
+        ({"dec_ffn_dim": 40}, None, r"tensor 'layers.0.ffn.down.weight' is \(32, 48\), where .* asks for \(32, 40\)"),
+    ],
+)
+def test_a_checkpoint_of_another_layout_is_refused(
+    settings: dict[str, Any], state: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_released(tmp_path / "released")
+    (folder / "retro.json").write_text(json.dumps(SETTINGS | settings))
+    if state:
+        torch.save({"state_dict": state}, folder / "model.ckpt")
+    with pytest.raises(UserError, match=message) as error:
+        retro.convert(folder / "model.ckpt", tmp_path)
+    assert "\n" not in str(error.value)
+    assert "was run" not in capsys.readouterr().out
+
+
+def test_a_setting_or_a_file_that_is_missing_or_torn_is_named(tmp_path: Path) -> None:
+    folder = write_released(tmp_path / "released")
+    whole = (folder / "model.ckpt").read_bytes()
+    (folder / "model.ckpt").write_bytes(whole[:1000])
+    with pytest.raises(UserError, match=r"model.ckpt: (refused|truncated)"):
+        retro.convert(folder / "model.ckpt", tmp_path)
+    (folder / "retro.json").write_text("{}")
+    with pytest.raises(UserError, match=r"retro.json: has no key 'num_embeddings'"):
+        retro.convert(folder / "model.ckpt", tmp_path)
+
+
+def scored(root: Path, out: Path, *options: str) -> list[float]:
+    """Likelihoods of two texts without neighbours, by the command line."""
+    common = ["piperag", "run", "--mode", "retro", "--schedule", "no_retrieval", "--tokens", "100", "--limit", "2"]
+    common += ["--database", str(root / "own"), "--model", f"path:{root / 'released'}", "--threads", "1"]
+    assert main([*common, *options, "--out", str(out)]) == 0
+    return [record.nll or math.nan for record in read_kind(out, SequenceRecord)]
+
+
+def test_a_pipeline_scores_with_it_in_either_engine(root: Path, exported: Path, tmp_path: Path) -> None:
+    model, database, expected = Released(released_state()), Database(root / "own"), []
+    for text in texts(database, 100, 2):
+        logp = model.logits(text.ids, [], 64).log_softmax(-1)[63:-1]
+        expected.append(-float(logp.gather(1, torch.tensor(text.ids[64:])[:, None]).mean()))
+    assert scored(root, tmp_path / "torch.jsonl") == pytest.approx(expected, abs=1e-4)
+    found = scored(root, tmp_path / "onnx.jsonl", "--onnx", str(exported))
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("database", "model", "message"),
+    [
+        ("db", "released", "its chunks were cut by the tokenizer of"),
+        ("own", "model", "task: 'perplexity' is meaningless with random weights; give a model that is a checkpoint"),
+    ],
+)
+def test_another_tokenizer_or_model_is_refused(
+    root: Path, database: str, model: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["piperag", "run", "--mode", "retro", "--schedule", "no_retrieval", "--tokens", "100", "--limit", "2"]
+    given += ["--database", str(root / database), "--model", f"path:{root / model}"]
+    assert main([*given, "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def planned(source: str, **pipeline: Any) -> Plan:
+    given = {
+        "run": "x",
+        "models": {"own": {"source": source}},
+        "datasets": {"wiki_single": {}},
+        "methods": {"naive": {}},
+        "databases": {"wiki": {}},
+        "pipelines": {"retro": {"mode": "retro", **pipeline}},
+    }
+    return Plan(loading.parse(given, "c.yaml"), 1)
+
+
+def test_a_configuration_scores_with_it_and_exports_it() -> None:
+    plan = planned("retro", engine="onnx", nprobe=8).pipelines
+    labels: Any = type("Labels", (), {"pipeline": "retro", "export": "retro/wiki/own"})()
+    assert plan.export(labels).endswith("onnx/retro/wiki/own")
+    folder = plan.folder(labels)
+    assert plan.export_options(labels) == ["--mode=retro", "--model=retro", f"--database={folder}"]
+    assert plan.export_inputs(labels) == [plan.database(labels), plan.decoder(labels)]
+    with pytest.raises(UserError, match="'perplexity' is meaningless with random weights; give a model"):
+        planned("smollm2-135m-instruct")

@@ -1,0 +1,112 @@
+"""What pipelines cost: closed forms against torch's counter, traces against those of a real reader."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ragauge import cli
+from ragauge.cost.trace import Call
+from ragauge.generation.cost import neighbour_macs, report, retro_calls, token_macs
+from ragauge.generation.evaluation import EvaluationStretch
+from ragauge.generation.modes._retro import RetroLM, random_network
+from ragauge.generation.pipeline import Pipeline
+from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.sizes import PAPER, Sizes
+from ragauge.generation.windows import CHUNK
+from retro_parts import ExactRetriever, specified, tokens
+
+TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))
+
+
+def counted(run: Any) -> int:
+    """MACs by torch's counter, which knows attention as its matrix products."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False):
+        run()
+    return counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize("sizes", [TINY, replace(TINY, cross=(0, 2, 3), encoder_layers=3, encoder_cross=(0, 2))])
+@pytest.mark.parametrize("lengths", [(128, 128), (128, 100), (64,)])
+@torch.no_grad()
+def test_the_closed_forms_are_what_torch_counts(sizes: Sizes, lengths: tuple[int, ...]) -> None:
+    reader = RetroLM(random_network(sizes)).open(200)
+    ids = tokens(200, 3)
+    forward = reader.forward
+    assert counted(lambda: forward(ids[:63])) == token_macs(sizes, 63, 0)
+    reader.attach([tokens(length, length) for length in lengths])
+    found = counted(lambda: forward(ids[63:64]))
+    assert found == neighbour_macs(sizes, lengths) + token_macs(sizes, 1, 63, sum(lengths))
+    assert counted(lambda: forward(ids[64:74])) == token_macs(sizes, 10, 64, sum(lengths))
+    assert counted(lambda: [forward(ids[i : i + 1]) for i in range(74, 80)]) == token_macs(
+        sizes, 1, 74, sum(lengths), steps=6
+    )
+
+
+@pytest.mark.parametrize("kind", ["no_retrieval", "retrieve_once", "retro", "retro_plus", "piperag"])
+@pytest.mark.parametrize("task", ["perplexity", "generate"])
+def test_the_calls_are_those_of_a_real_reader(kind: Any, task: Any) -> None:
+    interval = CHUNK if kind == "retro" else 32
+    retriever = ExactRetriever([tokens(600, 2), tokens(700, 4)])
+    chosen = specified(kind, interval, task, tokens=200, mode="retro", weights="random")
+    pipeline = Pipeline(RetroLM(random_network(TINY)), chosen, retriever, retriever)
+    trace = [Call.from_json(call) for call in pipeline.record(EvaluationStretch("0", 0, tuple(tokens(200, 7)))).trace]
+    entry = PipelineSettings(schedule=kind, task=task, interval=interval, tokens=200)
+    planned, real = covered(retro_calls(entry, TINY)), covered(trace)
+    assert not real - planned
+    assert sum((planned - real).values()) <= 1, "the last token is written and not read"
+    found = [call for call in trace if call.stage == "neighbours"]
+    assert len(found) == sum(call.stage == "neighbours" for call in retro_calls(entry, TINY))
+
+
+def covered(trace: Any) -> Counter[int]:
+    """How often the token at each place was read."""
+    calls = [call for call in trace if call.stage in ("read", "decode")]
+    return Counter(call.past[0] + i for call in calls for i in range(call.lengths[0] * call.steps))
+
+
+def test_a_report_sums_the_stages_and_compares_with_no_retrieval() -> None:
+    entry = PipelineSettings(schedule="piperag", task="generate", interval=32, tokens=1024)
+    made = report(entry, PAPER)
+    assert made["flop"] == sum(made["flop_by_stage"].values())
+    assert made["retrievals"] == (1024 - CHUNK) // 32 + 1
+    assert made["over_no_retrieval"] > 1
+    plain = report(entry.model_copy(update={"schedule": "no_retrieval"}), PAPER)
+    assert plain["over_no_retrieval"] == 1
+    assert plain["retrievals"] == 0
+    weights = 12 * (4 * 1536**2 + 3 * 1536 * 6144) + 1536 * 32128
+    assert plain["flop"] == pytest.approx(2 * 1024 * weights, rel=0.06)  # besides attention
+
+
+@pytest.mark.parametrize("model", ["retro", "smollm2-135m-instruct"])
+def test_the_verb_prints_it(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["cost", "--model", model, "--schedule", "piperag", "--set", "interval=32", "--set", "tokens=512"]
+    assert cli.main([*command, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["model"], made["schedule"], made["interval"], made["tokens"]) == (model, "piperag", 32, 512)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--schedule", "waltz"], "waltz"),
+        (["--schedule", "piperag", "--set", "interval=30"], "30 does not divide"),
+        (["--schedule", "piperag", "--set", "beat=3"], "beat"),
+        (["--schedule", "retro", "--method", "naive"], "not allowed with"),
+        ([], "one of the arguments --method --schedule --published is required"),
+    ],
+)
+def test_what_it_cannot_cost_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = cli.main(["cost", "--model", "retro", *arguments])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    assert message in capsys.readouterr().err

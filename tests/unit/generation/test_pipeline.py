@@ -1,0 +1,536 @@
+"""Records of generation with retrieval: resumed, compared, refused; and what the performance model predicts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import service_parts
+import tiny_models
+from ragauge import registry
+from ragauge.cli import main
+from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
+from ragauge.cost.trace import Call
+from ragauge.errors import UserError
+from ragauge.generation import pipeline
+from ragauge.generation.evaluation import DatabaseChunks, EvaluationStretch, texts
+from ragauge.generation.modes._joint import JointDecoder
+from ragauge.generation.modes._retro import random_network
+from ragauge.generation.performance import GenerationModel, fit
+from ragauge.generation.pipeline import Pipeline
+from ragauge.generation.sizes import Sizes
+from ragauge.generation.specification import PipelineSpecification
+from ragauge.generation.windows import Windows
+from ragauge.io.records import SequenceRecord, read_kind, read_meta
+from ragauge.results import comparison
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.service.wire import About
+from retro_parts import EXACT, ExactRetriever, specified, tokens, write_database
+
+DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
+TEXTS = [EvaluationStretch(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)]
+
+
+def made(chosen: PipelineSpecification, searcher: ExactRetriever | None = None) -> Pipeline:
+    searcher = searcher or ExactRetriever(DOCUMENTS)
+    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher, searcher)
+
+
+@pytest.mark.parametrize("task", ["perplexity", "generate"])
+@pytest.mark.parametrize("kind", registry.names("schedule"))
+def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
+    chosen = specified(kind, 64 if kind == "retro" else 32, task)
+    record = made(chosen).record(TEXTS[0])
+    assert record.status == "ok", record.reason
+    windows = 2 if kind == "retro" else 3
+    asked = (windows if chosen.pipeline.schedule_class.every_window else 1) if chosen.pipeline.asks_index else 0
+    assert len(record.neighbours) == len(record.nprobe) == asked
+    if task == "generate":
+        assert (len(record.generated), record.prompt_tokens, record.nll) == (150 - 64, 64, None)
+    else:
+        assert record.nll is not None
+        assert record.scored == 150 - 64
+    beside = ("prefetch", "neighbours_ahead")
+    assert sum(call["seconds"] for call in record.trace if call["stage"] not in beside) <= record.trials_s[0]
+
+
+def test_until_the_first_retrieval_all_schedules_are_alike() -> None:
+    runs = [made(specified(kind)).record(TEXTS[0]) for kind in ("no_retrieval", "random")]
+    assert runs[0].nll != runs[1].nll
+    assert runs[0].scored == runs[1].scored == 86
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    chosen = specified("piperag", 32)
+    whole = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "whole.jsonl")
+    broken = ExactRetriever(DOCUMENTS)
+    broken.fails_at = 5  # of the second sequence
+    with pytest.raises(ConnectionError):
+        pipeline.run(lambda: made(chosen, broken), TEXTS, chosen, tmp_path / "cut.jsonl")
+    written = (tmp_path / "cut.jsonl.partial").read_text().splitlines()
+    assert len([line for line in written if line.startswith('{"key"')]) == 1
+    resumed = ExactRetriever(DOCUMENTS)
+    pipeline.run(lambda: made(chosen, resumed), TEXTS, chosen, tmp_path / "cut.jsonl")
+    assert len(resumed.queries) == 6
+    mine, theirs = (read_kind(path, SequenceRecord) for path in (tmp_path / "cut.jsonl", whole))
+    assert [(r.key, r.nll, r.neighbours) for r in mine] == [(r.key, r.nll, r.neighbours) for r in theirs]
+    pipeline.run(lambda: pytest.fail("nothing is to do"), TEXTS, chosen, tmp_path / "cut.jsonl")
+
+
+def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, out = specified("no_retrieval"), tmp_path / "x.jsonl"
+    fatal = TEXTS[1].key
+
+    def dies() -> None:
+        record = pipeline.Pipeline.record
+
+        def dying(self: Any, text: Any) -> SequenceRecord:
+            if text.key == fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return record(self, text)
+
+        monkeypatch.setattr(pipeline.Pipeline, "record", dying)
+        pipeline.run(lambda: made(chosen), TEXTS, chosen, out)
+
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            try:
+                dies()
+            finally:
+                os._exit(70)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    pipeline.run(lambda: made(chosen), TEXTS, chosen, out)
+    found = read_kind(out, SequenceRecord)
+    assert [record.key for record in found if record.status == "failed"] == [fatal]
+    [failed] = [record for record in found if record.status == "failed"]
+    assert failed.reason == "2 processes were killed while they answered it, most likely for want of memory"
+
+
+def test_records_of_another_schedule_are_not_taken(tmp_path: Path) -> None:
+    first, second = specified("random"), specified("random", seed=1)
+    out = pipeline.run(lambda: made(first), TEXTS, first, tmp_path / "a.jsonl")
+    with pytest.raises(UserError, match="another run"):
+        pipeline.run(lambda: made(second), TEXTS, second, out)
+
+
+def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    generation = made(specified("piperag", 32, "generate", nprobe="hide"), searcher)
+    generation.record(TEXTS[0])
+    assert generation.performance is not None
+    first, *ahead = searcher.queries[3:]
+    assert (first.nprobe, first.budget_s) == (None, None)
+    assert [q.budget_s for q in ahead] == pytest.approx(
+        [generation.performance.budget_s(length, Windows(32, True), 2) for length in (64, 96)]
+    )
+
+
+def test_the_time_on_the_network_is_taken_from_a_hidden_search() -> None:
+    chosen, searcher = specified("piperag", 32, "generate", nprobe="hide"), ExactRetriever(DOCUMENTS)
+    lm = JointDecoder(tiny_models.tiny_lm(), chosen.mode)
+    generation = Pipeline(lm, chosen, searcher, network_s=0.004)
+    generation.performance = GenerationModel.of(calls(0.02, 1e-5, 0.3))
+    record = generation.record(TEXTS[0])
+    assert record.network_s == 0.004
+    budgets = [q.budget_s for q in searcher.queries if q.budget_s]
+    without = [generation.performance.budget_s(length, Windows(32, True), 2) for length in (64, 96)]
+    assert budgets == pytest.approx([budget - 0.004 for budget in without])
+
+
+def scored(path: Path, values: list[float]) -> Path:
+    chosen, todo = specified("random"), [EvaluationStretch(f"{i}", i, tuple(range(150))) for i in range(len(values))]
+
+    class Given:
+        performance = None
+
+        def record(self, text: EvaluationStretch) -> SequenceRecord:
+            return SequenceRecord(
+                key=text.key, status="ok", document=0, tokens=150, nll=values[text.document], scored=86
+            )
+
+    return pipeline.run(lambda: Given(), todo, chosen, path)  # type: ignore[arg-type, return-value]
+
+
+def test_the_control_decides_by_its_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = scored(tmp_path / "random.jsonl", [3.0, 2.0, 2.5, 2.8, 3.1])
+    better = scored(tmp_path / "better.jsonl", [2.9, 1.8, 2.4, 2.6, 3.0])
+    unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0])
+    assert comparison.control(better, random)["passes"] is True
+    assert comparison.control(unsure, random)["passes"] is False
+    assert (
+        main(["score", "--metric", "perplexity", str(better), "--random", str(random), "--base", str(unsure), "--json"])
+        == 0
+    )
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])[str(better)]
+    assert shown["control"]["difference"] == pytest.approx(-0.14)
+    assert shown["perplexity"] == pytest.approx(12.68, abs=0.01)
+
+
+def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
+    chosen = specified("piperag", 32, "generate", trials=3)
+    out = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
+    found = comparison.summary(out)
+    assert found["over_ideal"] >= 0.99
+    assert (
+        found["ideal_s_retrieval_16x"] <= found["ideal_s_retrieval_4x"] <= found["ideal_s"] <= found["seconds"] * 1.01
+    )
+    records = read_kind(out, SequenceRecord)
+    assert all(len(record.trials_s) == 3 and record.load_share is not None for record in records)
+    assert found["load_share"] == max(record.load_share or 0.0 for record in records)
+    with pytest.raises(UserError, match="holds generated text"):
+        comparison.difference(out, out)
+
+
+# ---- the performance model
+
+
+def calls(decode: float, grows: float, neighbours: float) -> Iterator[Call]:
+    for past in (300, 400, 500):
+        yield Call("neighbours", (128, 128), (1, 1), seconds=neighbours)
+        yield Call("decode", (1,), (past,), steps=10, seconds=10 * (decode + grows * (past + 4.5)))
+
+
+def test_the_model_finds_the_lines_and_predicts_by_them() -> None:
+    model = GenerationModel.of(calls(0.02, 1e-5, 0.3))
+    assert model.decode(350) == pytest.approx(0.0235)
+    assert model.decode.error == pytest.approx(0, abs=1e-9)
+    assert model.neighbours(256) == pytest.approx(0.3)
+    windows = Windows(32, stale=True)
+    budget = model.budget_s(100, windows, 2, network_s=0.1)
+    assert budget == pytest.approx(0.3 + 32 * (0.02 + 1e-5 * (100 + 256 + 15.5)) - 0.1)
+    trace = model.predicted(64, 160, windows, 2, retrieval_s=0.5)
+    assert [c.stage for c in trace if c.stage in (RETRIEVAL, PREFETCH)] == [RETRIEVAL, PREFETCH, PREFETCH]
+    spans = [0.3 + model.decode_s(length, 32, 256) for length in (64, 96, 128)]
+    assert ideal_s(trace) == pytest.approx(0.5 + sum(spans))
+    assert ideal_s(model.predicted(64, 160, windows, 2, 9.0)) == pytest.approx(9.0 * 3 + spans[-1])
+    assert ideal_s(model.predicted(64, 160, Windows(64), 2, 0.5)) == pytest.approx(
+        1.0 + 0.3 + model.decode_s(64, 64, 256) + 0.3 + model.decode_s(128, 32, 256)
+    )
+
+
+def test_neighbours_that_are_read_ahead_take_of_the_time_for_searching() -> None:
+    ahead = [replace(c, stage="neighbours_ahead") if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)]
+    model, windows = GenerationModel.of(ahead), Windows(32, stale=True)
+    decode_s = model.decode_s(100, 32, 256)
+    assert model.budget_s(100, windows, 2) == pytest.approx(decode_s - 0.3)
+    hidden = ideal_s(model.predicted(64, 128, windows, 2, retrieval_s=0.1))
+    assert hidden == pytest.approx(0.1 + 0.3 + model.decode_s(64, 32, 256) + model.decode_s(96, 32, 256))
+
+
+def test_the_model_knows_how_much_was_read_before() -> None:
+    found = [Call(RETRIEVAL, (64,), (0,), seconds=0.1) for _ in range(4)]
+    read = [Call("neighbours", (128,) * count, (1,) * count, seconds=0.15 * count) for count in (2, 1, 1)]
+    model = GenerationModel.of([*found, *read, *(c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode")])
+    assert model.fresh == 0.5  # of four windows one read two neighbours, two read one
+    assert model.read_s(2) == pytest.approx(0.15)
+
+
+def test_predicted_windows_are_those_of_a_real_generation() -> None:
+    chosen = specified("piperag", 16, "generate")
+    trace = [Call.from_json(call) for call in made(chosen).record(TEXTS[0]).trace]
+    predicted = GenerationModel.of(trace).predicted(64, 150, Windows(16, True), 2, 0.1)
+    kinds = (RETRIEVAL, PREFETCH)
+    assert [c.stage for c in trace if c.stage in kinds] == [c.stage for c in predicted if c.stage in kinds]
+
+
+def test_a_slope_below_zero_is_noise() -> None:
+    assert fit([1, 2, 3], [3.0, 2.0, 1.0]).token_s == 0
+    with pytest.raises(UserError, match="no measured call"):
+        fit([], [])
+
+
+# ---- with a database on disk, by the command line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_database(tmp_path_factory.mktemp("pipeline"), num_hidden_layers=1)
+
+
+def command(folder: Path, out: Path, *options: str) -> int:
+    common = ["--database", str(folder / "db"), "--model", str(folder / "model"), "--tokens", "100", "--limit", "4"]
+    return main(["piperag", "run", *common, "--threads", "1", "--out", str(out), *options])
+
+
+def test_held_out_text_takes_each_article_before_any_twice(folder: Path) -> None:
+    database = Database(folder / "db")
+    found = texts(database, 70)
+    assert [t.document for t in found[:4]] == [0, 1, 2, 0]
+    assert all(len(t.ids) == 70 for t in found)
+    assert len({t.key for t in found}) == len(found)
+    with pytest.raises(UserError, match="none of its held-out texts has 9000 tokens"):
+        texts(database, 9000)
+
+
+def test_a_passage_goes_on_to_the_end_of_its_document(folder: Path) -> None:
+    chunks = DatabaseChunks(Database(folder / "db"))
+    for chunk in range(len(chunks)):
+        document, passage = chunks.passage(chunk, 2)
+        following = [
+            chunks.passage(c, 0)[1]
+            for c in range(chunk, min(len(chunks), chunk + 3))
+            if chunks.passage(c, 0)[0] == document
+        ]
+        assert passage == [token for part in following for token in part]
+
+
+def test_scores_and_control_by_the_command_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(folder, tmp_path / "none.jsonl", "--schedule", "no_retrieval") == 0
+    assert command(folder, tmp_path / "random.jsonl", "--schedule", "random", "--exclude", "article") == 0
+    files = [str(tmp_path / name) for name in ("none.jsonl", "random.jsonl")]
+    assert main(["score", "--metric", "perplexity", *files, "--base", files[0], "--out", str(tmp_path / "p.json")]) == 0
+    assert json.loads((tmp_path / "p.json").read_text())[files[0]]["against_base"]["difference"] == 0
+    assert "perplexity" in capsys.readouterr().out
+
+
+def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None:
+    from ragauge.engines import load_lm
+    from ragauge.generation.modes._joint import Adapters
+
+    lm = load_lm(str(folder / "model"))
+    adapters = Adapters(lm.decoder.weights)
+    scores = []
+    for value in (0.0, 0.5):
+        with torch.no_grad():
+            for offset in adapters.offset:
+                offset.fill_(value)
+        adapters.save(tmp_path / "a.safetensors")
+        out = tmp_path / f"{value}.jsonl"
+        assert command(folder, out, "--schedule", "random", "--adapters", str(tmp_path / "a.safetensors")) == 0
+        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
+    assert command(folder, tmp_path / "plain.jsonl", "--schedule", "random") == 0
+    plain = [record.nll for record in read_kind(tmp_path / "plain.jsonl", SequenceRecord)]
+    assert scores[0] == pytest.approx(plain, abs=1e-5)
+    assert scores[1] != pytest.approx(plain, abs=1e-3)
+
+
+TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
+
+
+def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragauge.generation.modes._retro.PAPER", TINY_RETRO)
+    common = ("--schedule", "random", "--mode", "retro")
+    assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
+    records = list(read_kind(tmp_path / "g.jsonl", SequenceRecord))
+    assert [(record.status, len(record.generated or [])) for record in records] == [("ok", 36)] * len(records)
+    assert json.loads((tmp_path / "g.meta.json").read_text())["fingerprint"]["model"] == "retro"
+    vocabulary = Database(folder / "db").vocabulary
+    save_file(random_network(replace(TINY_RETRO, vocab=vocabulary)).state_dict(), tmp_path / "w.safetensors")
+    assert command(folder, tmp_path / "p.jsonl", *common, "--weights", str(tmp_path / "w.safetensors")) == 0
+    assert all((record.nll or 0) > 0 for record in read_kind(tmp_path / "p.jsonl", SequenceRecord))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--mode", "retro"], "--task: 'perplexity' is meaningless with random weights"),
+        (
+            ["--mode", "retro", "--task", "generate", "--reach", "64"],
+            "--reach: only valid with mode 'joint', not 'retro'",
+        ),
+        (["--mode", "retro", "--weights", "none.pt"], "--weights: no such file: none.pt"),
+        (["--weights", "none.pt"], "--weights: only valid with mode 'retro', not 'joint'"),
+    ],
+)
+def test_what_retro_itself_does_not_take(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", *options) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_trained_cross_attention_is_another_mode(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ragauge.engines import load_lm
+    from ragauge.generation.modes._cross_attention import CrossWeights
+
+    lm, path = load_lm(str(folder / "model")), tmp_path / "c.safetensors"
+    weights, scores = CrossWeights(lm.decoder, (0,), 1), []
+    given = ["--mode", "cross_attention", "--adapters", str(path)]
+    for gate in (0.0, 1.0):
+        with torch.no_grad():
+            weights.weights["cross_0_gate"].fill_(gate)
+        weights.save(path)
+        assert command(folder, tmp_path / f"{gate}.jsonl", "--schedule", "random", *given) == 0
+        scores.append([record.nll for record in read_kind(tmp_path / f"{gate}.jsonl", SequenceRecord)])
+    assert command(folder, tmp_path / "none.jsonl", "--schedule", "no_retrieval") == 0
+    plain = [record.nll for record in read_kind(tmp_path / "none.jsonl", SequenceRecord)]
+    assert scores[0] == pytest.approx(plain, abs=1e-5)
+    assert scores[1] != pytest.approx(plain, abs=1e-4)
+    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--adapters", str(path)) == 2
+    assert "trained for mode 'cross_attention', not 'joint'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["joint", "cross_attention"])
+def test_a_mode_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path: Path, mode: str) -> None:
+    chunks = DatabaseChunks(Database(folder / "db"))
+    documents: dict[int, list[int]] = {}
+    for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
+        documents.setdefault(document, []).extend(passage)
+    about = About("exact", "tokenizer", "encoder", "l2", len(chunks), 64, 260, 64)
+    common = ["--model", str(folder / "model"), "--database", str(folder / "db"), "--threads", "1", "--mode", mode]
+    recipe = ["--minutes", "0.001", "--batch", "1", "--held-out", "1", "--out", str(tmp_path)]
+    with service_parts.server(ExactRetriever(list(documents.values())), about) as server:
+        assert main(["piperag", "retrofit", *common, *recipe, "--server", server.address]) == 0
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert curve[0]["step"] == 0 < curve[-1]["step"]
+    trained = ["--mode", mode, "--adapters", str(tmp_path / "adapters.safetensors")]
+    assert command(folder, tmp_path / "r.jsonl", "--schedule", "random", *trained) == 0
+    assert read_meta(tmp_path / "r.jsonl")["fingerprint"]["mode"] == mode  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--schedule", "random", "--mode", "cross_attention"], "--mode: 'cross_attention' must be trained first"),
+        (
+            ["--schedule", "random", "--mode", "cross_attention", "--adapters", "a.safetensors", "--bias", "1"],
+            "--bias: only valid with mode 'joint', not 'cross_attention'",
+        ),
+        (["--schedule", "retro"], "give --index or --server"),
+        (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
+        (["--schedule", "random", "--interval", "7"], "does not divide"),
+        (
+            ["--schedule", "random", "--nprobe", "many"],
+            "--nprobe: must be a whole number from 1, or 'hide', not 'many'",
+        ),
+        (["--schedule", "random", "--nprobe", "hide"], "--nprobe: 'hide' requires a schedule"),
+        (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
+        (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
+        (["--schedule", "random", "--tokens", "65"], "--tokens: must be greater than or equal to 66, not '65'"),
+        (["--schedule", "random", "--limit", "0"], "--limit: must be greater than or equal to 1, not '0'"),
+        (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),
+        (["--schedule", "random", "--model", "smollm"], "unknown model 'smollm'"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert command(folder, tmp_path / "x.jsonl", *options) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in error
+
+
+def test_a_configuration_names_a_running_server(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its index is the configuration's by name; the time to it is measured, and a dead one is named by its address."""
+    entry = {"interval": 32, "tokens": 130, "limit": 1, "threads": 1, "task": "generate", "nprobe": "hide"}
+    with service_parts.server(ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=_tokenizer(folder))) as server:
+        settings = {
+            "run": "x",
+            "models": {"tiny": {"source": str(folder / "model")}},
+            "databases": {"cities": {"corpus": str(folder / "c.jsonl")}},
+            "pipelines": {"piperag": {**entry, "server": [server.address]}},
+        }
+        (tmp_path / "c.yaml").write_text(json.dumps(settings))
+        asked = [
+            "piperag",
+            "run",
+            "--config",
+            str(tmp_path / "c.yaml"),
+            "--entry",
+            "piperag",
+            "--database",
+            str(folder / "db"),
+        ]
+        assert main([*asked, "--out", str(tmp_path / "p.jsonl")]) == 0
+        [record] = read_kind(tmp_path / "p.jsonl", SequenceRecord)
+        meta: Any = read_meta(tmp_path / "p.jsonl")
+        assert meta["network_s"] == record.network_s
+        assert (record.network_s or 0) > 0
+        assert meta["specification"]["index"]["label"] == "ivf"
+        assert meta["specification"]["pipeline"]["server"] == [server.address]
+    capsys.readouterr()
+    assert main([*asked, "--out", str(tmp_path / "dead.jsonl"), "--deadline", "2"]) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert f"retrieval server {server.address}" in line
+
+
+def _tokenizer(folder: Path) -> str:
+    return str(Database(folder / "db").manifest["tokenizer"])
+
+
+def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {
+        "run": "x",
+        "seed": 3,
+        "models": {"tiny": {"source": str(folder / "model")}},
+        "datasets": {"wiki_single": {}},
+        "methods": {"naive": {}},
+        "databases": {"cities": {"corpus": str(folder / "c.jsonl")}},
+        "pipelines": {"chance": {"schedule": "random", "interval": 32, "tokens": 100, "limit": 2, "threads": 1}},
+    }
+    path, out = tmp_path / "c.yaml", tmp_path / "chance.jsonl"
+    path.write_text(json.dumps(settings))
+    common = ["piperag", "run", "--config", str(path), "--database", str(folder / "db"), "--out", str(out)]
+    assert main([*common, "--entry", "chance"]) == 0
+    fingerprint = read_meta(out)["fingerprint"]  # type: ignore[index]
+    assert (fingerprint["seed"], fingerprint["interval"]) == (3, 32)
+    assert len(read_kind(out, SequenceRecord)) == 2
+    told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
+    assert (told.model, told.database, told.index) == ("tiny", "cities", None)
+    assert (told.pipeline.schedule, told.pipeline.neighbours, told.seed) == ("random", 2, 3)
+    assert main([*common, "--entry", "chance", "--adapters", "a.safetensors"]) == 2
+    assert "does not take --adapters" in capsys.readouterr().err
+    assert main([*common, "--entry", "chanc"]) == 2
+    assert "did you mean 'chance'" in capsys.readouterr().err
+
+
+def test_a_server_is_asked_by_the_command_line(folder: Path, tmp_path: Path) -> None:
+    database, out = Database(folder / "db"), tmp_path / "s.jsonl"
+    about = replace(EXACT, tokenizer=database.manifest["tokenizer"])
+    with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
+        asked = ["--schedule", "piperag", "--interval", "16", "--nprobe", "4", "--server", server.address]
+        assert command(folder, out, *asked, "--task", "generate", "--no-read-ahead") == 0
+    assert all(record.status == "ok" and record.neighbours for record in read_kind(out, SequenceRecord))
+    told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
+    assert told.index is not None
+    assert (told.index.type, told.pipeline.nprobe, told.pipeline.read_ahead) == ("server", 4, False)
+
+
+def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, tokenizer = tmp_path / "s.jsonl", Database(folder / "db").manifest["tokenizer"]
+
+    def asked(index: str) -> int:
+        with service_parts.server(
+            ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=tokenizer, index=index)
+        ) as server:
+            return command(folder, out, "--schedule", "retro", "--server", server.address)
+
+    assert asked("one") == 0
+    before = out.read_bytes()
+    assert asked("one") == 0  # at another port
+    assert out.read_bytes() == before
+    capsys.readouterr()
+    assert asked("rebuilt") == 2
+    assert 'another run: index_sha256 is "one" there, "rebuilt" here' in capsys.readouterr().err
+    assert out.read_bytes() == before
+
+
+def test_what_two_threads_read_at_once_is_all_in_the_trace() -> None:
+    """The first window's neighbours are read while the thread that asks reads the second one's."""
+    for _ in range(10):
+        trace = made(specified("piperag", 32)).record(TEXTS[0]).trace
+        stages = [call["stage"] for call in trace]
+        assert stages.count("neighbours") == 1
+        assert stages.count("neighbours_ahead") == stages.count("prefetch") > 1

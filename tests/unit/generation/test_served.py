@@ -1,0 +1,89 @@
+"""Generation beside the retrieval service is that of this process; a server that dies or hangs ends it by name."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import service_parts
+import tiny_models
+from ragauge.generation import pipeline
+from ragauge.generation.evaluation import EvaluationStretch
+from ragauge.generation.modes._joint import JointDecoder
+from ragauge.generation.pipeline import Pipeline
+from ragauge.generation.specification import PipelineSpecification
+from ragauge.io.records import SequenceRecord, read_kind
+from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.server import Server
+from retro_parts import DOCUMENTS, EXACT, ExactRetriever, specified, tokens
+
+TEXTS = [EvaluationStretch(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
+JOB = specified("piperag", 16, "generate")
+
+
+def made(searcher: object, chosen: PipelineSpecification = JOB) -> Pipeline:
+    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher)
+
+
+@pytest.mark.parametrize("kind", ["retro", "piperag"])
+def test_served_generation_is_that_of_this_process(kind: str) -> None:
+    chosen = specified(kind, task="generate")
+    with service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+        served = [made(client, chosen).record(text) for text in TEXTS]
+    alone = [made(ExactRetriever(DOCUMENTS), chosen).record(text) for text in TEXTS]
+    assert [(r.generated, r.neighbours) for r in served] == [(r.generated, r.neighbours) for r in alone]
+
+
+class Failing(ExactRetriever):
+    """Does something at a query."""
+
+    at = 3
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        if len(self.queries) == self.at:
+            self.happens()
+        return super().search(queries)
+
+    def happens(self) -> None:
+        raise NotImplementedError
+
+
+def test_a_hung_server_ends_the_generation_within_its_deadline() -> None:
+    release = threading.Event()
+
+    class Hung(Failing):
+        def happens(self) -> None:
+            release.wait(60)
+
+    with service_parts.server(Hung(DOCUMENTS), EXACT) as server, Client(server.address, deadline_s=0.5) as client:
+        started = time.perf_counter()
+        with pytest.raises(RetrievalError, match=server.address):
+            made(client).record(TEXTS[0])
+        assert time.perf_counter() - started < 20
+        release.set()
+
+
+def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -> None:
+    out, servers = tmp_path / "r.jsonl", list[Server]()
+
+    class Lost(Failing):
+        at = 8  # of the second sequence; 6 windows each
+
+        def happens(self) -> None:
+            servers[0]._server.stop(None)
+
+    with service_parts.server(Lost(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+        servers.append(server)
+        with pytest.raises(RetrievalError, match=server.address):
+            pipeline.run(lambda: made(client), TEXTS, JOB, out)
+    assert not out.exists()
+    with service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+        pipeline.run(lambda: made(client), TEXTS, JOB, out)
+    whole = pipeline.run(lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, JOB, tmp_path / "whole.jsonl")
+    mine, theirs = (read_kind(path, SequenceRecord) for path in (out, whole))
+    assert [(r.key, r.generated) for r in mine] == [(r.key, r.generated) for r in theirs]

@@ -1,0 +1,117 @@
+"""The section `pipelines` of a configuration: defaults, and mistakes told in one line with their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ragauge import registry
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.experiment import loading, schema
+
+BASE: dict[str, Any] = {
+    "run": "x",
+    "models": {"smollm2-135m-instruct": {}},
+    "datasets": {"wiki_single": {}},
+    "methods": {"naive": {}},
+    "databases": {"wiki": {}},
+}
+
+
+def parsed(pipelines: dict[str, Any], **changes: Any) -> schema.Config:
+    return loading.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
+
+
+@pytest.mark.parametrize("kind", registry.names("schedule"))
+def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -> None:
+    made = parsed({kind: {}})
+    assert made.pipelines[kind].schedule_class.__module__.endswith(kind)
+    assert made.pipelines[kind].asks_index == (kind not in ("no_retrieval", "random"))
+    assert made.pipeline_model(made.pipelines[kind]) == "smollm2-135m-instruct"
+    assert made.pipeline_database(made.pipelines[kind]) == "wiki"
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "message"),
+    [
+        ({"retro": {"interval": 32}}, "c.yaml: pipelines.retro.interval: schedule 'retro' requires 64, not 32"),
+        ({"p": {"schedule": "piperag", "interval": 7}}, "c.yaml: pipelines.p.interval: 7 does not divide"),
+        (
+            {"retro": {"nprobe": "hide"}},
+            "pipelines.retro.nprobe: 'hide' requires a schedule that searches ahead",
+        ),
+        ({"retro": {"nprobe": 0}}, "c.yaml: pipelines.retro.nprobe: must be a whole number from 1, or 'hide', not 0"),
+        (
+            {"retro": {"mode": "cross_attention"}},
+            "c.yaml: pipelines.retro.mode: 'cross_attention' must be trained first; give retrofit_minutes",
+        ),
+        (
+            {"retro": {"mode": "cross_attention", "retrofit_minutes": 8.0, "reach": 0}},
+            "c.yaml: pipelines.retro.reach: only valid with mode 'joint', not 'cross_attention'",
+        ),
+        (
+            {"retro": {"mode": "cross_attention", "retrofit_minutes": 8.0, "engine": "onnx"}},
+            "pipelines.retro.engine: 'onnx' does not run mode 'cross_attention'; known: torch",
+        ),
+        (
+            {"retro": {"mode": "cross"}},
+            "c.yaml: pipelines.retro.mode: unknown mode 'cross'; known: cross_attention, joint, retro",
+        ),
+        (
+            {"retro": {"server": ["node:0"]}},
+            "c.yaml: pipelines.retro.server: retrieval address 'node:0': must be host:port",
+        ),
+        ({"random": {"server": ["node:1"]}}, "c.yaml: pipelines.random.server: schedule 'random' asks no index"),
+        ({"retro": {"token_file": "t"}}, "c.yaml: pipelines.retro.token_file: only valid with server"),
+        (
+            {"retro": {"server": ["host:1"], "retrieval_cores": "0"}},
+            "c.yaml: pipelines.retro.retrieval_cores: not valid with server",
+        ),
+        ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
+        ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),
+        ({"retro": {"database": "wikis"}}, "did you mean 'wiki'?"),
+        ({"retro": {"intervall": 8}}, "did you mean 'interval'?"),
+        ({"piprag": {}}, "c.yaml: pipelines.piprag.schedule: unknown schedule 'piprag'; did you mean 'piperag'?"),
+        ({"retro": {"mode": "retro"}}, "pipelines.retro.task: 'perplexity' is meaningless with random weights"),
+        ({"retro": {"weights": "w.pt"}}, "pipelines.retro.weights: only valid with mode 'retro', not 'joint'"),
+        (
+            {"retro": {"mode": "retro", "task": "generate", "retrofit_minutes": 8.0}},
+            "pipelines.retro.retrofit_minutes: only valid with mode 'cross_attention' or 'joint', not 'retro'",
+        ),
+    ],
+)
+def test_mistakes_name_their_place(pipelines: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        parsed(pipelines)
+    assert message in str(error.value)
+
+
+def test_onnx_runs_a_decoder_in_float32() -> None:
+    half: dict[str, Any] = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
+    assert parsed({"retro": {"engine": "onnx"}}).pipelines["retro"].engine == "onnx"
+    message = "pipelines.retro.engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
+    with pytest.raises(UserError, match=message):
+        parsed({"retro": {"engine": "onnx"}}, models=half)
+    on_gpu = {"smollm2-135m-instruct": {"dtype": "float16", "device": "cuda"}}
+    assert parsed({"retro": {"engine": "onnx"}}, models=on_gpu).models["smollm2-135m-instruct"].dtype == "float16"
+
+
+def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        yaml.safe_dump({**BASE, "pipelines": {"none": {"schedule": "random", "engine": "onnx"}, "random": {}}})
+    )
+    common = ["piperag", "run", "--config", str(path), "--database", str(tmp_path), "--out", str(tmp_path / "x.jsonl")]
+    assert main([*common, "--entry", "none"]) == 2
+    assert "--entry none: requires --onnx; its engine is onnx" in capsys.readouterr().err
+    assert main([*common, "--entry", "random", "--onnx", str(tmp_path)]) == 2
+    assert "--entry random: does not take --onnx; its engine is torch" in capsys.readouterr().err
+
+
+def test_a_pipeline_needs_a_database() -> None:
+    with pytest.raises(UserError, match="needs a chunk database"):
+        parsed({"retro": {}}, databases={})

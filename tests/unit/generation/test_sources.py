@@ -1,0 +1,247 @@
+"""Schedules: what is asked when, what is hidden behind decoding, and what a failing retriever does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_models
+from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, ideal_s
+from ragauge.cost.trace import Trace
+from ragauge.errors import UserError
+from ragauge.generation.decoding import generate, token_nll
+from ragauge.generation.modes._joint import JointDecoder, JointReader
+from ragauge.generation.modes.joint import JointAttention
+from ragauge.generation.reader import Prepared
+from ragauge.generation.sources import (
+    BlockingRetrieval,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+    fetched_tokens,
+)
+from ragauge.generation.windows import Windows
+from ragauge.retrieval.retriever import Neighbours, Query
+from retro_parts import ExactRetriever, tokens
+
+PROMPT = tokens(64, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
+
+
+class Slow(JointReader):
+    """Decoding takes a known time, as a large decoder's does."""
+
+    wait_s = 0.0
+
+    def decode(self, logits: object, tokens: int) -> list[int]:
+        threading.Event().wait(self.wait_s)
+        return super().decode(logits, tokens)  # type: ignore[arg-type]
+
+
+def run(
+    searcher: ExactRetriever,
+    windows: Windows,
+    total: int = 160,
+    wait_s: float = 0.0,
+    ahead: bool = False,
+    reader: type[Slow] = Slow,
+    **ask: object,
+) -> tuple[list[int], Trace]:
+    lm = tiny_models.tiny_lm()
+    made = reader(JointDecoder(lm, JointAttention()), total + 256)
+    made.wait_s = wait_s
+    asked = RetrievalOptions(searcher, **ask)  # type: ignore[arg-type]
+    fresh = BlockingRetrieval(asked, windows, made.note)
+    source = PrefetchedRetrieval(asked, windows, made.note, made.prepare if ahead else None) if windows.stale else fresh
+    try:
+        with lm.tracing() as trace:
+            new = generate(made, PROMPT, total, source, windows)
+    finally:
+        source.close()
+    return new, list(trace)
+
+
+def stages(trace: Trace, *names: str) -> list[str]:
+    return [call.stage for call in trace if call.stage in names]
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_queries_of_retro_are_the_last_64_tokens(interval: int) -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    new, trace = run(searcher, Windows(interval))
+    ids = [*PROMPT, *new]
+    starts = range(0, 160 - 64, interval)
+    assert [q.tokens for q in searcher.queries] == [ids[s : s + 64] for s in starts]
+    assert stages(trace, RETRIEVAL, PREFETCH, WAIT) == [RETRIEVAL] * len(starts)
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_piperag_asks_one_window_ahead_and_no_further_than_needed(interval: int) -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    new, trace = run(searcher, Windows(interval, stale=True))
+    ids, count = [*PROMPT, *new], len(range(0, 160 - 64, interval))
+    expected = [max(0, i - 1) * interval for i in range(count)]
+    assert [q.tokens for q in searcher.queries] == [ids[s : s + 64] for s in expected]
+    assert all(q.continuation == 2 for q in searcher.queries)
+    assert stages(trace, RETRIEVAL, PREFETCH, WAIT) == [RETRIEVAL, *[PREFETCH, WAIT] * (count - 1)]
+
+
+def test_retrieval_runs_beside_decoding() -> None:
+    """With both at 0.1 s a window, three windows after the first take little more than the decoding alone."""
+    searcher = ExactRetriever(DOCUMENTS, delay_s=0.1)
+    _, trace = run(searcher, Windows(32, stale=True), total=192, wait_s=0.1)
+    waits = [call.seconds or 0.0 for call in trace if call.stage == WAIT]
+    hidden = [call.seconds or 0.0 for call in trace if call.stage == PREFETCH]
+    assert len(waits) == 3
+    assert min(hidden) >= 0.1
+    assert sum(waits) < 0.5 * sum(hidden)
+    assert ideal_s(trace) >= 0.1
+
+
+def test_a_prefetch_is_searched_by_another_thread() -> None:
+    threads: list[str] = []
+
+    class Watched(ExactRetriever):
+        def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+            threads.append(threading.current_thread().name)
+            return super().search(queries)
+
+    run(Watched(DOCUMENTS), Windows(64, stale=True))
+    assert threads[0] == threading.current_thread().name
+    assert all(name.startswith("prefetch") for name in threads[1:])
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> None:
+    windows = Windows(interval, stale=True)
+    (new, trace), (others, _) = (run(ExactRetriever(DOCUMENTS), windows, ahead=ahead) for ahead in (True, False))
+    assert new == others
+    asked = len(range(0, 160 - 64, interval)) - 1
+    assert stages(trace, "neighbours", RETRIEVAL, PREFETCH, WAIT) == [
+        RETRIEVAL,
+        "neighbours",
+        *[PREFETCH, WAIT] * asked,
+    ]
+    found = stages(trace, PREFETCH, AHEAD, WAIT)
+    assert {found[i - 1] for i, stage in enumerate(found) if stage == AHEAD} == {PREFETCH}  # none where all was known
+    assert all(call.seconds and call.lengths for call in trace if call.stage == AHEAD)
+
+
+@pytest.mark.parametrize("mode", [JointAttention(reach=20), JointAttention(sink=False, bias=-1.0)], ids=str)
+def test_reading_ahead_changes_no_score(mode: JointAttention) -> None:
+    lm, windows, ids, scores = tiny_models.tiny_lm(), Windows(16, stale=True), [*PROMPT, *tokens(80, 5)], []
+    for ahead in (True, False):
+        reader = JointDecoder(lm, mode).open(len(ids), 256)
+        source = PrefetchedRetrieval(
+            RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note, reader.prepare if ahead else None
+        )
+        scores.append(token_nll(reader, ids, source, windows))
+        source.close()
+    torch.testing.assert_close(*scores, rtol=0, atol=1e-6)
+
+
+def test_neighbours_are_read_ahead_by_the_thread_that_asks() -> None:
+    threads: list[str] = []
+
+    class Watched(Slow):
+        def prepare(self, neighbours: Sequence[Sequence[int]], length: int) -> Prepared:
+            threads.append(threading.current_thread().name)
+            return super().prepare(neighbours, length)
+
+    run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Watched)
+    # The second window's neighbours may be read before the first one's, which nothing was there to hide behind.
+    assert sorted(name.partition("_")[0] for name in threads) == [
+        threading.current_thread().name,
+        "prefetch",
+        "prefetch",
+    ]
+
+
+def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
+    class Failing(Slow):
+        def prepare(self, neighbours: Sequence[Sequence[int]], length: int) -> Prepared:
+            if length > len(PROMPT):
+                raise MemoryError("no room for neighbours")
+            return super().prepare(neighbours, length)
+
+    with pytest.raises(MemoryError, match="no room for neighbours"):
+        run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Failing)
+
+
+def test_once_asks_once() -> None:
+    searcher, lm = ExactRetriever(DOCUMENTS), tiny_models.tiny_lm()
+    source = BlockingRetrieval(RetrievalOptions(searcher), Windows(16), lm.note, reads_at=lambda window: window == 0)
+    with lm.tracing() as trace:
+        generate(JointDecoder(lm, JointAttention()).open(160, 256), PROMPT, 160, source, Windows(16))
+    assert [q.tokens for q in searcher.queries] == [PROMPT]
+    assert stages(trace, "neighbours") == ["neighbours"]
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("fails_at", [0, 2])
+def test_a_generation_ends_with_a_failed_retrieval(stale: bool, fails_at: int) -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    searcher.fails_at = fails_at
+    with pytest.raises(ConnectionError, match="the server is gone"):
+        run(searcher, Windows(16, stale))
+
+
+def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone() -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    run(searcher, Windows(32, stale=True), nprobe=16, budget=lambda length: length / 1000)
+    assert [(q.nprobe, q.budget_s) for q in searcher.queries] == [(16, None), (None, 0.064), (None, 0.096)]
+
+
+def test_the_released_code_asks_with_characters() -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    run(searcher, Windows(64), as_text=lambda ids: " ".join(map(str, ids)), characters=64)
+    text = " ".join(map(str, PROMPT))
+    assert searcher.queries[0].tokens is None
+    assert searcher.queries[0].text == text[-64:]
+
+
+def test_documents_can_be_passed_over() -> None:
+    searcher = ExactRetriever([PROMPT * 4, *DOCUMENTS])
+    found, _ = RetrievalOptions(searcher).search(RetrievalOptions(searcher).query(PROMPT, 1))
+    assert set(found.documents) == {0}
+    ask = RetrievalOptions(searcher, excluded_documents=frozenset({0}))
+    found, _ = ask.search(ask.query(PROMPT, 1))
+    texts = ask.texts(found, slice(0, 128))
+    assert len(texts) == 2
+    assert all(
+        text in [fetched_tokens(found, p) for p in range(len(found.ids)) if found.documents[p]] for text in texts
+    )
+
+
+def test_chance_draws_from_other_documents_and_the_same_for_the_same_seed() -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    draws = [
+        RandomNeighbours(
+            searcher, Windows(), np.random.default_rng(seed), excluded_documents=frozenset({0, 1})
+        ).neighbours(0, [], False)
+        for seed in (3, 3, 4)
+    ]
+    assert draws[0] == draws[1] != draws[2]
+    chunks = [DOCUMENTS[2][start : start + 128] for start in range(0, 400, 64)]
+    assert all(text in chunks for draw in draws for text in draw)
+    with pytest.raises(UserError, match="excluded documents"):
+        RandomNeighbours(
+            searcher, Windows(), np.random.default_rng(0), excluded_documents=frozenset({0, 1, 2})
+        ).neighbours(0, [], False)
+
+
+@pytest.mark.parametrize("prompt", [[], PROMPT])
+def test_there_must_be_something_to_continue_and_to_generate(prompt: list[int]) -> None:
+    lm, windows = tiny_models.tiny_lm(), Windows()
+    with pytest.raises(UserError, match="cannot be continued to 64"):
+        generate(
+            JointDecoder(lm, JointAttention()).open(64),
+            prompt,
+            64,
+            BlockingRetrieval(RetrievalOptions(ExactRetriever([])), windows, lm.note),
+            windows,
+        )

@@ -1,0 +1,54 @@
+"""Windows, staleness and shift, as the paper's Figure 3 has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.generation.windows import Windows
+
+
+@pytest.mark.parametrize("interval", [8, 16, 32, 64])
+def test_pieces_cover_a_sequence_and_change_with_the_window(interval: int) -> None:
+    windows = Windows(interval)
+    pieces = list(windows.pieces(0, 300))
+    assert [place for p in pieces for place in range(p.start, p.stop)] == list(range(300))
+    assert all(windows.of(place) == p.window for p in pieces for place in range(p.start, p.stop))
+    assert [p.window for p in pieces] == list(range(-1, len(pieces) - 1))
+
+
+def test_the_last_token_of_a_query_is_the_first_to_attend_to_what_it_found() -> None:
+    windows = Windows(16)
+    for window in range(9):
+        query = windows.query(window)
+        assert (query.start, query.stop) == (16 * window, 16 * window + 64)
+        assert windows.first(window) == query.stop - 1
+        assert windows.part(window) == slice(0, 128)
+
+
+def test_a_stale_window_asks_with_the_window_before_and_drops_what_lies_behind() -> None:
+    windows = Windows(16, stale=True)
+    assert windows.query(0) == slice(0, 64)
+    assert windows.part(0) == slice(0, 128)
+    assert windows.query(1) == slice(0, 64)
+    assert windows.query(5) == slice(64, 128)
+    assert windows.part(5) == slice(16, 144)
+    assert (windows.continuation, Windows(16).continuation) == (2, 1)
+
+
+def test_a_stale_neighbour_that_is_the_text_itself_continues_it() -> None:
+    """Kept tokens of the query's own text begin where a fresh query's would."""
+    text = list(range(1000))
+    for interval in (8, 16, 32, 64):
+        fresh, stale = Windows(interval), Windows(interval, stale=True)
+        for window in range(5):
+            start = stale.query(window).start
+            fetched = text[start : start + 64 * (1 + stale.continuation)]
+            begin = fresh.query(window).start
+            assert fetched[stale.part(window)] == text[begin : begin + 128]
+
+
+@pytest.mark.parametrize("interval", [0, -8, 7, 128])
+def test_an_interval_divides_a_chunk(interval: int) -> None:
+    with pytest.raises(UserError, match="known: 1, 2, 4, 8, 16, 32, 64"):
+        Windows(interval)

@@ -1,0 +1,255 @@
+"""CFIC's fine-tuning data: spans are whole sentences, questions are filtered, evaluation text stays out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny_models
+from ragauge.cli import main
+from ragauge.datasets import Document as Passage
+from ragauge.datasets import Example, write_examples
+from ragauge.engines import Limits, Row
+from ragauge.errors import UserError
+from ragauge.evidence import sft
+from ragauge.evidence.chat import EndpointChat, LocalChat
+from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.evidence.request import REQUESTS
+from ragauge.evidence.sft import SpanQuestion, TrainingDocument
+from ragauge.methods.cfic import CFIC
+from ragauge.prompts import build_prompt, unit_steps
+from ragauge.training import data
+from ragauge.training.seen import Seen
+from sft_material import DAMAGED_REPLIES, Parrot, article, settings
+
+TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)
+
+
+# ---- documents and spans
+
+
+def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
+    tokenizer = tiny_models.byte_tokenizer()
+    documents = list(sft.cut(TrainingDocument("a", "T", TEXT), tokenizer, 300))
+    assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
+    assert all(len(d.text) <= 300 for d in documents)
+    assert len(TEXT) - sum(len(d.text) for d in documents) < 150
+    assert [int(d.key.removeprefix("a#")) for d in documents] == [TEXT.index(d.text) for d in documents]
+
+
+def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
+    tokenizer = tiny_models.byte_tokenizer()
+    assert [d.text for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300)] == ["One sentence."]
+    assert list(sft.cut(TrainingDocument("a", "", " \n "), tokenizer, 300)) == []
+
+
+def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
+    tokenizer = tiny_models.byte_tokenizer()
+    document = TrainingDocument("a#0", "T", TEXT)
+    drawn = sft.draw_spans(document, tokenizer, 6, 3, seed=0)
+    assert drawn == sft.draw_spans(document, tokenizer, 6, 3, seed=0)
+    assert drawn != sft.draw_spans(document, tokenizer, 6, 3, seed=1)
+    assert len(drawn.spans) >= 5
+    for span in drawn.spans:
+        text = drawn.span_text(span)
+        assert text.endswith(".")
+        assert text.startswith(("The ", "It "))
+        assert sft.FEWEST_SPAN_TOKENS <= len(text) <= sft.MOST_SPAN_TOKENS
+    stretches = [(s.start, s.stop) for s in drawn.spans]
+    assert all(a[1] <= b[0] for a, b in pairwise(stretches))
+
+
+# ---- the same words as at inference
+
+
+@pytest.mark.parametrize("template", ["chat", "alpaca", "vicuna"])
+def test_training_reads_what_the_method_reads(template: str) -> None:
+    lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
+    prompt = build_prompt(
+        "Who lit the lamp?",
+        [("Lighthouse", TEXT)],
+        instruction="{context}\n{input}",
+        template=template,
+        tokenizer=lm.tokenizer,
+    )
+    read: list[list[int]] = []
+    extend = lm.extend
+    lm.extend = lambda cache, rows, **o: (read.append([*rows[0].ids]), extend(cache, rows, **o))[1]  # type: ignore
+    method = CFIC(top_k=1)
+    state = method.prepare(lm, prompt)
+    document = [token for row in read for token in row]
+    read.clear()
+    method.find(lm, state, prompt)
+    start, text = TEXT.index("It burned"), state.reading.text
+    span = SpanQuestion(start, TEXT.index("- a list"), "Who lit the lamp?")
+    encoded = sft.encode(
+        TrainingDocument("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, REQUESTS["paper"], 1, 4096
+    )
+    assert encoded.document == document
+    [(request, response)] = encoded.requests
+    assert request == read[0]
+    sentence = next(s for s in text.sentences if s.start == start)
+    assert response == [*text.ids[sentence.first : sentence.end], 1]
+    assert lm.tokenizer.decode(response[:-1]).strip() == "It burned whale oil, as most did."
+
+
+def test_a_request_that_is_too_long_is_left_out() -> None:
+    document = TrainingDocument(
+        "a#0", "", TEXT, (SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90))
+    )
+    encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400)
+    assert len(encoded.requests) == 1
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        ("When was the lamp first lit?", None),
+        ("", "empty"),
+        ("???", "empty"),
+        ("The lamp was lit in 1821", "no question mark"),
+        ("Why lamp?", "too short or too long"),
+        ("lamp " * 40 + "?", "too short or too long"),
+        ("What does the passage say of the lamp?", "speaks of the text"),
+        ("The lamp was first lit in 1821?", "copies the span"),
+        ("What is the history of the lighthouse?", "asks for nothing that is in the span alone"),
+    ],
+)
+def test_rubbish_is_named(question: str, why: str | None) -> None:
+    assert sft.problem(question, "The lamp was first lit in 1821 by Ann.", "Lighthouse") == why
+
+
+def test_the_question_in_a_reply() -> None:
+    assert sft.first_question(' Question: "Who lit it? Nobody knows.\nMore') == "Who lit it?"
+    assert sft.first_question("No question.\nWho?") == "No question."
+    assert sft.first_question(" \n ") == ""
+
+
+def test_questions_written_side_by_side_are_those_written_alone() -> None:
+    lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, eos=(1,)))
+    chat = LocalChat(lm, "chat")
+    spans = [("A", "One."), ("Beta", "The lamp was lit in 1821."), ("C", "x" * 50)]
+    together = sft.write_questions(chat, spans)
+    assert together == [sft.write_questions(chat, [span])[0] for span in spans]
+    ids = chat.ids(sft.REQUEST.format(title=spans[1][0], text=spans[1][1]), sft.CUE)
+    cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)
+    read = lm.extend(cache, [Row(ids, unit_steps(0, len(ids)))], stage="prompt", last_logits=True)
+    assert read.last_logits is not None
+    alone = lm.generate(cache, read.last_logits[0], len(ids), Limits(max_new_tokens=sft.QUESTION_TOKENS))
+    assert lm.tokenizer.decode(alone, skip_special_tokens=True) == together[1]
+
+
+class FlakyEndpoint(Endpoint):
+    """Fails on texts that hold "down"."""
+
+    def complete(self, messages: Any, max_tokens: int, temperature: float = 0) -> str:
+        if "down" in messages[0]["content"]:
+            raise EndpointError("endpoint: HTTP 503")
+        return "Who lit the lamp?"
+
+
+def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
+    chat = EndpointChat(FlakyEndpoint("http://localhost/v1", "m"))
+    assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
+    with pytest.raises(EndpointError, match="HTTP 503"):
+        sft.write_questions(chat, [("A", "down")])
+
+
+def test_an_endpoint_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAGAUGE_WRITER_URL", raising=False)
+    with pytest.raises(UserError, match="RAGAUGE_WRITER_URL: is not set"):
+        data.build(settings(tmp_path, writer="endpoint").data(), {}, tmp_path / "data")
+
+
+# ---- near-duplicates
+
+
+def test_near_duplicates_are_met_wherever_they_stand() -> None:
+    words = article(1, 60).split()
+    passage = " ".join(words[137:260])
+    edited = " ".join(w if i % 25 else "changed" for i, w in enumerate(words[137:260]))
+    for seen in (passage, edited, passage.upper()):
+        assert Seen([article(2), seen], 0.4).has(article(1, 60))
+    assert not Seen([article(2), article(3)], 0.4).has(article(1, 60))
+    assert not Seen([], 0.4).has(article(1))
+    assert Seen(["A short one."], 0.4).has("A short one!")
+
+
+def evaluation_file(path: Path, *texts: str) -> Path:
+    documents = [Passage("", text) for text in texts]
+    write_examples(path, [Example(f"q{i}", "Who?", (d,), ("A",), (0,)) for i, d in enumerate(documents)])
+    return path
+
+
+def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data.Asker, "model", lambda self: Parrot())
+    file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
+    with pytest.raises(UserError, match=r"documents found, 1000 asked for; the corpora hold 8 articles") as error:
+        data.build(settings(tmp_path, documents=1000).data(), {file: 2}, tmp_path / "lacking")
+    assert not (tmp_path / "lacking/train.jsonl").exists()
+    found = int(str(error.value).split()[2])
+    data.build(settings(tmp_path, documents=found + 1).data(), {file: 2}, tmp_path / "data")
+    manifest = json.loads((tmp_path / "data/manifest.json").read_bytes())
+    assert sorted(manifest["held_out_articles"]) == ["Town 3", "Town 4"]
+    assert {d.title for d in data.read(tmp_path / "data/held_out.jsonl")} == {"Town 3", "Town 4"}
+    trained = {d.title for d in data.read(tmp_path / "data/train.jsonl")}
+    assert trained == {f"Town {i}" for i in (0, 1, 2, 5, 6, 7, 8, 9)}
+    counts = manifest["counts"]
+    assert (counts["long_articles"], counts["train_articles"], counts["evaluation_documents"]) == (10, 8, 2)
+    assert counts["asked"] == counts["kept"] + sum(manifest["questions_left_out"].values())
+    assert counts["kept"] >= counts["train_questions"] + counts["held_out_questions"] > 0
+
+
+# ---- a run that is cut off
+
+
+def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(tmp_path, documents=12).data()
+    whole = Parrot()
+    monkeypatch.setattr(data.Asker, "model", lambda self: whole)
+    data.build(given, {}, tmp_path / "whole")
+    again = 0
+    for after in range(whole.calls):
+        writer = Parrot(gives_up_after=1)
+        monkeypatch.setattr(data.Asker, "model", lambda self, writer=writer: writer)
+        with pytest.raises(KeyboardInterrupt):
+            data.build(given, {}, tmp_path / "cut")
+        again += writer.calls
+        partial = tmp_path / "cut/questions.partial"
+        if after == 1:
+            kept = partial.read_bytes()
+            keys = [json.dumps(json.loads(line)[0]) for line in kept.splitlines() if line]
+            damaged = [line.replace('"key"', key) for key in keys for line in DAMAGED_REPLIES]
+            assert damaged
+            partial.write_bytes(kept + "\n".join(["", *damaged, '["torn']).encode())
+        if again == whole.calls - 1:
+            break
+    monkeypatch.setattr(data.Asker, "model", lambda self: Parrot())
+    data.build(given, {}, tmp_path / "cut")
+    for name in (data.TRAIN, data.HELD_OUT):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not partial.exists()
+    assert again == whole.calls - 1  # no question was asked twice
+
+
+def test_no_usable_question_is_told_with_its_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = settings(tmp_path).data().model_dump(exclude={"writer"})
+    arguments = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    model = str(tmp_path / "model")
+    assert main(["sft", "data", *arguments, "--set", f"writer={model}", "--out", str(tmp_path / "data")]) == 2
+    assert "can be trained on: {" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])
+def test_damaged_data_name_their_line(tmp_path: Path, spans: str) -> None:
+    (tmp_path / "train.jsonl").write_text(f'{{"key": "a", "text": "abc", "spans": {spans}}}\n')
+    with pytest.raises(UserError, match=r"train.jsonl:1: there must be at least one span"):
+        data.read(tmp_path / "train.jsonl")

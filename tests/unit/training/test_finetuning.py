@@ -1,0 +1,410 @@
+"""Fine-tuning: one pass for all requests of a document, DeepSpeed as plain torch, killed runs, what comes out."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from preloaded import Preloaded
+from ragauge.cli import main
+from ragauge.engines import Row, load_lm
+from ragauge.errors import UserError
+from ragauge.evidence.sft import Encoded
+from ragauge.prompts import unit_steps
+from ragauge.training import finetuning
+from ragauge.training.batches import pack, response_loss, separate
+from ragauge.training.finetuning import FineTuning
+from sft_material import built, settings
+from tiny_checkpoint import write_checkpoint
+
+LIBRARIES = ("deepspeed", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_fast")
+CURVE = [  # of these settings by the plain loop that transformers' Trainer replaced
+    *((0, "held_out", 5.573948), (1, "train", 5.571928), (2, "train", 5.539303), (3, "train", 5.474232)),
+    *((3, "held_out", 5.420562), (4, "train", 5.416176), (5, "train", 5.356095), (6, "train", 5.305939)),
+    (6, "held_out", 5.267863),
+]
+ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17, 18, 19], [20])))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model, a corpus and the training data."""
+    built(tmp_path, monkeypatch)
+    return tmp_path
+
+
+def trained(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
+    written = finetuning.train(
+        settings(folder, **changes), folder / "data", folder / f"{out}-steps", folder / out, threads=1
+    )
+    assert written == folder / f"{out}.json"
+    account: dict[str, Any] = json.loads(written.read_bytes())
+    return account
+
+
+def losses(account: dict[str, Any]) -> list[tuple[int, str, float]]:
+    return [(point["step"], point["split"], point["loss"]) for point in account["curve"]]
+
+
+def tensors(model: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return dict(load_file(model / "model.safetensors"))
+
+
+# ---- batches
+
+
+def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder: Path) -> None:
+    model = finetuning.Material(settings(folder), folder / "data").model()
+    together = response_loss(model, pack(ENCODED))
+    together.backward()
+    shared = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    labels = sum(len(response) for _, response in ENCODED.requests)
+    alone = sum(response_loss(model, pack(one)) * len(one.requests[0][1]) / labels for one in separate(ENCODED))
+    alone.backward()
+    torch.testing.assert_close(together, alone)
+    for a, p in zip(shared, model.parameters(), strict=True):
+        torch.testing.assert_close(a, p.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_the_source_is_masked_and_the_response_is_not() -> None:
+    batch = pack(ENCODED)
+    ids = [5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 17, 18, 19]
+    assert batch["labels"].tolist() == [11, 12, 13, 15, 16, 20]
+    assert batch["input_ids"][0].tolist() == ids
+    assert batch["position_ids"][0].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 4, 5, 6]
+    assert batch["input_ids"][0, batch["logits_to_keep"]].tolist() == [10, 11, 12, 14, 15, 19]
+    seen = batch["attention_mask"][0, 0]
+    assert [ids[key] for key in seen[9].nonzero()[:, 0]] == [5, 6, 7, 8, 14, 15]
+    assert "attention_mask" not in pack(separate(ENCODED)[0])  # memory of a long document grows with its length
+
+
+def test_the_loss_is_that_of_the_decoder_that_will_be_asked(folder: Path) -> None:
+    lm = load_lm(str(folder / "model"), threads=1)
+    one = separate(ENCODED)[0]
+    request, response = one.requests[0]
+    ids = [*one.document, *request, *response]
+    read = lm.extend(lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True)
+    expected = -read.logp[0][-len(response) :].mean()
+    model = finetuning.Material(settings(folder), folder / "data").model()
+    torch.testing.assert_close(response_loss(model, pack(one)).detach(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_documents_longer_than_the_checkpoints_positions_are_trained_whole_under_linear_scaling(
+    folder: Path,
+) -> None:
+    """As LongAlpaca is: `max_position_embeddings` says less than its scaled positions reach."""
+    scaled = {"rope_type": "linear", "factor": 16.0, "rope_theta": 10000.0}
+    write_checkpoint(folder / "model", max_position_embeddings=64, rope_parameters=scaled)
+    material = finetuning.Material(settings(folder), folder / "data")
+    one = separate(max(material.train, key=lambda e: len(e.document)))[0]
+    request, response = one.requests[0]
+    ids = [*one.document, *request, *response]
+    assert len(one.document) > 5 * 64
+    lm = load_lm(str(folder / "model"), threads=1, max_context=len(ids))
+    read = lm.extend(lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True)
+    loss = response_loss(material.model(), pack(one)).detach()
+    torch.testing.assert_close(loss, -read.logp[0][-len(response) :].mean(), atol=1e-5, rtol=1e-5)
+    curve = [loss for _, split, loss in losses(trained(folder, "long")) if split == "train"]
+    assert curve[-1] < curve[0]
+
+
+def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -> None:
+    material = finetuning.Material(settings(folder), folder / "data")
+    assert {len(e.requests) for e in material.train} == {2}
+    material = finetuning.Material(settings(folder), folder / "data")
+    material.shape = replace(material.shape, position="alibi")
+    assert {len(e.requests) for e in material.train} == {1}
+
+
+# ---- order, warm-up, budget
+
+
+def test_every_document_comes_once_before_any_comes_again() -> None:
+    order = finetuning.Order(7, seed=0)
+    first, second = [order[i] for i in range(7)], [order[7 + i] for i in range(7)]
+    assert sorted(first) == sorted(second) == list(range(7))
+    assert first != second
+    assert [finetuning.Order(7, seed=0)[i] for i in range(3, 7)] == first[3:]
+    assert [finetuning.Order(7, seed=1)[i] for i in range(7)] != first
+
+
+def test_the_learning_rate_rises_and_stays(folder: Path) -> None:
+    account = trained(folder, "m", steps=5, warmup_steps=3, lr=0.004)
+    rates = [point["lr"] for point in account["curve"] if point["split"] == "train"]
+    assert rates == pytest.approx([0.001, 0.002, 0.003, 0.004, 0.004])
+
+
+def test_the_loss_curve_is_that_of_the_plain_loop(folder: Path) -> None:
+    found = losses(trained(folder, "m"))
+    assert [point[:2] for point in found] == [point[:2] for point in CURVE]
+    assert [point[2] for point in found] == pytest.approx([point[2] for point in CURVE], abs=1e-5)
+
+
+def test_time_ends_a_training(folder: Path) -> None:
+    account = trained(folder, "m", steps=10**6, minutes=0.02)
+    assert 0 < account["steps"] < 10**4
+    assert account["steps"] == max(step for step, _, _ in losses(account))
+    assert account["seconds"] > 1
+
+
+# ---- what comes out
+
+
+def test_the_loss_falls_and_the_checkpoint_is_the_model(folder: Path) -> None:
+    account = trained(folder, "m", steps=20)
+    held_out = [loss for _, split, loss in losses(account) if split == "held_out"]
+    assert held_out[-1] < held_out[0] - 0.5
+    assert [step for step, split, _ in losses(account) if split == "train"] == list(range(1, 21))
+    rows = list(csv.DictReader((folder / "m.loss.csv").read_text().splitlines()))
+    assert [(int(r["step"]), r["split"], float(r["loss"])) for r in rows] == losses(account)
+    from transformers import AutoModelForCausalLM
+
+    theirs = AutoModelForCausalLM.from_pretrained(folder / "m", dtype=torch.float32)
+    encoded = finetuning.Material(settings(folder), folder / "data").held_out
+    after = [float(response_loss(theirs, pack(e)).detach()) for e in encoded]
+    assert sum(after) / len(after) == pytest.approx(held_out[-1], rel=1e-4)
+    before, now = load_lm(str(folder / "model")), load_lm(f"path:{folder / 'm'}")
+    assert now.shape == before.shape
+    assert now.tokenizer.chat_template == before.tokenizer.chat_template
+    assert account["sha256"]["train.jsonl"]
+    assert account["provenance"]["time"]
+
+
+def test_checkpointed_activations_change_nothing(folder: Path) -> None:
+    with_, without = (trained(folder, f"m{on}", gradient_checkpointing=on, steps=3) for on in (True, False))
+    assert losses(with_) == losses(without)
+
+
+# ---- killed runs
+
+
+def checkpoints(folder: Path, out: str = "m") -> list[Path]:
+    return sorted((folder / f"{out}-steps").glob("*/checkpoint-*"))
+
+
+def test_a_killed_training_resumes_with_the_next_documents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed = trained(folder, "whole")
+    compute_loss = FineTuning.compute_loss
+
+    def killed(self: FineTuning, *given: Any, **more: Any) -> Any:
+        if self.state.global_step == 5:  # after the checkpoint of step 4
+            raise KeyboardInterrupt
+        return compute_loss(self, *given, **more)
+
+    monkeypatch.setattr(FineTuning, "compute_loss", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trained(folder, "cut")
+    assert not (folder / "cut").exists()
+    [checkpoint] = checkpoints(folder, "cut")
+    torn = checkpoint.with_name("checkpoint-6")  # and killed in the middle of its next checkpoint
+    torn.mkdir()
+    (torn / "trainer_state.json").write_text("{")
+    monkeypatch.setattr(FineTuning, "compute_loss", compute_loss)
+    assert losses(trained(folder, "cut")) == losses(undisturbed)
+    for name, tensor in tensors(folder / "whole").items():
+        assert torch.equal(tensor, tensors(folder / "cut")[name]), name
+    assert [path.name for path in checkpoints(folder, "cut")] == ["checkpoint-6"]
+
+
+def test_a_finished_training_is_not_done_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = trained(folder, "m", steps=10**6, minutes=0.01)
+    before = tensors(folder / "m")
+    monkeypatch.setattr(FineTuning, "training_step", None)
+    shutil.rmtree(folder / "m")
+    assert losses(trained(folder, "m", steps=10**6, minutes=0.01)) == losses(first)
+    for name, tensor in tensors(folder / "m").items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_more_steps_continue_and_other_settings_start_over(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="ragauge"):
+        longer = trained(folder, "m", steps=2) and trained(folder, "m", steps=4)
+        assert "resuming after step 2" in caplog.text
+        assert longer["steps"] == 4
+        caplog.clear()
+        other = trained(folder, "m", steps=2, lr=0.01)
+    assert "resuming" not in caplog.text
+    assert other["steps"] == 2
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-2"]  # those of the other settings are gone
+
+
+def test_files_of_others_are_never_removed(folder: Path) -> None:
+    (folder / "m-steps/thesis").mkdir(parents=True)
+    (folder / "m-steps/thesis/text").write_text("a year of work")
+    trained(folder, "m", steps=2)
+    trained(folder, "m", steps=2, lr=0.01)
+    (folder / "other").mkdir()
+    (folder / "other/text").write_text("a year of work")
+    with pytest.raises(UserError, match="other: holds files that ragauge did not make"):
+        trained(folder, "other", steps=2)
+    assert len(list(folder.rglob("text"))) == 2
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+def test_a_damaged_checkpoint_is_refused(folder: Path, name: str) -> None:
+    trained(folder, "m", steps=2)
+    [checkpoint] = checkpoints(folder)
+    (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"checkpoint-2: damaged .*; remove .* to train from the beginning") as raised:
+        trained(folder, "m", steps=4)
+    assert "\n" not in str(raised.value)
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"processes": 2}, "engine torch trains on one process in float32"),
+        ({"dtype": "bfloat16"}, "engine torch trains on one process in float32"),
+        ({"max_length": 64}, "no document is shorter than max_length"),
+    ],
+)
+def test_what_cannot_be_trained_is_told(folder: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        trained(folder, "m", **changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "lrr=1"], "unknown key 'lrr'; did you mean 'lr'?"),
+        (["--set", "model=nobody"], "unknown model 'nobody'"),
+        (["--set", "steps=0"], "must be greater than or equal to 1, not 0"),
+        ([], "train.jsonl: no such file; `ragauge sft data` writes it"),
+        (["--config", "configs/papers/gpu.yaml"], "has no section `training`"),
+    ],
+)
+def test_the_command_line_names_mistakes(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    given = [str(root / part) if part.startswith("configs/") else part for part in arguments]
+    folders = ["--data", str(tmp_path), "--checkpoints", str(tmp_path), "--out", str(tmp_path / "m")]
+    model = [] if "--config" in arguments else ["--set", f"model={write_checkpoint(tmp_path / 'base')}"]
+    assert main(["sft", "train", *model, *given, *folders]) == 2
+    assert message in capsys.readouterr().err
+
+
+# ---- DeepSpeed
+
+
+@pytest.fixture(scope="module")
+def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
+    """Commands that need not import DeepSpeed again, and a lock that a killed build of its kernel left behind."""
+    pytest.importorskip("deepspeed", reason="needs deepspeed (pip install 'ragauge[training]')")
+    folder = tmp_path_factory.mktemp("deepspeed")
+    (folder / "extensions/deepspeed_shm_comm").mkdir(parents=True)
+    (folder / "extensions/deepspeed_shm_comm/lock").touch()
+    with Preloaded(folder, LIBRARIES) as commands:
+        yield commands
+
+
+def command(deepspeed: Preloaded, folder: Path, out: str, **changes: Any) -> dict[str, Any]:
+    """The account of a training by the command line, in processes of its own, which compile nothing."""
+    keys = settings(folder, engine="deepspeed", **changes).model_dump(exclude_none=True)
+    pairs = [part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    folders = ["--data", str(folder / "data"), "--checkpoints", str(folder / f"{out}-steps")]
+    arguments = [*pairs, *folders, "--threads", "1", "--out", str(folder / out)]
+    extensions = deepspeed.folder / "extensions"
+    deepspeed.run("ragauge", "sft", "train", *arguments, TORCH_EXTENSIONS_DIR=str(extensions))
+    assert [path.name for path in extensions.rglob("*")] == ["deepspeed_shm_comm", "lock"]
+    account: dict[str, Any] = json.loads((folder / f"{out}.json").read_bytes())
+    return account
+
+
+def check_same(account: dict[str, Any], reference: dict[str, Any], folder: Path, *outs: str) -> None:
+    for (*place, loss), (*there, expected) in zip(losses(account), losses(reference), strict=True):
+        assert place == there
+        assert loss == pytest.approx(expected, rel=1e-5)
+    mine, theirs = (tensors(folder / out) for out in outs)
+    for name in theirs:
+        torch.testing.assert_close(mine[name], theirs[name], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(folder: Path, deepspeed: Preloaded) -> None:
+    reference = trained(folder, "plain")
+    command(deepspeed, folder, "zero", steps=4)
+    account = command(deepspeed, folder, "zero", steps=6)
+    check_same(
+        account | {"curve": [p for p in account["curve"] if (p["step"], p["split"]) != (4, "held_out")]},
+        reference,
+        folder,
+        "zero",
+        "plain",
+    )
+
+
+class Hostile:
+    """Code that a pickle would run as it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_deepspeed_runs_no_code(folder: Path, deepspeed: Preloaded) -> None:
+    command(deepspeed, folder, "zero", steps=2)
+    [states] = (folder / "zero-steps").rglob("*optim_states.pt")
+    torch.save({"optimizer_state_dict": Hostile(folder / "ran")}, states)
+    with pytest.raises(AssertionError, match=r"checkpoint-2: damaged \(Weights only load failed"):
+        command(deepspeed, folder, "zero", steps=4)
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_share_what_one_accumulates(folder: Path, deepspeed: Preloaded) -> None:
+    reference = trained(folder, "plain")
+    account = command(deepspeed, folder, "zero", processes=2, accumulation=1)
+    check_same(account, reference, folder, "zero", "plain")
+
+
+@pytest.mark.slow
+def test_bfloat16_passes_update_float32_weights(folder: Path, deepspeed: Preloaded) -> None:
+    account = command(deepspeed, folder, "zero", dtype="bfloat16", lr=1e-5, steps=3)
+    assert account["curve"][-1]["loss"] == pytest.approx(
+        trained(folder, "p", lr=1e-5, steps=3)["curve"][-1]["loss"], rel=0.01
+    )
+    after, before = tensors(folder / "zero"), tensors(folder / "model")
+    for name, tensor in after.items():
+        assert tensor.dtype == torch.float32
+        moved = (tensor - before[name].bfloat16().float()).abs().max()  # the masters begin with what the passes see
+        assert 0 < moved < 4e-5, name  # less than bfloat16 can tell of a weight near 1
+
+
+def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m ragauge.cli`, as a job of several threads runs, has a file as its name that nothing can execute."""
+    from ragauge.verbs import sft
+
+    started = list[str]()
+
+    def execute(_: str, command: list[str]) -> None:
+        started.extend(command)
+        raise SystemExit(0)  # this process is that command from then on
+
+    given = ["--set", "model=smollm2-135m-instruct", "--set", "engine=deepspeed", "--set", "processes=2"]
+    command = ["sft", "train", *given, "--data", "d", "--checkpoints", "c", "--out", "model"]
+    monkeypatch.setattr(sft.os, "execv", execute)
+    monkeypatch.setattr(sys, "argv", ["/nowhere/ragauge/cli.py", *command])
+    with pytest.raises(SystemExit):
+        main(command)
+    assert "/nowhere/ragauge/cli.py" not in started
+    assert "--nproc-per-node=2" in started
+    assert started[-len(command) - 2 :] == ["--module", "ragauge.cli", *command]

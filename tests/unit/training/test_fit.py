@@ -1,0 +1,179 @@
+"""Adapters: without effect at first, the same merged and differentiable, in checked files; and their training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import tiny_models
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.generation.decoding import token_nll
+from ragauge.generation.modes._joint import Adapters, JointDecoder
+from ragauge.generation.modes._weights import read_weights
+from ragauge.generation.modes.joint import JointAttention
+from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.generation.windows import Windows
+from ragauge.training import fit
+from ragauge.training.fit import RetroFit, RetrofitMaterial
+from ragauge.training.settings import RetrofitSettings
+from retro_parts import ExactRetriever, tokens
+
+IDS = tokens(150, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
+
+
+def changed(lm: object, seed: int = 1) -> Adapters:
+    """Adapters as training might leave them."""
+    adapters = Adapters(lm.decoder.weights, rank=3)  # type: ignore[attr-defined]
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in (*adapters.up, *adapters.offset):
+            parameter.copy_(torch.randn(parameter.shape, generator=draw) * 0.3)
+    return adapters
+
+
+@pytest.mark.parametrize(
+    ("family", "interval", "trained"),
+    [("llama", 16, False), ("llama", 64, False), *((family, 16, True) for family in tiny_models.FAMILIES)],
+)
+def test_the_pass_for_gradients_equals_reading_window_by_window(family: str, interval: int, trained: bool) -> None:
+    lm, windows = tiny_models.tiny_lm(tiny_models.FAMILIES[family]), Windows(interval)
+    adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
+    reader = JointDecoder(lm, JointAttention(), adapted=adapters.merged(lm) if trained else None).open(len(IDS), 256)
+    nll = token_nll(reader, IDS, source, windows)
+    found = [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
+    assert len(found) > 1
+    torch.testing.assert_close(adapters.nll(lm.decoder, IDS, found, windows), nll[63:], atol=2e-4, rtol=1e-4)
+    adapters.nll(lm.decoder, IDS, found, windows).mean().backward()
+    assert all(up.grad is not None and up.grad.abs().max() > 0 for up in adapters.up)
+    plain = Adapters(lm.decoder.weights).nll(lm.decoder, IDS, found, windows)
+    assert trained == (not torch.allclose(plain, nll[63:], atol=1e-3))
+
+
+def test_without_neighbours_adapters_change_nothing() -> None:
+    lm = tiny_models.tiny_lm()
+    losses = [a.nll(lm.decoder, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))]
+    torch.testing.assert_close(*losses)
+
+
+def test_files_are_checked(tmp_path: Path) -> None:
+    lm = tiny_models.tiny_lm()
+    adapters, path = changed(lm), tmp_path / "a.safetensors"
+    adapters.save(path, model_sha256="abc", model="tiny")
+    again = Adapters.load(path, lm, "abc")
+    for name, tensor in adapters.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor)
+    with pytest.raises(UserError, match="trained for another decoder"):
+        Adapters.load(path, lm, "def")
+    with pytest.raises(UserError, match="of other sizes"):
+        Adapters.load(path, tiny_models.tiny_lm(tiny_models.ALIBI))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match="cannot be read as adapters"):
+        Adapters.load(path, lm)
+    with pytest.raises(UserError, match="cannot be read as adapters"):
+        Adapters.load(tmp_path / "none", lm)
+
+
+# ---- training
+
+
+def trainer(folder: Path, **recipe: object) -> RetroFit:
+    """Documents that repeat one text: what follows a neighbour's chunk is what follows the query."""
+    text, rest = tokens(256, 7), [tokens(64 * 4, seed) for seed in range(20, 31)]
+    searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
+    chosen = RetrofitSettings(**{"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2, "rank": 2, **recipe})  # type: ignore[arg-type]
+    return RetroFit(tiny_models.tiny_lm(), RetrofitMaterial(searcher, searcher, chosen), folder, {"model": "tiny"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "losses"),
+    [
+        ("joint", [6.025836, 6.009964, 6.079902, 6.048239, 6.039431, 5.916592]),
+        ("cross_attention", [6.005742, 5.96989, 6.04995, 6.033908, 5.989625, 5.901273]),
+    ],
+)
+def test_a_training_has_the_losses_of_the_plain_loop(
+    mode: str, losses: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they were before transformers' Trainer took the steps, with the decoder left alone."""
+    monkeypatch.setattr(fit, "MOST_STEPS", len(losses))
+    made = trainer(tmp_path, mode=mode, minutes=1e6)
+    before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
+    found = [point["loss"] for point in made.run() if "loss" in point]
+    assert found == pytest.approx(losses, abs=2e-5)
+    for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
+        torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)
+
+
+def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    path = made.fit()
+    assert 0.6 <= made.seconds < 10
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert curve[0]["step"] == 0
+    assert curve[-1]["step"] == made.state.global_step > 0
+    assert {"held_out_retrieved", "held_out_random", "seconds", "training"} <= set(curve[-1])
+    weights = read_weights(path, "joint", None)
+    path.unlink()  # as a workflow does before it makes a file anew
+    same = trainer(tmp_path)
+    assert same.fit() == path
+    assert str(read_weights(path, "joint", None)[1]) == str(weights[1])
+    assert same.state.global_step == made.state.global_step  # nothing was left to do
+    longer = trainer(tmp_path, minutes=(made.seconds + 0.5) / 60)
+    longer.fit()
+    assert longer.state.global_step > made.state.global_step
+    assert [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()][: len(curve)] == curve
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path, minutes=0.001).fit()
+    with pytest.raises(UserError, match="of another training; remove it or choose another folder"):
+        trainer(tmp_path, rank=3)
+    [weights] = tmp_path.glob("checkpoints/*/checkpoint-*/model.safetensors")
+    weights.write_bytes(b"torn")
+    with pytest.raises(UserError, match=r"checkpoint-\d+: damaged .*; remove .* to train from the beginning"):
+        trainer(tmp_path, minutes=9).fit()
+
+
+def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
+    material = trainer(tmp_path).material
+    searcher = material.searcher
+    assert isinstance(searcher, ExactRetriever)
+    for start in material.starts(held_out=False)[:8]:
+        example = material.example(start)
+        if example:
+            own = set(range(start - 1, start + 3))
+            asked = RetrievalOptions(searcher, 2, excluded_chunks=frozenset(own))
+            found, _ = asked.search(asked.query(example["ids"][:64], 1))
+            allowed = [asked.texts(found, slice(0, 128))]
+            assert example["neighbours"][0] == allowed[0]
+            assert all(len(window) == 2 for window in example["neighbours"])
+
+
+def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> None:
+    searcher = ExactRetriever([tokens(100, i) for i in range(12)])
+    material = RetrofitMaterial(searcher, searcher, RetrofitSettings())
+    with pytest.raises(UserError, match="use a larger database"):
+        RetroFit(tiny_models.tiny_lm(), material, tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--minutes", "0"], "--minutes: must be greater than 0, not '0'"),
+        (["--batch", "0"], "--batch: must be greater than or equal to 1, not '0'"),
+        (["--chunks", "1"], "--chunks: must be greater than or equal to 2, not '1'"),
+        (["--rate", "-1"], "--rate: must be greater than 0, not '-1'"),
+        (["--cross-layers", "0"], "--cross-layers: must be greater than or equal to 1, not '0'"),
+        (["--encoder-layers", "x"], "--encoder-layers: must be a valid integer"),
+        ([], "give --index or --server"),
+    ],
+)
+def test_options_are_checked(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["piperag", "retrofit", "--database", "d", "--out", "o", *options]) == 2
+    assert message in capsys.readouterr().err
