@@ -290,7 +290,7 @@ def _gguf(args: argparse.Namespace) -> str | None:
     if args.gguf:
         return args.gguf
     fetched = assets.fetch(assets.describe(args.model)["source"])
-    return str(fetched) if fetched.suffix == ".gguf" else None
+    return next(map(str, fetched.rglob("*.gguf")), None)
 
 
 def _arguments() -> argparse.Namespace:

@@ -290,7 +290,7 @@ def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
 def test_llama_cpp_answers_and_counts_what_it_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     llama = pytest.importorskip("xllamacpp")
     try:
-        model = assets.fetch(assets.describe("smollm2-135m-instruct")["source"])
+        [model] = assets.fetch(assets.describe("smollm2-135m-instruct")["source"]).rglob("*.gguf")
     except UserError as error:
         pytest.skip(f"the model is not here: {error}")
     params = llama.CommonParams()
