@@ -72,14 +72,11 @@ def test_rows_of_different_lengths_share_past_spans(pair: tuple[Any, LM]) -> Non
         assert_close(logits, tiny.reference_logits(model, before + row)[len(before) :])
 
 
-def test_a_response_has_the_log_probabilities_of_its_tokens(pair: tuple[Any, LM]) -> None:
+def test_log_probabilities_of_a_row(pair: tuple[Any, LM]) -> None:
     model, lm = pair
-    with lm.tracing() as trace:
-        response = lm.respond(IDS, Limits(8, ignore_stop=True), logp=True)
-    logits = tiny.reference_logits(model, [*IDS, *response.ids])[len(IDS) - 1 : -1]
-    expected = logits.float().log_softmax(-1)[range(8), response.ids]
-    assert_close(torch.tensor(response.logp), expected)
-    assert [call.stage for call in trace] == ["prompt", "decode", "logp"]
+    [found] = lm.extend(lm.new_cache(len(IDS)), [tiny.row(IDS)], stage="prompt", logp=True).logp
+    logits = tiny.reference_logits(model, IDS)[:-1]
+    assert_close(found, logits.float().log_softmax(-1)[range(len(IDS) - 1), IDS[1:]])
 
 
 def test_greedy_generation(pair: tuple[Any, LM]) -> None:

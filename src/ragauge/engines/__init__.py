@@ -6,7 +6,7 @@ Importing the package imports no torch: names of the torch decoder are resolved 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +61,10 @@ __all__ = [
 ]
 
 
-def _modules() -> Iterator[ModuleType]:
+def _modules() -> tuple[ModuleType, ...]:
     from ragauge.engines import cache, decoder, lm, shape_lm
 
-    yield from (cache, decoder, lm, shape_lm)
+    return cache, decoder, lm, shape_lm
 
 
 __getattr__ = exported(__all__, _modules)

@@ -149,8 +149,7 @@ class KVCache:
         at = slice(span.start, span.stop)
         for layer, k in enumerate(self.k):
             old = (self.positions if self.head_positions is None else self.head_positions[layer])[..., at]
-            if self.shape.position == "rope":
-                k[:, at] = rotate_further(k[:, at], torch.where(old.isinf(), 0, new - old), self.shape)
+            self._rotate(k, at, torch.where(old.isinf(), 0, new - old))
             if self.head_positions is not None:
                 self.head_positions[layer][:, at] = torch.where(old.isinf(), old, new)
         self.positions[at] = new
@@ -161,13 +160,16 @@ class KVCache:
         """Move a span's tokens by a distance, one a slot, from wherever each head has them; see `move`."""
         distance = torch.tensor(list(by), dtype=torch.float32, device=self.positions.device)
         at = slice(span.start, span.stop)
-        for layer, k in enumerate(self.k):
-            if self.shape.position == "rope":
-                k[:, at] = rotate_further(k[:, at], distance, self.shape)
-            if self.head_positions is not None:
-                self.head_positions[layer][:, at] += distance
+        for k in self.k:
+            self._rotate(k, at, distance)
+        for by_head in self.head_positions or ():
+            by_head[:, at] += distance
         self.positions[at] += distance
         self.forget_names(span)
+
+    def _rotate(self, k: Slots, at: slice, distance: Tensor) -> None:
+        if self.shape.position == "rope":
+            k[:, at] = rotate_further(k[:, at], distance, self.shape)
 
     @torch.inference_mode()
     def select_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:

@@ -32,13 +32,17 @@ class Layout:
     start: int  # first slot of the new tokens
     lengths: tuple[int, ...]  # new tokens of each row
     past: tuple[int, ...]  # cached tokens each row attends to
-    contiguous: bool
-    key_slots: Tensor | None  # (row, key): slots of past and new tokens, padded with slot 0
-    query_slots: Tensor | None  # (new token,): place of each packed token in the padded (row * query) grid; None: dense
-    mask: Tensor | None  # (row, 1, query, key) bool, True where attended; None: all, or causal when past is empty
+    key_slots: Tensor | None = None  # (row, key): slots of past and new tokens, padded with slot 0
+    query_slots: Tensor | None = None  # (new token,): each packed token's place in the padded grid; None: dense
+    mask: Tensor | None = None  # (row, 1, query, key) bool, True where attended; None: all, or causal without a past
     slots: Tensor | None = None  # (new token,): where the new tokens go; None: from `start` on
     row_stride: int | None = None  # slots between the first keys of neighbouring rows, which are a view of the cache
     runs: tuple[Run, ...] | None = None  # of few tokens that each attend to a run of slots; None: others
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the keys are all slots up to the last new token: a view of the cache."""
+        return self.key_slots is None and self.row_stride is None
 
     @property
     def rows(self) -> int:
@@ -124,17 +128,10 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     past = tuple(r.past_length for r in rows)
     if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
         mask = _lower_right(lengths[0], start, cache.positions.device)
-        return Layout(start, lengths, past, True, None, None, mask, runs=causal_runs(start, lengths[0]))
-    dense = len(set(lengths)) == 1
-    return Layout(
-        start,
-        lengths,
-        past,
-        False,
-        _key_slots(rows, cache, start),
-        None if dense else _query_slots(lengths, cache.positions.device),
-        _mask(lengths, past, cache.positions.device),
-    )
+        return Layout(start, lengths, past, mask=mask, runs=causal_runs(start, lengths[0]))
+    device = cache.positions.device
+    query_slots = _query_slots(lengths, device) if len(set(lengths)) > 1 else None
+    return Layout(start, lengths, past, _key_slots(rows, cache, start), query_slots, _mask(lengths, past, device))
 
 
 def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
@@ -153,7 +150,7 @@ def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
         mask[first:stop, start + first : start + stop] = True
         mask[first:stop, start + first : start + stop].tril_()
         first = stop
-    return Layout(start, (tokens,), (start,), True, None, None, mask[None, None])
+    return Layout(start, (tokens,), (start,), mask=mask[None, None])
 
 
 def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
@@ -179,7 +176,7 @@ def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
     at[slots] = own
     mask = seen & (at <= own[:, None])
     tokens = len(row.ids)
-    return Layout(length - tokens, (tokens,), (length - tokens,), True, None, None, mask[None, None], slots)
+    return Layout(length - tokens, (tokens,), (length - tokens,), mask=mask[None, None], slots=slots)
 
 
 def lay_out_steps(pasts: Sequence[int | None], stride: int, device: torch.device) -> Layout:
@@ -190,16 +187,14 @@ def lay_out_steps(pasts: Sequence[int | None], stride: int, device: torch.device
     mask = (keys <= lengths[:, None])[:, None, None]
     runs = tuple((row * stride + past, row * stride, past + 1) for row, past in used)
     return Layout(
-        0,
-        tuple(int(past is not None) for past in pasts),
-        tuple(past or 0 for past in pasts),
-        False,
-        None,
-        None if len(used) == len(pasts) else torch.tensor([row for row, _ in used], device=device),
-        mask if len(set(pasts)) > 1 else None,
-        torch.tensor([slot for slot, _, _ in runs], device=device),
-        stride,
-        runs,
+        start=0,
+        lengths=tuple(int(past is not None) for past in pasts),
+        past=tuple(past or 0 for past in pasts),
+        query_slots=None if len(used) == len(pasts) else torch.tensor([row for row, _ in used], device=device),
+        mask=mask if len(set(pasts)) > 1 else None,
+        slots=torch.tensor([slot for slot, _, _ in runs], device=device),
+        row_stride=stride,
+        runs=runs,
     )
 
 

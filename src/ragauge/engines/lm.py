@@ -57,7 +57,7 @@ class LM(RecordedEngine):
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
-        if self.steps and cache.plain and self.steps.ready(cache.length + most - 1):
+        if self.steps and cache.plain:
             ids = self.steps.continue_response(cache, ids, position, most, ended)
         return self.passes.run(self.passes.decoding(cache, ids, position, most, ended))
 

@@ -90,7 +90,7 @@ class Passes:
         """The requests of `RecordedEngine.decode`, a token at a time."""
         while len(ids) < most and not (ended and ended(ids)):
             past = cache.length
-            layout = Layout(past, (1,), (past,), True, None, None, None, runs=causal_runs(past, 1))
+            layout = Layout(past, (1,), (past,), runs=causal_runs(past, 1))
             at = torch.tensor([position + len(ids) - 1], dtype=torch.float32, device=self.device)
             x = self.decoder.embed(torch.tensor(ids[-1:], device=self.device))
             states = yield StatesRequest(x, Part(at, cache, layout))

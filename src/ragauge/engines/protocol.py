@@ -1,6 +1,6 @@
 """The interface of engines, in levels; importing it imports no torch.
 
-*Text level* (`Engine`): token ids or text in; tokens, text, times and log-probabilities out. Every engine has it.
+*Text level* (`Engine`): token ids or text in; tokens, text and times out. Every engine has it.
 *Span level* (`SpanEngine`): key-value caches, rows of tokens at real-valued positions that attend to chosen spans, and
 observed attention.
 *Servers* (`RemoteEngine`): an engine that waits for a server, which answers several requests at a time.
@@ -81,7 +81,6 @@ class Response:
 
     ids: list[int]
     token_s: tuple[float, ...] = ()  # seconds from the request until each token was known, where the engine times them
-    logp: tuple[float, ...] = ()  # log-probability of each token, where asked for and the engine gives them
 
 
 @dataclass(frozen=True)
@@ -144,18 +143,8 @@ class Engine(Protocol):
         """Tokens that prompt and response may have together."""
         ...
 
-    def respond(
-        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
-    ) -> Response:
-        """Read a prompt and generate after it, greedily.
-
-        Args:
-            stage: the name of the call in the trace.
-            logp: also return the tokens' log-probabilities, which may take a call of their own.
-
-        Raises:
-            UserError: the prompt is longer than the context.
-        """
+    def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
+        """Read a prompt and generate after it, greedily; raises UserError if it is longer than the context."""
         ...
 
     def tracing(self) -> AbstractContextManager[Trace]:
@@ -260,21 +249,13 @@ class Traced:
             self._trace.append(call)
 
 
-def read_and_generate(
-    engine: SpanEngine, prompt: Sequence[int] | str, limits: Limits, stage: str, logp: bool = False
-) -> Response:
+def read_and_generate(engine: SpanEngine, prompt: Sequence[int] | str, limits: Limits) -> Response:
     """The text level over the span level: the whole prompt as one row in a cache of its own."""
     started = time.perf_counter()
     ids = engine.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
     cache = engine.new_cache(len(ids) + limits.max_new_tokens)
     row = Row(ids, [float(i) for i in range(len(ids))])
-    read = engine.extend(cache, [row], stage=stage, last_logits=True)
-    assert read.last_logits is not None
-    response = engine.generate(cache, read.last_logits[0], float(len(ids)), limits)
-    times = tuple(at - started for at in engine.token_at[: len(response)])
-    if not (logp and response and Capability.WEIGHTS in engine.capabilities):
-        return Response(response, times)
-    again = Row(response, [float(len(ids) + i) for i in range(len(response))], read.spans)
-    [later] = engine.extend(cache, [again], stage="logp", logp=True).logp
-    first = read.last_logits[0].float().log_softmax(-1)[response[0]]
-    return Response(response, times, (float(first), *later.tolist()))
+    logits = engine.extend(cache, [row], stage="prompt", last_logits=True).last_logits
+    assert logits is not None
+    response = engine.generate(cache, logits[0], float(len(ids)), limits)
+    return Response(response, tuple(at - started for at in engine.token_at[: len(response)]))

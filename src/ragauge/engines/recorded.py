@@ -87,11 +87,9 @@ class RecordedEngine(Traced, ABC):
         """See `Engine.max_context`."""
         return self.shape.max_context
 
-    def respond(
-        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
-    ) -> Response:
+    def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         """See `Engine.respond`."""
-        return read_and_generate(self, prompt, limits, stage, logp)
+        return read_and_generate(self, prompt, limits)
 
     def set_finder(self, finder: RecordedEngine | None, template: str | None = None) -> None:
         """Let another decoder find evidence: its calls and caches count in this one's traces and bytes; None: itself.

@@ -65,7 +65,7 @@ class FixedSteps:
     def _step(self) -> None:
         length = self.cache.length
         mask = (self._slots <= self._slot)[None, None, None]
-        layout = Layout(self.capacity - 1, (1,), (self.capacity - 1,), True, None, None, mask, self._slot)
+        layout = Layout(self.capacity - 1, (1,), (self.capacity - 1,), mask=mask, slots=self._slot)
         hidden = self.decoder.hidden(self._token, self._position, self.cache, layout)
         self._token.copy_(self.decoder.logits(hidden).argmax(-1))
         self._slot += 1
@@ -91,38 +91,22 @@ class StepsByCapacity:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._by_capacity: dict[int, FixedSteps] = {}
-        self.fallback: str | None = None  # why steps are not captured; None: they are, as far as any were needed
+        self.fallback: str | None = None  # why steps cannot be captured; None: they can, or none were needed
 
     @property
     def bytes(self) -> int:
         """Bytes of the keys and values in use in all their caches."""
         return sum(steps.cache.bytes for steps in self._by_capacity.values())
 
-    def ready(self, tokens: int) -> bool:
-        """Whether there are steps with room for this many tokens; captures them if they are new.
-
-        If the device cannot capture them (memory, driver), one warning is logged and decoding continues without them;
-        the provenance of what is measured from then on says so.
-        """
-        if self.fallback is None:
-            try:
-                self._steps(tokens)
-            except RuntimeError as error:  # torch's for all that goes wrong on a device
-                self.fallback = " ".join(str(error).split()) or type(error).__name__
-                self._by_capacity.clear()
-                engines_state["cuda_graphs"] = f"off: {self.fallback}"
-                logger.warning("decoding continues without CUDA graphs, more slowly: %s", self.fallback)
-        return self.fallback is None
-
     def continue_response(
         self,
         cache: KVCache,
-        ids: Sequence[int],
+        ids: list[int],
         position: float,
         most: int,
         ended: Callable[[Sequence[int]], bool] | None,
     ) -> list[int]:
-        """The response with at least one more token; what was read is added to the cache. Call `ready` first.
+        """The response with further tokens, whose keys and values join the cache; none if steps cannot be captured.
 
         Args:
             ids: the response so far; its last token was not read yet.
@@ -132,6 +116,8 @@ class StepsByCapacity:
         """
         past, count = cache.length, most - len(ids)
         steps = self._steps(past + count)
+        if steps is None:
+            return ids
         steps.start(cache, ids[-1], position + len(ids) - 1)
         if ended is None:
             more = torch.cat([steps.step().clone() for _ in range(count)]).tolist()
@@ -142,11 +128,24 @@ class StepsByCapacity:
         cache.append(steps.cache, Span(past, past + len(more)))
         return [*ids, *more]
 
-    def _steps(self, tokens: int) -> FixedSteps:
-        """Steps with room for this many tokens; captured now if they are new."""
+    def _steps(self, tokens: int) -> FixedSteps | None:
+        """Steps with room for this many tokens, captured now if they are new.
+
+        None if the device cannot capture them (memory, driver): one warning is logged, and the provenance of all
+        measurements from then on states it.
+        """
+        if self.fallback is not None:
+            return None
         capacity = -(-tokens // CAPACITY_STEP) * CAPACITY_STEP
-        steps = self._by_capacity.pop(capacity, None) or FixedSteps(self._decoder, capacity)
-        self._by_capacity[capacity] = steps  # the last one is the latest used
-        while len(self._by_capacity) > MAX_GRAPHS:
+        try:
+            steps = self._by_capacity.pop(capacity, None) or FixedSteps(self._decoder, capacity)
+        except RuntimeError as error:  # torch's for all that goes wrong on a device
+            self.fallback = " ".join(str(error).split()) or type(error).__name__
+            self._by_capacity.clear()
+            engines_state["cuda_graphs"] = f"off: {self.fallback}"
+            logger.warning("decoding continues without CUDA graphs, more slowly: %s", self.fallback)
+            return None
+        self._by_capacity[capacity] = steps  # the latest used is the last
+        if len(self._by_capacity) > MAX_GRAPHS:
             del self._by_capacity[next(iter(self._by_capacity))]
         return steps

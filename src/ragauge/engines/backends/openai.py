@@ -149,10 +149,8 @@ class ServedEngine(Traced):
         with super().tracing() as trace:
             yield trace
 
-    def respond(
-        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
-    ) -> Response:
-        """See `Engine.respond`; the server is not asked for log-probabilities.
+    def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
+        """See `Engine.respond`.
 
         Raises:
             UserError: the server refuses this prompt, as it does one beyond its context.
@@ -169,7 +167,7 @@ class ServedEngine(Traced):
         self.exchange = reply.exchange(len(sent), 1 if self._turn is None else self.concurrency or 1)
         new = self.exchange.new_tokens
         self.cut = reply.finish == "length" and new is not None and new < limits.max_new_tokens
-        self._record_calls(stage, text, reply, first)
+        self._record_calls(text, reply, first)
         return Response(self.tokenizer.ids(reply.pieces), self.exchange.token_s)
 
     def _request(self, text: str, limits: Limits) -> tuple[str, dict[str, Any]]:
@@ -206,12 +204,12 @@ class ServedEngine(Traced):
             return False
         return True
 
-    def _record_calls(self, stage: str, text: str, reply: _Reply, first: float) -> None:
+    def _record_calls(self, text: str, reply: _Reply, first: float) -> None:
         """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
         assert self.exchange is not None
         tokens = self.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
         cached = min(self.exchange.cached_tokens or 0, tokens - 1)
-        self.note(Call(stage, (tokens - cached,), (cached,), logits=(1,), seconds=first - reply.sent))
+        self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=first - reply.sent))
         steps = max(self.exchange.new_tokens or 0, len(reply.pieces)) - 1
         if steps > 0:
             self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=reply.ended - first))
@@ -230,18 +228,13 @@ class ServedEngine(Traced):
 
 
 def load(
-    source: str,
-    *,
-    dtype: str | None = None,
-    device: str | None = None,
-    threads: int | None = None,
-    max_context: int | None = None,
-    served: Mapping[str, Any] | None = None,
+    source: str, *, max_context: int | None = None, served: Mapping[str, Any] | None = None, **_: Any
 ) -> ServedEngine:
     """The model `NAME` of a source `openai:NAME` at the server that the environment names; nothing is sent yet.
 
+    Data type, device and threads are the server's own.
+
     Args:
-        dtype, device, threads: without effect; the server has its own.
         served: `environment` (OPENAI): the server's URL is in <environment>_BASE_URL, its key, if it takes one, in
             <environment>_API_KEY; `tokenizer`: an asset whose tokenizer cuts texts into pieces (roughly, by words);
             `timeout_s` (600) of a request until its first token, and between two tokens; `attempts` (5) of a request;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragauge.engines.protocol import Capabilities, Capability
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CAPABILITIES: Capabilities = frozenset({Capability.SPANS, Capability.ATTENTION})
 
 
-def load(source: str, *, dtype: str, device: str, threads: int | None, max_context: int | None) -> ShapeLM:
+def load(source: str, *, max_context: int | None, **_: Any) -> ShapeLM:
     """The shape of a named model (`cost/shapes.yaml`) or a checkpoint folder; other arguments have no effect."""
     from ragauge.cost import shapes
     from ragauge.engines.checkpoint import read_shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragauge.engines.protocol import DECODING, Capabilities
 
@@ -12,17 +12,8 @@ if TYPE_CHECKING:
 CAPABILITIES: Capabilities = DECODING
 
 
-def load(
-    source: str,
-    *,
-    dtype: str,
-    device: str,
-    threads: int | None,
-    max_context: int | None,
-    weights: str = "full",
-    kv: str = "full",
-) -> LM:
+def load(source: str, *, weights: str = "full", kv: str = "full", **options: Any) -> LM:
     """The decoder and tokenizer of a source; see `ragauge.engines.lm.load_lm`."""
     from ragauge.engines.lm import load_lm
 
-    return load_lm(source, dtype=dtype, device=device, threads=threads, max_context=max_context, weights=weights, kv=kv)
+    return load_lm(source, weights=weights, kv=kv, **options)

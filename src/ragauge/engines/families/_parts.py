@@ -64,56 +64,48 @@ class Names:
 
 def read(tensors: Tensors, shape: Shape, names: Names) -> Weights:
     """A decoder's weights from a checkpoint's tensors; raises KeyError with the name of one that is missing."""
-    return _Reader(tensors, shape, names).weights()
+    bare = f"{names.embedding}.weight"
+    root = "" if f"{names.root}{bare}" not in tensors and bare in tensors else names.root
+    embedding = tensors[root + bare]
+    return Weights(
+        embedding=embedding,
+        layers=tuple(_layer(tensors, shape, names, root, i) for i in range(shape.layers)),
+        norm=_norm(tensors, root + names.norm, shape),
+        head=tensors.store(Linear(embedding if shape.tied else tensors[f"{names.head}.weight"])),
+        embedding_norm=_norm(tensors, root + names.embedding_norm, shape) if names.embedding_norm else None,
+    )
 
 
-class _Reader:
-    def __init__(self, tensors: Tensors, shape: Shape, names: Names) -> None:
-        self.tensors, self.shape, self.names = tensors, shape, names
-        bare = f"{names.embedding}.weight"
-        self.root = "" if f"{names.root}{bare}" not in tensors and bare in tensors else names.root
+def _layer(tensors: Tensors, shape: Shape, names: Names, root: str, index: int) -> Layer:
+    prefix = f"{root}{names.layer.format(index)}."
+    qkv = _stacked(tensors, prefix, *names.qkv)
+    if names.arrange_qkv is not None:
+        weight, bias = (None if x is None else names.arrange_qkv(x, shape.heads[index]) for x in (qkv.weight, qkv.bias))
+        assert weight is not None
+        qkv = Linear(weight, bias)
+    return Layer(
+        attention_norm=_norm(tensors, prefix + names.attention_norm, shape),
+        qkv=tensors.store(qkv),
+        out=tensors.store(_stacked(tensors, prefix, names.out)),
+        mlp_norm=_norm(tensors, prefix + names.mlp_norm, shape),
+        up=tensors.store(_stacked(tensors, prefix, *names.up)),
+        down=tensors.store(_stacked(tensors, prefix, names.down)),
+        q_norm=_norm(tensors, prefix + names.q_norm, shape, "rms") if names.q_norm else None,
+        k_norm=_norm(tensors, prefix + names.k_norm, shape, "rms") if names.k_norm else None,
+    )
 
-    def weights(self) -> Weights:
-        names, shape = self.names, self.shape
-        embedding = self.tensors[f"{self.root}{names.embedding}.weight"]
-        return Weights(
-            embedding=embedding,
-            layers=tuple(self.layer(i) for i in range(shape.layers)),
-            norm=self.norm(f"{self.root}{names.norm}", shape.norm),
-            head=self.tensors.store(Linear(embedding if shape.tied else self.tensors[f"{names.head}.weight"])),
-            embedding_norm=self.norm(f"{self.root}{names.embedding_norm}", shape.norm)
-            if names.embedding_norm
-            else None,
-        )
 
-    def layer(self, index: int) -> Layer:
-        names, prefix = self.names, f"{self.root}{self.names.layer.format(index)}."
-        qkv, arrange = self.stacked(prefix, *names.qkv), names.arrange_qkv
-        if arrange is not None:
-            heads = self.shape.heads[index]
-            qkv = Linear(arrange(qkv.weight, heads), None if qkv.bias is None else arrange(qkv.bias, heads))
-        return Layer(
-            attention_norm=self.norm(prefix + names.attention_norm, self.shape.norm),
-            qkv=self.tensors.store(qkv),
-            out=self.tensors.store(self.stacked(prefix, names.out)),
-            mlp_norm=self.norm(prefix + names.mlp_norm, self.shape.norm),
-            up=self.tensors.store(self.stacked(prefix, *names.up)),
-            down=self.tensors.store(self.stacked(prefix, names.down)),
-            q_norm=self.norm(prefix + names.q_norm, "rms") if names.q_norm else None,
-            k_norm=self.norm(prefix + names.k_norm, "rms") if names.k_norm else None,
-        )
+def _stacked(tensors: Tensors, prefix: str, *names: str) -> Linear:
+    """Layers on the same input as one: their outputs side by side."""
+    weights = [tensors[f"{prefix}{name}.weight"] for name in names]
+    biases = [bias for name in names if (bias := tensors.get(f"{prefix}{name}.bias")) is not None]
+    if len(names) == 1:
+        return Linear(weights[0], biases[0] if biases else None)
+    return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
 
-    def stacked(self, prefix: str, *names: str) -> Linear:
-        """Layers on the same input as one: their outputs side by side."""
-        weights = [self.tensors[f"{prefix}{name}.weight"] for name in names]
-        biases = [bias for name in names if (bias := self.tensors.get(f"{prefix}{name}.bias")) is not None]
-        if len(names) == 1:
-            return Linear(weights[0], biases[0] if biases else None)
-        return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
 
-    def norm(self, name: str, kind: str) -> Norm:
-        bias = self.tensors.get(f"{name}.bias")
-        return Norm(self.tensors[f"{name}.weight"], bias, kind, self.shape.norm_eps)
+def _norm(tensors: Tensors, name: str, shape: Shape, kind: str | None = None) -> Norm:
+    return Norm(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), kind or shape.norm, shape.norm_eps)
 
 
 def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:

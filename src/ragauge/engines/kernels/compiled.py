@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -38,12 +39,21 @@ ZERO_POINT = 128  # represents 0 among unsigned activations
 PANEL = 16  # rows of 8-bit integers that stand together
 
 
+Fields = list[tuple[str, Any]]
+
+
+def _pointers(*names: str) -> Fields:
+    return [(name, ctypes.c_void_p) for name in names]
+
+
+def _sizes(*names: str) -> Fields:
+    return [(name, ctypes.c_int64) for name in names]
+
+
 class Matrix(ctypes.Structure):
     """A linear layer; see `compiled.c`. `tensors` keeps alive what it points to."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("weight", "scale", "moved", "bias")] + [
-        (name, ctypes.c_int64) for name in ("out", "width", "kind")
-    ]
+    _fields_ = _pointers("weight", "scale", "moved", "bias") + _sizes("out", "width", "kind")
 
     tensors: tuple[Tensor | None, ...]
 
@@ -72,32 +82,29 @@ def _panels(weight: Tensor, scale: Tensor, bias: Tensor | None) -> tuple[Tensor 
 class LayerArguments(ctypes.Structure):
     """A layer; see `compiled.c`."""
 
-    _fields_ = [
-        *((name, Matrix) for name in ("qkv", "out", "up", "down")),
-        *((name, ctypes.c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm")),
-        *((name, ctypes.c_int64) for name in ("heads", "kv_heads")),
-    ]
+    _fields_ = (
+        [(name, Matrix) for name in ("qkv", "out", "up", "down")]
+        + _pointers("attention_norm", "mlp_norm", "q_norm", "k_norm")
+        + _sizes("heads", "kv_heads")
+    )
 
 
 class Cache(ctypes.Structure):
     """One layer's keys and values; see `compiled.c`."""
 
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("k", "v", "k_scale", "v_scale")),
-        *((name, ctypes.c_int64) for name in ("slots", "kind")),
-    ]
+    _fields_ = _pointers("k", "v", "k_scale", "v_scale") + _sizes("slots", "kind")
 
 
 class Token(ctypes.Structure):
     """Where a token's key and value go, and the slots that it attends to."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in ("cache", "slot", "first", "keys")]
+    _fields_ = _sizes("cache", "slot", "first", "keys")
 
 
 class Operand(ctypes.Structure):
     """Queries, keys or values (row, head, token, number); see `attention.c`."""
 
-    _fields_ = [("at", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "head", "token"))]
+    _fields_ = _pointers("at") + _sizes("row", "head", "token")
 
     @classmethod
     def of(cls, tensor: Tensor) -> Operand:
@@ -107,12 +114,11 @@ class Operand(ctypes.Structure):
 class AttentionArguments(ctypes.Structure):
     """An attention; see `attention.c`."""
 
-    _fields_ = [
-        *((name, Operand) for name in ("q", "k", "v")),
-        *((name, ctypes.c_void_p) for name in ("y", "slots", "mask")),
-        *((name, ctypes.c_int64) for name in ("mask_row", "mask_query", "rows", "heads", "kv_heads")),
-        *((name, ctypes.c_int64) for name in ("queries", "keys", "dim", "kind", "causal")),
-    ]
+    _fields_ = (
+        [(name, Operand) for name in ("q", "k", "v")]
+        + _pointers("y", "slots", "mask")
+        + _sizes("mask_row", "mask_query", "rows", "heads", "kv_heads", "queries", "keys", "dim", "kind", "causal")
+    )
 
 
 def multiply(matrix: Matrix, x: Tensor) -> Tensor:

@@ -141,20 +141,18 @@ class BeforeQuestion(EngineAround):
         super().__init__(engine)
         self.press, self.question = press, question
 
-    def respond(
-        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
-    ) -> Response:
+    def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         """See `Engine.respond`."""
         engine = self.engine
         ids = engine.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
         split, compressor = len(ids) - self.question, self.press.compressor()
         cache = engine.new_cache(split)
         cache.watch = compressor.watch()
-        engine.extend(cache, [plain_row(ids[:split])], stage=stage)
+        engine.extend(cache, [plain_row(ids[:split])], stage="prompt")
         cache.watch = None
         smaller = self.press.compress(Context(engine, cache, Span(0, split), ids[:split], offline=False), compressor)
         cache = engine.join(smaller, _all(smaller.length), self.question + limits.max_new_tokens)
         row = Row(ids[split:], unit_steps(split, self.question), _all(smaller.length))
-        read = engine.extend(cache, [row], stage=stage, last_logits=True)
+        read = engine.extend(cache, [row], stage="prompt", last_logits=True)
         assert read.last_logits is not None
         return Response(engine.generate(cache, read.last_logits[0], float(len(ids)), limits))

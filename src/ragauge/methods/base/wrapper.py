@@ -73,8 +73,6 @@ class EngineAround:
             raise AttributeError(name)
         return getattr(self.engine, name)
 
-    def respond(
-        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
-    ) -> Response:
+    def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         """See `Engine.respond`."""
-        return read_and_generate(self, prompt, limits, stage, logp)
+        return read_and_generate(self, prompt, limits)
