@@ -55,7 +55,7 @@ class Run:
         """The process that answers, once it has some answers."""
         partial = self.out.with_name(f"{self.out.name}.partial")
         deadline = time.monotonic() + PATIENCE_S
-        while not (partial.exists() and partial.read_bytes().count(b"\n") > 3):
+        while not (partial.exists() and partial.read_bytes().count(b'\n{"key"') > 2):
             assert coordinator.is_running(), "it ended before it was killed"
             assert time.monotonic() < deadline, "no answer yet"
             time.sleep(0.005)
@@ -93,7 +93,7 @@ def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]]
         job.suspend()
         beside = snakemake(folder, *run.arguments, commands=preloaded)
         assert beside.returncode == 1
-        assert "another process is writing this file" in beside.stdout + beside.stderr
+        assert "another process is writing it" in beside.stdout + beside.stderr
         job.resume()
         job.wait(PATIENCE_S)
     finally:
