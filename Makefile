@@ -55,7 +55,7 @@ smoke: $(READY) ## make smoke: run the default experiment at its smallest, in mi
 	snakemake --cores $(CORES) --configfile configs/ci/smoke.yaml
 
 miniature: $(READY) #- make miniature: run the papers' experiments with tiny models (PART=cfic: one paper)
-	PYTHONPATH=$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run $(addprefix --part ,$(PART)) --cores $(CORES)
+	PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/support$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run $(addprefix --part ,$(PART)) --cores $(CORES)
 
 load-test: $(READY) #- make load-test: load the retrieval service for five minutes (LOAD=--write: record it)
 	python benchmarks/service.py $(LOAD)

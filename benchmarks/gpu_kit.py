@@ -170,6 +170,7 @@ def run(step: Step, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
     paths = [
         str(ROOT / "src"),
         str(ROOT / "tests"),
+        str(ROOT / "tests" / "support"),
         str(ROOT / "benchmarks"),
         *filter(None, [os.environ.get("PYTHONPATH")]),
     ]

@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import one_node_slurm
 import pytest
+
+import one_node_slurm
 
 
 @pytest.fixture(scope="session")

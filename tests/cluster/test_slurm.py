@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import slurm_runs
 import yaml
-from slurm_runs import PROFILE, Job, failures, jobs, lines, records, run, wait_for
 
 import served_workflow
+import slurm_runs
 import workflow_folder
+from ragauge.testing import write_checkpoint, write_questions
 from served_workflow import PIPELINES
-from tiny_checkpoint import write_checkpoint, write_questions
+from slurm_runs import PROFILE, Job, failures, jobs, lines, records, run, wait_for
 
 pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
 pytestmark = [workflow_folder.needs_snakemake, pytest.mark.slow, pytest.mark.cluster]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from slurm_runs import PROFILE, failures, jobs, records, run
 
 import workflow_folder
 from ragauge import registry
+from slurm_runs import PROFILE, failures, jobs, records, run
 
 pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
 pytestmark = [workflow_folder.needs_snakemake, pytest.mark.slow, pytest.mark.cluster]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from preloaded import Preloaded
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 Prints = Callable[..., str]
 BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -68,6 +68,13 @@ def part(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
+def test_the_page_on_architecture_states_these_rules(root: Path) -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", (root / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows} == {
+        room: ALLOWED[room] for room in set(ALLOWED) - LEAVES
+    }
+
+
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_a_part_imports_only_what_lies_below_it(name: str) -> None:
     upwards = [

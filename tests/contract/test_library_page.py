@@ -12,7 +12,7 @@ import pytest
 
 import ragauge
 from ragauge import assets
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 MODEL = "smollm2-135m-instruct"
 OF_THE_MODEL = ("answer.prediction", "[document.title")  # examples whose output is what this very model answers

@@ -19,7 +19,7 @@ from ragauge.assets.store import Store
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.io import records
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 SIZE = 8 << 20
 

@@ -14,18 +14,16 @@ import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import damage
-from damage import Damage, bounded, damaged, damaged_document, damaged_lines
+from damage import Damage, Reader, damaged, damaged_document, damaged_lines, survives
 from ragauge import datasets
 from ragauge.assets import archive, store
 from ragauge.errors import UserError
@@ -34,19 +32,7 @@ from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.documents import Share
-from tiny_checkpoint import write_checkpoint, write_questions
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A file that is read whole, and what is done to it."""
-
-    path: Path
-    read: Callable[[], Any]
-    damage: Damage = damaged
-    files: int = 40  # malformed ones
-    named: str = ""  # what a refusal names, where it is not the file
-
+from ragauge.testing import write_checkpoint, write_questions
 
 Make = Callable[[Path], Reader]
 READERS: dict[str, Make] = {}
@@ -55,32 +41,6 @@ READERS: dict[str, Make] = {}
 def reader(make: Make) -> Make:
     READERS[make.__name__] = make
     return make
-
-
-def survives(made: Reader) -> None:
-    """Read the file in as many malformed states as it says."""
-    whole = made.path.read_bytes()
-
-    @settings(
-        max_examples=made.files,
-        deadline=None,
-        derandomize=True,
-        backend="repeatable",
-        database=None,
-        phases=[Phase.generate],  # shrinking a failure would read thousands more
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(made.damage(whole))
-    def attempt(content: bytes) -> None:
-        made.path.write_bytes(content)
-        try:
-            with bounded():
-                made.read()
-        except UserError as error:
-            assert (made.named or made.path.name) in str(error)  # noqa: PT017 (or no error)
-
-    made.read()  # which it does before the damage
-    attempt()
 
 
 # --- records ---

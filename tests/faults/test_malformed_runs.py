@@ -12,11 +12,10 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from test_malformed_files import Reader, survives
+from hypothesis import given, settings
 
 import service_parts
-from damage import bounded, damaged, damaged_document, damaged_lines
+from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged_lines, survives
 from endpoints import Reply, says, served
 from ragauge import registry, report
 from ragauge.cli import main
@@ -28,15 +27,6 @@ from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.server import Server
 from synthetic_run import MODEL, write_latency, write_variant
-
-COMMON: dict[str, Any] = {
-    "deadline": None,
-    "derandomize": True,
-    "backend": "repeatable",
-    "database": None,
-    "phases": [Phase.generate],
-    "suppress_health_check": list(HealthCheck),
-}
 
 # --- databases ---
 
@@ -102,7 +92,7 @@ def test_requests(server: Server) -> None:
     with grpc.insecure_channel(server.address) as channel:
         calls = [channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in ("Search", "Detokenize", "Describe")]
 
-        @settings(max_examples=150, **COMMON)
+        @settings(max_examples=150, **SETTINGS)
         @given(damaged(whole))
         def attempt(content: bytes) -> None:
             for call in calls:
@@ -118,7 +108,7 @@ def test_replies_of_an_endpoint() -> None:
     whole = says("Which city has two bridges?").body
     replies: list[Reply] = []
 
-    @settings(max_examples=60, **COMMON)
+    @settings(max_examples=60, **SETTINGS)
     @given(damaged_document(whole))
     def draw(content: bytes) -> None:
         replies.append(Reply(content))

@@ -8,11 +8,15 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
+
+from ragauge.errors import UserError
 
 LONGEST_S = 20  # that a reader may take over a file of some kilobytes
 MOST_BYTES = 2 << 30  # of address space that it may take for one
@@ -140,3 +144,41 @@ class Repeatable(providers.HypothesisProvider):
 providers.AVAILABLE_PROVIDERS["repeatable"] = f"{__name__}.{Repeatable.__name__}"
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
+
+SETTINGS: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": True,
+    "backend": "repeatable",
+    "database": None,
+    "phases": [Phase.generate],  # shrinking a failure would read thousands more
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A file, the function that reads it, and the damage done to it."""
+
+    path: Path
+    read: Callable[[], Any]
+    damage: Damage = damaged
+    files: int = 40  # malformed ones
+    named: str = ""  # what a refusal names, where it is not the file
+
+
+def survives(made: Reader) -> None:
+    """Read a file in as many malformed states as its reader says: accepted, or refused in a line that names it."""
+    whole = made.path.read_bytes()
+
+    @settings(max_examples=made.files, **SETTINGS)
+    @given(made.damage(whole))
+    def attempt(content: bytes) -> None:
+        made.path.write_bytes(content)
+        try:
+            with bounded():
+                made.read()
+        except UserError as error:
+            assert (made.named or made.path.name) in str(error)  # noqa: PT017 (or no error)
+
+    made.read()  # which it does before the damage
+    attempt()

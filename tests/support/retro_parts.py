@@ -17,7 +17,7 @@ from ragauge.retrieval.chunking import DatabaseRecipe, build_shard, gather, mark
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.wire import About
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 
 def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:

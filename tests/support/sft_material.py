@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.evidence.chat import Chat, Replies
+from ragauge.testing import write_checkpoint
 from ragauge.training import data
 from ragauge.training.settings import TrainingSettings
-from tiny_checkpoint import write_checkpoint
 
 # Damaged lines of a file of replies.
 DAMAGED_REPLIES = ["{", "[]", '["key", 5]', '["key", [5]]', "[" * 100_000]

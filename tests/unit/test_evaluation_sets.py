@@ -28,10 +28,10 @@ from ragauge.retrieval.embed import EncoderChoice, build_embeddings
 from ragauge.retrieval.indexes.hnsw import Hnsw
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.vectors import Vectors
+from ragauge.testing import write_checkpoint
 from retro_parts import EXACT, ExactRetriever, tokens
 from synthetic_piperag import DATABASE, write, write_staleness
 from synthetic_run import MODEL
-from tiny_checkpoint import write_checkpoint
 
 CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Pune")
 NEWS, WEB = "news", "web"

@@ -21,7 +21,7 @@ from ragauge.experiment import loading, schema
 from ragauge.experiment.plan import Plan
 from ragauge.io import digest
 from ragauge.results import scoring
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 METHODS = {"ragauge.methods": {"last": "acme_rag.last"}}
 FILES = {"acme_rag/__init__.py": "", "acme_rag/last.py": METHOD}

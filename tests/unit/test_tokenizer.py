@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from ragauge.assets.tokenizer import DIRECT, load_tokenizer
 from ragauge.errors import UserError
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 
 @pytest.fixture(params=[*DIRECT, "GPT2Tokenizer", None])

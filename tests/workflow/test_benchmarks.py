@@ -13,7 +13,7 @@ import pytest
 import tiny_models
 from preloaded import Preloaded
 from ragauge.evaluation import databases
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow
 

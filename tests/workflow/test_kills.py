@@ -9,12 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_smoke import METHODS, configure, records
 
 from preloaded import Preloaded
 from ragauge.cli import main
-from tiny_checkpoint import write_checkpoint, write_questions
-from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
+from ragauge.testing import write_checkpoint, write_questions
+from workflow_folder import METHODS, configure, copy_workflow, kill, needs_snakemake, records, snakemake, start
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from preloaded import Preloaded
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 from workflow_folder import Planned, needs_snakemake, snakemake
 
 pytestmark = needs_snakemake

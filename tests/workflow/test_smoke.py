@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import time
 from collections.abc import Mapping
@@ -17,18 +16,12 @@ from ragauge.cli import main
 from ragauge.experiment.loading import load
 from ragauge.report.problems import problems
 from ragauge.results import Runs
-from tiny_checkpoint import write_checkpoint, write_questions
-from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
+from ragauge.testing import write_checkpoint, write_questions
+from workflow_folder import METHODS, configure, copy_workflow, kill, needs_snakemake, records, snakemake, start
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 
-METHODS = {
-    "naive": {},
-    "bm25_k1": {"method": "bm25", "top_k": 1},
-    "superposition_k1": {"method": "superposition", "top_k": 1},
-}
 REPEAT_S = 10  # CPU seconds that a run with nothing to do may take
-CLOCKS = ("offline_s", "online_s", "first_token_s")
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +40,6 @@ def finished(folder: Path, preloaded: Preloaded) -> Path:
     return folder / "results" / "tiny"
 
 
-def configure(folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl", name: str = "tiny") -> Path:
-    """An experiment of these method variants."""
-    experiment = {
-        "run": name,
-        "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
-        "datasets": {"nq_open": {"data": data}},
-        "methods": dict(methods),
-        "generation": {"max_new_tokens": 16},
-        "items": ["superposition_table_1"],
-    }
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(experiment, sort_keys=False))
-    return path
-
-
 def run(folder: Path, methods: Mapping[str, Any], commands: Preloaded | None) -> None:
     run_file(folder, configure(folder, methods), commands)
 
@@ -75,18 +53,6 @@ def changes(folder: Path) -> dict[str, int]:
     """When each result and report was last written."""
     files = [path for top in ("results/tiny", "reports/tiny") for path in (folder / top).rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file without what the clock said."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for record in lines:
-        for clock in CLOCKS:
-            del record[clock]
-        for call in record["trace"]:
-            for clock in ("seconds", "loading_s"):
-                call.pop(clock, None)
-    return lines
 
 
 def cpu_s() -> float:

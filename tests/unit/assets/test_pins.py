@@ -20,8 +20,8 @@ from ragauge.errors import UserError
 from ragauge.experiment import checks, launch, loading, sources
 from ragauge.experiment.plan import Plan
 from ragauge.retrieval import hub as corpora
+from ragauge.testing import write_questions
 from served_site import Site, served_site
-from tiny_checkpoint import write_questions
 
 HASH = "0" * 64
 OTHER = "b" * 40  # another commit

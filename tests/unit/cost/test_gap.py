@@ -12,7 +12,7 @@ from ragauge.cost import gap
 from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e9}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}

@@ -11,7 +11,7 @@ from ragauge.engines import LM, Row, load_lm, random_lm
 from ragauge.engines import int8 as int8_layers
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 from tiny_models import FAMILIES
 
 IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]

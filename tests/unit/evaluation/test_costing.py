@@ -17,7 +17,7 @@ from ragauge.evaluation import costing, latency, timing
 from ragauge.evaluation.latency import measure_latency
 from ragauge.evaluation.timing import bench_of_shape
 from ragauge.experiment.schema import ModelEntry
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
 

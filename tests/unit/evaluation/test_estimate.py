@@ -28,8 +28,8 @@ from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.settings import PipelineSettings
 from ragauge.retrieval.hub import CORPORA, HubCorpus
+from ragauge.testing import write_checkpoint
 from retro_parts import ExactRetriever, specified, tokens
-from tiny_checkpoint import write_checkpoint
 
 # Weights of MPT-7B: 32 layers of 12 x 4096^2, and 50,432 x 4096 of the embedding, which is the output matrix as well.
 LAYERS_WEIGHTS, OUTPUT_WEIGHTS = 32 * 12 * 4096**2, 50_432 * 4096

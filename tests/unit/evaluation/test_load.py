@@ -12,8 +12,8 @@ from ragauge.cli import main
 from ragauge.cost.machine import Load
 from ragauge.items import load_curve
 from ragauge.results.runs import Runs
+from ragauge.testing import write_checkpoint, write_questions
 from synthetic_run import MODEL, write_load
-from tiny_checkpoint import write_checkpoint, write_questions
 
 
 @pytest.fixture(scope="module")

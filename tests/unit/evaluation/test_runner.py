@@ -25,7 +25,7 @@ from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.methods import Answer
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 NEW_TOKENS = 5
 QUESTIONS = 4

@@ -18,8 +18,8 @@ from ragauge.evaluation.stream import requests
 from ragauge.items.reuse import stream
 from ragauge.methods.base.stored import read_apart
 from ragauge.results.runs import Runs
+from ragauge.testing import write_checkpoint, write_questions
 from synthetic_run import write_stream
-from tiny_checkpoint import write_checkpoint, write_questions
 from tiny_models import tiny_prompt
 
 

@@ -17,8 +17,8 @@ from ragauge.evidence.chat import EndpointChat
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.judge import about_answer, about_evidence, correctness, judge, verdict
 from ragauge.io.records import Record
+from ragauge.testing import write_checkpoint
 from scripted_chat import ScriptedChat
-from tiny_checkpoint import write_checkpoint
 
 
 @pytest.fixture(autouse=True)

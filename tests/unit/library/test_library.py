@@ -15,7 +15,7 @@ from ragauge import methods
 from ragauge.cli import main
 from ragauge.evaluation import runner
 from ragauge.results.scoring import compare_files
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 DOCUMENTS = ["Rome has 2 old bridges.", ("Oslo", "It has <3> new bridges."), "Lima is a city."]
 

@@ -24,7 +24,7 @@ from ragauge.io.records import Record
 from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import Prompt, build_prompt
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"

@@ -20,7 +20,7 @@ from ragauge.io.records import Record
 from ragauge.methods import free_extraction
 from ragauge.methods.base import grounding
 from ragauge.prompts import Prompt, Source, build_prompt
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"

@@ -17,7 +17,7 @@ from ragauge.items.reuse._family import KNOBS
 from ragauge.methods.base import plain_row
 from ragauge.methods.base.compression import Press
 from ragauge.results.runs import defaults as default_options
-from tiny_checkpoint import write_questions
+from ragauge.testing import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
 
 

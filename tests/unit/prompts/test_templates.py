@@ -11,7 +11,7 @@ from ragauge.errors import UserError
 from ragauge.evaluation.inputs import template_of
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import document_text, query_text, wrapper
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 from tiny_models import byte_tokenizer
 
 INSTRUCTION = "Use the search results."

@@ -10,7 +10,7 @@ import pytest
 
 from ragauge.assets import store
 from ragauge.retrieval.embed import OnnxEncoder
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 
 class MadeError(Exception):

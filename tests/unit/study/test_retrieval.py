@@ -26,7 +26,7 @@ from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.relevance import gold_passages
 from ragauge.study.retrieval import Retrieval
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 from tiny_models import VOCAB, byte_tokenizer, encoder
 
 TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state.", "Nothing of that kind."]

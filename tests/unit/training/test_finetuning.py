@@ -21,11 +21,11 @@ from ragauge.engines import Row, load_lm
 from ragauge.errors import UserError
 from ragauge.evidence.sft import Encoded
 from ragauge.prompts import unit_steps
+from ragauge.testing import write_checkpoint
 from ragauge.training import finetuning
 from ragauge.training.batches import pack, response_loss, separate
 from ragauge.training.finetuning import FineTuning
 from sft_material import built, settings
-from tiny_checkpoint import write_checkpoint
 
 LIBRARIES = ("deepspeed", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_fast")
 CURVE = [  # of these settings by the plain loop that transformers' Trainer replaced

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs sockets with names of their own")
 PATIENCE_S = 120

@@ -11,7 +11,7 @@ import pytest
 from ragauge.cli import main
 from ragauge.evaluation import runner
 from ragauge.io import records
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from ragauge.retrieval.service.fanout import Fanout
 from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings
 from ragauge.retrieval.service.wire import About
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 SHARDS, CHUNK, NLIST = 2, 8, 4
 RECIPE = IvfPq(nlist=NLIST, pq_bytes=4, nprobe=2)

@@ -21,7 +21,7 @@ from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.relevance import gold_passages
 from ragauge.study.retrieval import Retrieval
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ragauge.engines.protocol import EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.prompts import build_prompt
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 KEY = "sk-very-secret"
 USAGE = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 12}}

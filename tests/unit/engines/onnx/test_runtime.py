@@ -28,8 +28,8 @@ from ragauge.generation.sizes import Sizes
 from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.io.graphs import CUDA, open_session
+from ragauge.testing import write_checkpoint
 from retro_parts import ExactRetriever, tokens
-from tiny_checkpoint import write_checkpoint
 
 TINY = Sizes(260, 2, 32, 4, 48, (0,), 2, 24, 2, 40, (1,))
 LAST = replace(TINY, cross=(1,))  # no layer of its `upper` graph has a cache

@@ -11,7 +11,7 @@ import yaml
 import tiny_database
 import tiny_models
 import workflow_folder
-from tiny_checkpoint import write_checkpoint, write_questions
+from ragauge.testing import write_checkpoint, write_questions
 
 NAME = "served"
 SCORED = {"limit": 2, "tokens": 130}

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from preloaded import Preloaded
 
 INSTALLED = str(Path(sys.executable).parent)
 SNAKEMAKE = shutil.which("snakemake", path=f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}")
+METHODS = {
+    "naive": {},
+    "bm25_k1": {"method": "bm25", "top_k": 1},
+    "superposition_k1": {"method": "superposition", "top_k": 1},
+}
+CLOCKS = ("offline_s", "online_s", "first_token_s")
 needs_snakemake = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
 
 
@@ -79,3 +88,30 @@ def kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with process:  # waits for it and closes its pipes
         pass
+
+
+def configure(folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl", name: str = "tiny") -> Path:
+    """An experiment of these method variants."""
+    experiment = {
+        "run": name,
+        "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
+        "datasets": {"nq_open": {"data": data}},
+        "methods": dict(methods),
+        "generation": {"max_new_tokens": 16},
+        "items": ["superposition_table_1"],
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(experiment, sort_keys=False))
+    return path
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file without what the clock said."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in lines:
+        for clock in CLOCKS:
+            del record[clock]
+        for call in record["trace"]:
+            for clock in ("seconds", "loading_s"):
+                call.pop(clock, None)
+    return lines

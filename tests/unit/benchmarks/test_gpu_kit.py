@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tiny_checkpoint import write_checkpoint
+from ragauge.testing import write_checkpoint
 
 pytestmark = pytest.mark.slow
 # Invented rates: what is put over them means nothing.

@@ -17,8 +17,8 @@ from ragauge.evidence.chat import Chat, RecordedChat, Replies
 from ragauge.experiment import loading
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
+from ragauge.testing import write_checkpoint
 from sft_material import DAMAGED_REPLIES
-from tiny_checkpoint import write_checkpoint
 
 LONG, NUL, HALF = "x" * 5000, "a\0b", "\ud800"
 NOBODY = "~no-such-user/model"

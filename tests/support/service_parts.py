@@ -1,6 +1,6 @@
 """What the tests of the retrieval service share: a small searcher in memory, a server process of it, queries.
 
-    python tests/service_parts.py [--part 0 --of 3] [--port N]
+    python tests/support/service_parts.py [--part 0 --of 3] [--port N]
 
 serves it as `ragauge serve` serves an index.
 """

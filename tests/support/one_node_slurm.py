@@ -1,8 +1,8 @@
 """A Slurm cluster of one node on this machine, to try the profile on; all that it writes lies in one folder.
 
-python tests/cluster/one_node_slurm.py start FOLDER    start it; installs Slurm where it is missing (Debian, root)
+python tests/support/one_node_slurm.py start FOLDER    start it; installs Slurm where it is missing (Debian, root)
 . FOLDER/env.sh                                        so that sbatch, squeue and Snakemake's profiles/slurm find it
-python tests/cluster/one_node_slurm.py stop FOLDER     end its jobs and its three daemons
+python tests/support/one_node_slurm.py stop FOLDER     end its jobs and its three daemons
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ragauge.retrieval.chunking import DatabaseRecipe, Split
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
-from tiny_checkpoint import byte_tokenizer
+from ragauge.testing import byte_tokenizer
 
 CHUNK, DIM = 16, 32
 TAIL = Split()
