@@ -8,11 +8,11 @@ PYTHON ?= python3
 extras = $(addprefix --extra ,$(1))
 LOCKED := workflow retrieval training cluster service study docs dev
 OLDEST := workflow retrieval service study dev
-OLDEST_TESTS ?= tests/unit/engines $(wildcard tests/unit/test_cost_*.py tests/unit/test_prompts_*.py) tests/unit/cost \
-  tests/unit/metrics/test_metrics.py tests/unit/results/test_scoring.py tests/unit/results/test_stats.py tests/unit/rankers/test_rankers.py \
-  tests/unit/methods/test_superposition.py tests/unit/evaluation/test_runner.py tests/unit/assets/test_gguf.py tests/unit/test_tokenizer.py \
-  tests/unit/test_engine_onnx.py tests/unit/retrieval/test_index.py tests/equivalence tests/workflow/test_plans.py \
-  tests/workflow/test_module.py
+OLDEST_TESTS ?= tests/unit/engines tests/unit/cost tests/unit/prompts tests/unit/metrics/test_metrics.py \
+  tests/unit/results/test_scoring.py tests/unit/results/test_stats.py tests/unit/rankers/test_rankers.py \
+  tests/unit/methods/test_superposition.py tests/unit/evaluation/test_runner.py tests/unit/assets/test_gguf.py \
+  tests/unit/assets/test_tokenizer.py tests/unit/retrieval/test_encoder_graphs.py tests/unit/retrieval/test_index.py \
+  tests/equivalence tests/workflow/test_plans.py tests/workflow/test_module.py
 CORES ?= all
 VENV := .venv
 READY := $(VENV)/.ready

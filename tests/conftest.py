@@ -24,7 +24,7 @@ os.environ["RAGAUGE_DTYPE"] = "float32"  # what `dtype: auto` stands for
 settings.register_profile("derandomised", derandomize=True, deadline=None, database=None)
 settings.load_profile("derandomised")
 
-LONG = {"workflow", "browser", "test_sft_training", "test_wiki_questions"}  # folders and files that take longest
+LONG = {"workflow", "browser", "test_finetuning", "test_wiki_questions"}  # folders and files that take longest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

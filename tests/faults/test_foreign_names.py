@@ -73,16 +73,6 @@ def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
     assert "is missing" in cache.damage(cache.CacheEntry.of("url", folder))
 
 
-def test_what_counts_was_not_a_number_in_the_state_of_a_database(tmp_path: Path) -> None:
-    from ragauge.retrieval.database import SHARD, Shard
-
-    for number, stated in enumerate(({}, {"counts": {"chunks": "9"}}, {"counts": [1], "token_dtype": "O"})):
-        folder = tmp_path / str(number)
-        folders.build(folder, SHARD, {}, lambda made, stated=stated: stated)
-        with pytest.raises(UserError, match=r"its manifest has .* for counts\.chunks; rebuild it"):
-            Shard.open(folder)
-
-
 class Asked(Chat):
     """Replies by counting what it was asked."""
 

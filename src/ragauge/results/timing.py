@@ -103,7 +103,7 @@ def load_allowed(latency: Mapping[str, Any]) -> bool:
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
     """The times of the trials of a variant that count."""
     given = [row.get(key) for row in trials(latency, name)]
-    return [float(s) for s in given if s is not None and math.isfinite(s)]
+    return [float(s) for s in given if isinstance(s, int | float) and math.isfinite(s)]
 
 
 def described(latency: Mapping[str, Any]) -> str:
