@@ -47,9 +47,11 @@ def replace_atomically(path: Path, content: bytes) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically, with the folders above it. Raises UserError if it cannot be written."""
-    with os_errors_as_user_errors(path):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_atomically(path, content)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -33,7 +33,6 @@ from ragauge.io.records import (
 logger = logging.getLogger(__name__)
 
 MAX_CRASHES = 2  # of processes at one question, after which it is recorded as failed
-EVENT = b'{"event"'  # begins the lines of a partial file that are no records
 
 
 def crash_reason(crashes: int) -> str:
@@ -83,8 +82,10 @@ class RecordWriter:
         self._keys, self._overwrite, self._kind = list(keys), overwrite, kind
         self._discard_reason = ""  # why the finished file is moved aside
         self._records: dict[str, str] = {}  # key -> its line
-        self._resources = ExitStack()  # the lock and the open file
+        self._started = out.with_name(f".{out.name}.started")  # keys of questions under way; an orderly exit removes it
+        self._resources = ExitStack()  # the lock and the open files
         self._file: IO[bytes] | None = None
+        self._started_file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         """Lock the file and read the records that exist.
@@ -98,14 +99,13 @@ class RecordWriter:
             header = json.dumps({"version": VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes})
             replace_atomically(self.partial, join_lines([header, *self._records.values()]))
             self._file = resources.enter_context(open(self.partial, "ab", buffering=0))
+            resources.callback(self._started.unlink, missing_ok=True)
+            self._started_file = resources.enter_context(open(self._started, "wb", buffering=0))
             self._resources = resources.pop_all()
         self.done = set(self._records) & set(self._keys)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._file is not None and self.partial.exists():
-            with suppress(UserError):  # of a full disk
-                self._write_line(json.dumps({"event": "stopped"}), sync=False)
         self._resources.close()
 
     def forget_failed(self) -> None:
@@ -115,8 +115,10 @@ class RecordWriter:
         self.done -= failed
 
     def start(self, key: str) -> None:
-        """Note that a question is about to be asked; this does not wait for the disk. Raises UserError as `append`."""
-        self._write_line(json.dumps({"event": "started", "key": key}), sync=False)
+        """Note that a question is about to be asked; this does not wait for the disk. Raises UserError if it cannot."""
+        assert self._started_file is not None, "start needs the with block"
+        with os_errors_as_user_errors(self._started):
+            self._started_file.write(f"{key}\n".encode())
 
     def append(self, record: Record | SequenceRecord) -> None:
         """Write one record; when this returns it is on the disk.
@@ -176,10 +178,9 @@ class RecordWriter:
             if len(lines) > 1:
                 self._move_aside(self.partial, f"belongs to another run: {difference}")
             return {}
-        record_lines = [b"" if line.startswith(EVENT) else line for line in lines[1:]]
-        records = lines_by_key(record_lines, self.partial, 2, self._kind)
+        records = lines_by_key(lines[1:], self.partial, 2, self._kind)
         crashes = Counter(_as_dict(header.get("crashes")))
-        crashes.update(_unfinished(_as_object(line) for line in lines if line.startswith(EVENT)))
+        crashes.update(set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ())
         self.crashes = {key: crashes[key] for key in crashes if key not in records}
         return records
 
@@ -201,31 +202,19 @@ class RecordWriter:
         path.replace(target)
         logger.warning("%s: %s; moved to %s", path, reason, target)
 
-    def _write_line(self, line: str, sync: bool = True) -> None:
+    def _write_line(self, line: str) -> None:
         """Append a line and wait for the disk; where that fails, take back what was written of it."""
-        assert self._file is not None, "needs the with block"
+        assert self._file is not None, "append needs the with block"
         with os_errors_as_user_errors(self.partial):
             start = self._file.seek(0, os.SEEK_END)
             data = memoryview(line.encode() + b"\n")
             try:
                 while data:  # an unbuffered file may take a part
                     data = data[self._file.write(data) :]
-                if sync:
-                    os.fsync(self._file.fileno())
+                os.fsync(self._file.fileno())
             except BaseException:
                 self._file.truncate(start)
                 raise
-
-
-def _unfinished(events: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the questions that a process had started when it died."""
-    started: set[str] = set()
-    for event in events:
-        if event.get("event") == "started":
-            started.add(str(event.get("key")))
-        else:
-            started.clear()
-    return started
 
 
 def _as_object(line: bytes) -> dict[str, Any]:

@@ -155,7 +155,6 @@ def test_killed_at_every_disk_operation(tmp_path: Path, undisturbed: bytes, earl
 def test_a_torn_last_line_is_dropped(tmp_path: Path, undisturbed: bytes) -> None:
     out = tmp_path / "x.jsonl"
     whole = interrupted(out, KEYS[:2]).read_bytes()
-    whole = whole[: whole.rindex(b'{"event"')]
     for cut in (1, 2, 40, len(whole.split(b"\n")[2]), len(whole) - 3, len(whole)):
         records.partial_path(out).write_bytes(whole[:-cut])
         asked = run(out)
@@ -174,7 +173,7 @@ def test_a_full_disk_keeps_whole_records(tmp_path: Path, undisturbed: bytes) -> 
     assert in_child(work) == 2
     lines = records.partial_path(out).read_bytes().split(b"\n")
     assert lines.pop() == b""  # what did not fit was taken back
-    written = sum(line.startswith(b'{"key"') for line in lines)
+    written = len(lines) - 1
     assert 0 < written < len(KEYS)
     assert run(out) == KEYS[written:]
     assert out.read_bytes() == undisturbed
