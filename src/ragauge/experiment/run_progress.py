@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragauge.io.record_writer import EVENT
 from ragauge.io.records import partial_path
 
 PAUSE_S = 30.0  # between two lines
@@ -33,15 +32,14 @@ class Answering:
     @property
     def questions(self) -> int:
         """The number of questions, as far as it is known."""
-        known = _content(self.examples).count(b"\n")
+        known = _lines(self.examples)
         count = min(filter(None, (known, self.limit)), default=0)
         return (self.part + 1) * count // self.parts - self.part * count // self.parts
 
     @property
     def answered(self) -> int:
-        """The records of a job that runs: the lines of its partial file but for the header and events."""
-        content = _content(partial_path(self.records))
-        return max(content.count(b"\n") - 1 - content.count(b"\n" + EVENT), 0)
+        """The records of a job that runs, below the header of their file."""
+        return max(_lines(partial_path(self.records)) - 1, 0)
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,11 @@ def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
     return Job(lambda: bool(dag.finished(job)), Answering(examples, records, limit(labels), part, parts))
 
 
-def _content(path: Path) -> bytes:
+def _lines(path: Path) -> int:
     try:
-        return path.read_bytes()
+        return path.read_bytes().count(b"\n")
     except OSError:  # not made yet
-        return b""
+        return 0
 
 
 def _duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
     assert line(first, first, 0.0) == "0 of 3 jobs and 0 of 6 questions done"
     examples.write_text("{}\n" * 10)
     finished.add("data")
-    (tmp_path / "naive.jsonl.partial").write_text("header\n" + '{"event": "started"}\n{}\n' * 4 + '{"torn')
+    (tmp_path / "naive.jsonl.partial").write_text("header\n" + "{}\n" * 4 + '{"torn')
     now = status(jobs)
     assert (now.questions, now.questions_done) == (6 + 3, 4)
     assert line(now, first, 60.0) == "1 of 3 jobs and 4 of 9 questions done; about 84 s left"
