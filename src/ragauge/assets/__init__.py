@@ -36,7 +36,6 @@ __all__ = [
     "fetch_pin",
     "is_pinned",
     "is_retro",
-    "original",
     "refuse_secret",
     "resolve",
     "spelled",
@@ -76,11 +75,6 @@ def resolve(name_or_source: str, *, home: Path | None = None, progress: bool = T
     refuse_secret(name_or_source, where)
     target = Store(home or store.home(), progress)
     return _loadable(target, _fetch_pinned(target, name_or_source, where))
-
-
-def original(name_or_source: str, *, home: Path | None = None) -> Path:
-    """Return an asset as it was fetched, such as the GGUF file of a model that `resolve` converts."""
-    return _fetch_pinned(Store(home or store.home()), name_or_source)
 
 
 def refuse_secret(source: str, where: str = "") -> None:
