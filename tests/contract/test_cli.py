@@ -20,7 +20,7 @@ LOAD = ["load", "--methods", "bm25", *RUN[3:-2], "--out", "x.json"]
 
 # A mistake for every verb, each told in one line that says this; where a verb takes no value, of its usage.
 MISTAKES = {
-    "cache": ("prune --keep-gb -1", "argument --keep-gb: '-1' must be a number of gigabytes"),
+    "cache": ("prune --keep-gb -1", "argument --keep-gb: '-1' must be a number from 0"),
     "compare": ("a.jsonl b.jsonl", "a.jsonl: No such file or directory"),
     "completion": ("zhs", "argument shell: unknown value 'zhs'; did you mean 'zsh'? known: bash, zsh"),
     "cost": ("--model mpt-7b --method naive", "unknown model shape 'mpt-7b'; known: "),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
+
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Chat
 
@@ -59,8 +61,7 @@ class Inquiry:
     settled: tuple[str, str] | None = None  # label and reason where the judge need not be asked
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(BaseModel, frozen=True):
     """The outcome of one question; if there is no label, the reason says why."""
 
     key: str
@@ -68,6 +69,10 @@ class Judgement:
     request_sha256: str  # of the judge's name and the request: the same again needs no asking
     label: str | None = None  # "supported", "partially_supported", "not_supported"; of answers "correct", "incorrect"
     reason: str | None = None
+
+    def line(self) -> bytes:
+        """Return the line of the judgement in a file."""
+        return self.model_dump_json(exclude_none=True).encode() + b"\n"
 
 
 def drawn(records: Sequence[Record], limit: int | None) -> list[Record]:
@@ -101,17 +106,18 @@ def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed
     digest = hashlib.sha256(f"{chat.name}\0{inquiry.request}".encode()).hexdigest()
     if earlier and earlier.label and earlier.request_sha256 == digest:
         return earlier
-    judgement = partial(Judgement, inquiry.key, chat.name, digest)
+    judgement = partial(Judgement, key=inquiry.key, judge=chat.name, request_sha256=digest)
     if failed:
         return judgement(reason="the question itself failed")
     if inquiry.settled:
-        return judgement(*inquiry.settled)
+        label, reason = inquiry.settled
+        return judgement(label=label, reason=reason)
     try:
         reply = chat.reply(inquiry.request, REPLY_TOKENS)
     except UserError as error:
         return judgement(reason=" ".join(str(error).split()))
-    label = inquiry.read(reply)
-    return judgement(label, None if label else f"no judgement in the reply {reply[:80]!r}")
+    found = inquiry.read(reply)
+    return judgement(label=found, reason=None if found else f"no judgement in the reply {reply[:80]!r}")
 
 
 def correctness(reply: str) -> str | None:

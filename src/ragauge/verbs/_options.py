@@ -8,11 +8,10 @@ import math
 import os
 import re
 import signal
-import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from ragauge import registry
 from ragauge.cost.hardware import AUTO, DEVICES, device_here
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from ragauge.evaluation.inputs import Questions
+    from ragauge.evidence.chat import Chat
     from ragauge.experiment.schema import Config, DatasetEntry, ModelEntry, VariantEntry
     from ragauge.methods import Method
 
@@ -35,9 +35,6 @@ def ended_in_order() -> Iterator[None]:
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
-        yield
-        return
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
@@ -51,7 +48,7 @@ def ended_in_order() -> Iterator[None]:
 def add_settings(
     parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
 ) -> None:
-    """An option for each key of a settings model, with its choices, default and description; `given` reads them.
+    """Add an option for each key of a settings model, with its choices, default and description.
 
     Values stay text: the model checks and converts them.
 
@@ -62,29 +59,26 @@ def add_settings(
     from pydantic_core import PydanticUndefined
 
     for key, field in model.model_fields.items():
-        if key in exclude:
-            continue
-        about: dict[str, Any] = {
-            "dest": key,
-            "default": argparse.SUPPRESS,
-            "help": (field.description or "").removesuffix("; default: the key"),
-        }
-        if field.default not in (None, PydanticUndefined) and "default:" not in about["help"]:
-            about["help"] += f" ({field.default})"
-        if key == "device":
-            add_device(parser, about["default"], about["help"])
-        elif field.annotation is bool:
-            parser.add_argument(_option(key), action=argparse.BooleanOptionalAction, **about)
+        text = (field.description or "").removesuffix("; default: the key")
+        if field.default not in (None, PydanticUndefined, []) and "default:" not in text:
+            text += f" ({field.default})"
+        about: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
+        if field.annotation is bool:
+            about["action"] = argparse.BooleanOptionalAction
+        elif get_origin(field.annotation) is list:
+            about |= {"type": names, "metavar": "N,..."}
         elif known := choices.get(key, _literals(field.annotation)):
-            parser.add_argument(_option(key), choices=tuple(known), **about)
+            about["choices"] = tuple(known)
         else:
-            parser.add_argument(_option(key), metavar=key.upper(), **about)
+            about["metavar"] = key.upper()
+        if key == "device" and key not in exclude:
+            add_device(parser, argparse.SUPPRESS, text)
+        elif key not in exclude:
+            parser.add_argument(f"--{key.replace('_', '-')}", **about)
 
 
 def _literals(annotation: Any) -> list[str]:
-    """The values of a type that enumerates them."""
-    from typing import Literal, get_args, get_origin
-
+    """Return the values of a type that enumerates them."""
     from ragauge.experiment.reading import alternatives
 
     types = [one for one in alternatives(annotation) if one is not type(None)]
@@ -92,21 +86,26 @@ def _literals(annotation: Any) -> list[str]:
     return [value for one in types for value in get_args(one)] if are_literals else []
 
 
-def _option(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
-
-
 def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()) -> dict[str, Any]:
-    """The options of `add_settings` that the command line states."""
+    """Return the options of `add_settings` that the command line states."""
     return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
+
+
+def add_steps(
+    parser: argparse.ArgumentParser, steps: Mapping[str, str]
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Add the steps of a verb, with their help; yield (name, its parser), whose options follow."""
+    below = parser.add_subparsers(required=True, metavar="STEP", dest="step")
+    for name, text in steps.items():
+        yield name, below.add_parser(name, help=text, description=text)
 
 
 def add_config(parser: argparse.ArgumentParser, help: str) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE.yaml", help=help)
 
 
-def add_its_config(parser: argparse.ArgumentParser) -> None:
-    """The configuration of a verb that reads nothing else: the name of its option may be left out."""
+def add_only_config(parser: argparse.ArgumentParser) -> None:
+    """Add the configuration of a verb that reads nothing else: the name of the option may be left out."""
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("only_config", type=Path, nargs="?", metavar="CONFIG", help="the configuration")
     either.add_argument("--config", type=Path, metavar="FILE.yaml", help="the same")
@@ -144,43 +143,29 @@ def access(args: argparse.Namespace) -> dict[str, Any]:
     return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
 
 
-def add_run_folders(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: reports/<run>")
-    add_json(parser)
-
-
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
     add_config(parser, "a configuration, whose labels the other options then use")
     parser.add_argument("--dataset", required=required, help="a data set; with --config, one of its labels")
-    parser.add_argument(
-        "--data", type=Path, metavar="FILE", help=("the data set in its official format (.jsonl, .jsonl.gz)")
-    )
+    parser.add_argument("--data", type=Path, metavar="FILE", help="its official format (.jsonl, .jsonl.gz)")
     parser.add_argument("--seed", type=int, help="seed of the document order (0)")
 
 
-def add_materialised(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--examples", type=Path, metavar="FILE.jsonl", help="questions that `ragauge fetch --dataset` wrote"
-    )
+def add_examples(parser: argparse.ArgumentParser) -> None:
+    text = "questions that `ragauge fetch --dataset` wrote"
+    parser.add_argument("--examples", type=Path, metavar="FILE.jsonl", help=text)
 
 
-def add_method_options(parser: argparse.ArgumentParser) -> None:
-    add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
-
-
-def add_model(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
-    parser.add_argument(
-        "--model",
-        required=True,
-        help=("a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"),
-    )
+def add_answered_questions(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
+    """Add the questions of a data set, the settings of the methods that answer them, and the model."""
     from ragauge.experiment.schema import ModelEntry
 
-    add_settings(
-        parser, ModelEntry, set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude), engine=registry.names("engine")
-    )
+    add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
+    add_questions(parser)
+    add_examples(parser)
+    text = "a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"
+    parser.add_argument("--model", required=True, help=text)
+    elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
+    add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
     parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
 
 
@@ -205,18 +190,6 @@ def check_adapters(path: Path | None) -> None:
         raise UserError(f"--adapters: no such file: {path}")
 
 
-def add_measured(parser: argparse.ArgumentParser) -> None:
-    """What is measured: methods on the questions of a data set, by a model."""
-    parser.add_argument("--methods", type=names, metavar="M,...", help="methods; with --config, its variants")
-    add_method_options(parser)
-    add_questions(parser)
-    add_materialised(parser)
-    add_model(parser, {"engine"})
-    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
-    add_json(parser)
-
-
 def add_device(parser: argparse.ArgumentParser, default: str = "cpu", help: str = "where the model runs (cpu)") -> None:
     """Options that name a device also take `auto`, which is settled here: no record depends on it."""
     known = f"{{{','.join((AUTO, *DEVICES))}}}"
@@ -231,12 +204,6 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
     return int(text)
-
-
-def batch(text: str) -> int | str:
-    if text != "auto" and (not text.isdecimal() or int(text) < 1):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1, or auto")
-    return text if text == "auto" else int(text)
 
 
 def device(text: str) -> str:
@@ -256,26 +223,14 @@ def duration(text: str) -> float:
     return float(seconds)
 
 
-def size(text: str) -> float:
-    return _amount(text, "gigabytes")
-
-
-def days(text: str) -> float:
-    return _amount(text, "days")
-
-
-def _amount(text: str, unit: str) -> float:
+def amount(text: str) -> float:
     try:
-        amount = float(text)
+        number = float(text)
     except ValueError:
-        amount = math.nan
-    if not 0 <= amount < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of {unit}")
-    return amount
-
-
-def counts(text: str) -> list[int]:
-    return [count(number) for number in text.split(",")]
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
+    return number
 
 
 def part(text: str) -> tuple[int, int]:
@@ -294,112 +249,97 @@ def names(text: str) -> list[str]:
 
 
 def configuration(args: argparse.Namespace) -> Config | None:
-    if args.config is None:
-        return None
+    """Load the configuration of --config, if there is one."""
     from ragauge.experiment import loading
 
-    return loading.load(args.config)
+    return loading.load(args.config) if args.config else None
 
 
-def pick(section: dict[str, Any], name: str, what: str, where: str) -> Any:
-    if name not in section:
-        raise unknown(what, name, section, where)
-    return section[name]
+def only_config(args: argparse.Namespace) -> Config:
+    """Load the configuration of `add_only_config`."""
+    from ragauge.experiment import loading
+
+    return loading.load(args.config or args.only_config)
 
 
-def entry(section: dict[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> Any:
-    """The entry of that label, or the section's only one."""
+def entry(section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> Any:
+    """Return the entry with that label, or the section's only one."""
     return section[label(section, name, what, where, option)]
 
 
-def label(section: dict[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> str:
-    """The label given, or the section's only one."""
+def label(section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> str:
+    """Return the label, if the section has it; None: the section's only one."""
     if not section:
         place, _, key = where.rpartition(": ")
         raise UserError(f"{place}: has no section `{key}`")
     if name is None and len(section) == 1:
         return next(iter(section))
     if name is None:
-        raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section) or 'none'}")
+        raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section)}")
     if name not in section:
         raise unknown(what, name, section, where)
     return name
 
 
-def its_config(args: argparse.Namespace) -> Config:
-    """The configuration of `add_its_config`."""
-    from ragauge.experiment import loading
-
-    return loading.load(args.config or args.only_config)
-
-
-def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
-    """The configuration of a run, its folder of results and its folder of reports."""
-    from ragauge.experiment import loading
-
-    settings = loading.load(args.config)
-    results = args.results or Path("results") / settings.run
-    return settings, results, args.out or Path("reports") / settings.run
-
-
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> ModelEntry:
-    """The model of --model: a label of the configuration, or a name or source; options override both."""
+    """Return the model of --model: a label of the configuration, or a name or source; options override both."""
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
     from ragauge.experiment.schema import SERVED, ModelEntry
     from ragauge.io.records import recorded_dtype
 
-    changes = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
     if config:
-        labelled: ModelEntry = pick(config.models, args.model, "model", f"{args.config}: models")
-        chosen: ModelEntry = checked_options(ModelEntry, labelled.model_dump() | changes)
+        labelled: ModelEntry = entry(config.models, args.model, "model", f"{args.config}: models")
+        stated = labelled.model_dump()
     else:
-        served = args.model.startswith(SERVED)
-        source = check_source(args.model, "--model") if known and not served else args.model
-        chosen = checked_options(ModelEntry, {"source": source, **changes})
+        is_source = known and not args.model.startswith(SERVED)
+        stated = {"source": check_source(args.model, "--model") if is_source else args.model}
+    changes = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
+    chosen: ModelEntry = checked_options(ModelEntry, stated | changes)
     if chosen.kernels:
         os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # for this process and those that it starts
-    recorded = recorded_dtype(args.out) if getattr(args, "out", None) else None
-    return with_dtype(chosen, recorded, threads=getattr(args, "threads", None))
+    return with_dtype(chosen, recorded_dtype(args.out), threads=args.threads)
 
 
 def questions(args: argparse.Namespace, config: Config | None) -> Questions:
-    """The questions of --dataset: a label of the configuration, or a registered name."""
+    """Return the questions of --dataset: a label of the configuration, or a registered name."""
     from ragauge.assets.pins import Pin
     from ragauge.evaluation.inputs import Questions
 
-    written, options = getattr(args, "examples", None), settings(keys_of("dataset", args.set), "--set dataset.")
+    examples, (_, stated) = getattr(args, "examples", None), settings(args.set, "dataset")
     if config is None:
         check_name("dataset", args.dataset)
-        return Questions(args.dataset, {"seed": args.seed or 0, **options}, args.data, written)
-    entry: DatasetEntry = pick(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
+        return Questions(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
+    chosen: DatasetEntry = entry(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
     seed = first(args.seed, config.dataset_seed(args.dataset))
-    official = args.data or (Path(entry.data) if entry.data else None)
-    pin = None if args.data else Pin(revision=entry.revision, sha256=entry.sha256)
-    return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written, pin)
-
-
-def limit(args: argparse.Namespace, config: Config | None) -> int | None:
-    """The number of questions that the configuration sets for the job, if any."""
-    from ragauge.experiment.schema import Answers
-
-    return config.limit(Answers(args.dataset, args.model, args.method)) if config else None
+    official = args.data or (Path(chosen.data) if chosen.data else None)
+    pin = None if args.data else Pin(revision=chosen.revision, sha256=chosen.sha256)
+    return Questions(chosen.dataset, {"seed": seed, **chosen.options, **stated}, official, examples, pin)
 
 
 def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:
-    """A method's name in the registry, and the method: a variant of the configuration, or the method of that name.
+    """Return a method's name in the registry, and the method: a variant of the configuration, or of that name.
 
     --set overrides its options.
     """
     from ragauge.experiment.schema import VariantEntry
 
-    params = settings(keys_of("", args.set), "--set")
+    params, _ = settings(args.set, "dataset")
     if config:
-        entry: VariantEntry = pick(config.methods, name, "variant", f"{args.config}: methods")
-        return entry.method, entry.model_copy(update=params).make(f"{args.config}: methods.{name}")
+        variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
+        return variant.method, variant.model_copy(update=params).make(f"{args.config}: methods.{name}")
     check_name("method", name)
     return name, VariantEntry(method=name, **params).make(f"--method {name}")
+
+
+def local_chat(source: str, **engine_options: Any) -> Chat:
+    """Load a model on this machine that replies to requests."""
+    from ragauge.engines import load_lm
+    from ragauge.evaluation.inputs import template_of
+    from ragauge.evidence.chat import LocalChat
+
+    return LocalChat(load_lm(source, **engine_options), template_of(source), source)
 
 
 def check_name(kind: str, name: str) -> None:
@@ -408,33 +348,26 @@ def check_name(kind: str, name: str) -> None:
         raise unknown(kind, name, registry.names(kind), f"--{kind}")
 
 
-SCOPES = ("dataset", "index")  # whose keys --set takes as SCOPE.KEY=VALUE
-
-
-def keys_of(scope: str, pairs: Sequence[str]) -> list[str]:
-    """The `--set` of a scope, without its name; of none, those of what the verb is about."""
-    parts = [(pair.partition(".")[0], pair) for pair in pairs]
-    if scope:
-        return [pair.partition(".")[2] for named, pair in parts if named == scope]
-    return [pair for named, pair in parts if named not in SCOPES]
-
-
-def settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
-    """`["top_k=2", "saliency=none"]` -> `{"top_k": 2, "saliency": "none"}`: values are read as YAML."""
+def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the values of --set KEY=VALUE as YAML: (those of the verb's object, those of --set SCOPE.KEY=VALUE)."""
     import yaml
 
     from ragauge.io import safe_yaml
 
-    settings = {}
+    own, scoped = dict[str, Any](), dict[str, Any]()
     for pair in pairs:
-        key, equals, value = pair.partition("=")
+        key, equals, text = pair.partition("=")
         if not (key and equals):
-            raise UserError(f"{option} {pair!r}: must be key=value, as in {option} top_k=2")
+            raise UserError(f"--set {pair!r}: must be key=value, as in --set top_k=2")
         try:
-            settings[key] = safe_yaml.load(value)
+            value = safe_yaml.load(text)
         except yaml.YAMLError:
-            raise UserError(f"{option} {pair!r}: the value is not valid YAML; put it in quotes") from None
-    return settings
+            raise UserError(f"--set {pair!r}: the value is not valid YAML; put it in quotes") from None
+        if scope and key.startswith(f"{scope}."):
+            scoped[key.removeprefix(f"{scope}.")] = value
+        else:
+            own[key] = value
+    return own, scoped
 
 
 def first(*values: Any) -> Any:

@@ -1,10 +1,11 @@
-"""What `ragauge time`, `load` and `stream` share: the objects that their options name, and how results are printed."""
+"""Objects and results that `ragauge time`, `load` and `stream` share."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
@@ -30,57 +31,55 @@ class Measurement(NamedTuple, Generic[Settings]):
     seed: int
 
 
+def add_measured(parser: argparse.ArgumentParser) -> None:
+    """Add the methods, the questions and the model that are measured, and the file of the result."""
+    add = parser.add_argument
+    add("--methods", type=options.names, metavar="M,...", help="methods; with --config, its variants")
+    options.add_answered_questions(parser, exclude={"engine"})
+    add("--allow-load", action="store_true", help="report times even if other processes were busy")
+    add("--out", type=Path, required=True, metavar="FILE.json")
+    options.add_json(parser)
+
+
 def read(
     args: argparse.Namespace,
-    config: Config | None,
     kind: type[Settings],
-    configured: BaseModel | None,
-    changes: Mapping[str, Any],
+    section: Callable[[Config], BaseModel | None],
+    changes: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
 ) -> Measurement[Settings]:
-    """The objects that the options name: a section of the configuration, if there is one, overridden by the options.
+    """Read the objects that the options name: a section of the configuration, if there is one, overridden by options.
 
     Args:
-        configured: the section.
-        changes: what the options say in its place.
+        changes: of the section, given the keys that the options state.
 
     Raises:
         UserError: no methods are named, or an option has no valid value.
     """
     from ragauge.experiment.reading import checked_options
 
-    made = {**(configured.model_dump() if configured else {"dataset": args.dataset}), **changes}
+    config = options.configuration(args)
+    configured = section(config) if config else None
+    stated = {key: v for key, v in options.given(args, kind).items() if v is not None and v is not False}
+    made = {**(configured.model_dump() if configured else {}), **changes(stated)}
     if not made.get("methods"):
         raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")
     settings = checked_options(kind, made)
     has_weights = not getattr(args, "random_weights", False)
     variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
     model = options.model(args, config, known=has_weights)
-    _check_timed(args, model)
-    questions = options.questions(args, config) if has_weights else None
-    seed = options.first(args.seed, config.seed if config else None, 0)
-    return Measurement(settings, variants, model, questions, seed)
-
-
-def _check_timed(args: argparse.Namespace, model: ModelEntry) -> None:
-    """Raise UserError if --model names a model whose answers cannot be timed."""
     if model.finder:
-        raise UserError(
-            f"--model: {args.model} answers from evidence that another model finds; such a pair is not timed"
-        )
+        problem = "answers from evidence that another model finds; such a pair is not timed"
+        raise UserError(f"--model: {args.model} {problem}")
     if model.engine != "torch":
         raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
-
-
-def given(args: argparse.Namespace, kind: type[BaseModel], without: Collection[str] = ()) -> dict[str, Any]:
-    """The keys of a section that the options state."""
-    named = {key: getattr(args, key) for key in ("methods", "threads") if getattr(args, key)}
-    return {**options.given(args, kind, {*named, "methods", "threads", "dataset", *without}), **named}
+    questions = options.questions(args, config) if has_weights else None
+    return Measurement(settings, variants, model, questions, options.first(args.seed, config and config.seed, 0))
 
 
 def tell(args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str) -> None:
-    """Write a result and say it on the screen, with a warning where the times of `runs` were refused."""
+    """Write and print a result, with a warning where the times of `runs` were refused."""
     options.write_json(args.out, result)
     if refused := [run["refused"] for run in runs if run["refused"]]:
-        of = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
-        print(f"ragauge: warning: {args.out}: {of}", file=sys.stderr)
+        problem = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
+        print(f"ragauge: warning: {args.out}: {problem}", file=sys.stderr)
     options.tell(args, text, out=args.out, **result)

@@ -23,38 +23,32 @@ DOCUMENTS = "documents"  # the kind of a document store's entries
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    steps = parser.add_subparsers(required=True, metavar="STEP", dest="step")
-    for name, text in STEPS.items():
-        step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
-        step.add_argument(
-            "--document-store", type=Path, metavar="FOLDER", help="also the keys and values of documents stored there"
-        )
+    for name, step in options.add_steps(parser, STEPS):
+        add = step.add_argument
+        add("--document-store", type=Path, metavar="FOLDER", help="also the keys and values of documents stored there")
         if name == "prune":
-            _add_limits(step)
+            add("--older-than-days", type=options.amount, metavar="N", help="select what was not used for N days")
+            keep = "select the least recently used until X GB are left"
+            add("--keep-gb", type=options.amount, metavar="X", help=keep)
+            add("--remove", action="store_true", help="remove what is selected; default: only list it")
         options.add_json(step)
 
 
-def _add_limits(step: argparse.ArgumentParser) -> None:
-    step.add_argument("--older-than-days", type=options.days, metavar="N", help="select what was not used for N days")
-    step.add_argument(
-        "--keep-gb", type=options.size, metavar="X", help="select the least recently used until X GB are left"
-    )
-    step.add_argument("--remove", action="store_true", help="remove what is selected; default: only list it")
-
-
 def run(args: argparse.Namespace) -> None:
-    {"list": _list, "verify": _verify, "prune": _prune}[args.step](args)
+    if args.step == "list":
+        _show(_entries(args), args, "cached")
+    elif args.step == "verify":
+        _verify(args, _entries(args))
+    elif args.older_than_days is None and args.keep_gb is None:
+        raise UserError("cache prune: give --older-than-days N, --keep-gb X or both")
+    else:
+        _prune(args)
 
 
-def _list(args: argparse.Namespace) -> None:
-    _show(_entries(args), args, "cached")
-
-
-def _verify(args: argparse.Namespace) -> None:
+def _verify(args: argparse.Namespace, entries: list[CacheEntry]) -> None:
     from ragauge.assets import cache
     from ragauge.engines import store
 
-    entries = _entries(args)
     problems = {e.path: store.damage(e.path) if e.kind == DOCUMENTS else cache.damage(e) for e in entries}
     damaged = {str(path): problem for path, problem in problems.items() if problem}
     lines = [f"{path}: {problem}" for path, problem in damaged.items()]
@@ -68,8 +62,6 @@ def _prune(args: argparse.Namespace) -> None:
     from ragauge.assets import cache
     from ragauge.io.files import os_errors_as_user_errors
 
-    if args.older_than_days is None and args.keep_gb is None:
-        raise UserError("cache prune: give --older-than-days N, --keep-gb X or both")
     keep = None if args.keep_gb is None else int(args.keep_gb * 1e9)
     selected = cache.to_prune(_entries(args), time.time(), args.older_than_days, keep)
     for entry in selected if args.remove else ():

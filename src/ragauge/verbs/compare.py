@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ragauge.verbs import _options as options
 
@@ -28,12 +26,9 @@ def run(args: argparse.Namespace) -> None:
     options.show(result, as_json=False)
     print(f"\n{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}")
     for name, test in compared.items():
-        print(_row(name, test))
-
-
-def _row(name: str, test: Mapping[str, Any]) -> str:
-    if not test["n"]:
-        return f"{name:24} does not apply to any shared question"
-    means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
-    interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
-    return f"{name:24} {means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
+        row = "does not apply to any shared question"
+        if test["n"]:
+            means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
+            interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
+            row = f"{means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
+        print(f"{name:24} {row}")

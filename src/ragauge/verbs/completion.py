@@ -6,20 +6,11 @@ import argparse
 
 from ragauge import registry
 
-SHELLS = ("bash", "zsh")
-# The kind of component that an option or a positional names
-COMPONENTS = {
-    "method": "method",
-    "methods": "method",
-    "dataset": "dataset",
-    "metric": "metric",
-    "metrics": "metric",
-    "item": "item",
-}
+COMPONENTS = ("method", "dataset", "metric", "item")  # kinds that options and positionals name, also in the plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=("bash", "zsh"))
 
 
 def run(args: argparse.Namespace) -> None:
@@ -47,7 +38,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
                 action.choices = str(action.metavar).strip("{}").split(",")
             elif action.dest == "model":
                 action.choices = [name for name, entry in entries().items() if entry.kind == "model"]
-            elif action.dest in COMPONENTS:
-                action.choices = registry.names(COMPONENTS[action.dest])
+            elif (kind := action.dest.removesuffix("s")) in COMPONENTS:
+                action.choices = registry.names(kind)
             else:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -21,7 +21,6 @@ FLAGS = {  # of /proc/cpuinfo: what decoding gains by
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 VECTORS = {"avx2", "avx512f", "asimd", "sve"}
 MIN_MEMORY_BYTES, MIN_DISK_BYTES = 4e9, 5e9  # of the default experiment, with what it downloads and writes
-RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
 class Finding(NamedTuple):
@@ -37,27 +36,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
     parser.set_defaults(step=_check)
     steps = parser.add_subparsers(required=False, metavar="STEP")
-    _add_machine(steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`"))
-    _add_kernels(steps.add_parser("kernels", help="show the kernels in use, measuring those not measured yet"))
-
-
-def _add_machine(step: argparse.ArgumentParser) -> None:
-    step.add_argument("--threads", type=options.count, metavar="N", help="default: all cores")
-    options.add_device(step, help="what is measured (cpu)")
-    step.add_argument("--out", type=Path, required=True, metavar="FILE.json")
-    step.add_argument("--allow-load", action="store_true", help="measure once even if other processes are busy")
-    options.add_json(step)
-    step.set_defaults(step=_measure_machine)
-
-
-def _add_kernels(step: argparse.ArgumentParser) -> None:
-    dtypes = ["float32", "bfloat16"]
-    step.add_argument("--dtypes", type=options.names, default=dtypes, metavar="A,B", help="float32,bfloat16,int8")
-    step.add_argument("--threads", type=options.count, metavar="N", help="default: torch's own choice")
-    step.add_argument("--again", action="store_true", help="measure again, for example on a quiet machine")
-    step.add_argument("--out", type=Path, metavar="FILE.json", help="also write the table, for --kernels FILE.json")
-    options.add_json(step)
-    step.set_defaults(step=_show_kernels)
+    machine = steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`")
+    add = machine.add_argument
+    add("--threads", type=options.count, metavar="N", help="default: all cores")
+    options.add_device(machine, help="what is measured (cpu)")
+    add("--out", type=Path, required=True, metavar="FILE.json")
+    add("--allow-load", action="store_true", help="measure once even if other processes are busy")
+    options.add_json(machine)
+    machine.set_defaults(step=_measure_machine)
+    kernels = steps.add_parser("kernels", help="show the kernels in use, measuring those not measured yet")
+    add, dtypes = kernels.add_argument, ["float32", "bfloat16"]
+    add("--dtypes", type=options.names, default=dtypes, metavar="A,B", help="float32,bfloat16,int8")
+    add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
+    add("--again", action="store_true", help="measure again, for example on a quiet machine")
+    add("--out", type=Path, metavar="FILE.json", help="also write the table, for --kernels FILE.json")
+    options.add_json(kernels)
+    kernels.set_defaults(step=_show_kernels)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -108,12 +102,9 @@ def _show_kernels(args: argparse.Namespace) -> None:
 
 
 def findings(measure: bool = False) -> Iterator[Finding]:
-    """All findings, in the order in which they are shown; nothing slow unless `measure`."""
+    """Yield all findings in the order in which they are shown; nothing slow unless `measure`."""
     yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    yield from (processor(), memory(), compiler(), torch_build(), gpu())
-    yield from extras()
-    yield from onnx_runtime()
-    yield from store()
+    yield from (processor(), memory(), compiler(), torch_build(), gpu(), *extras(), *onnx_runtime(), store())
     yield from speed(measure)
 
 
@@ -127,11 +118,9 @@ def processor() -> Finding:
     # A container or a job of a cluster may run on some of the cores only.
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable} usable"
-    todo = ""
+    todo = "" if flags & BFLOAT16 else "bfloat16 is emulated here; leave `dtype: auto`, or state float32"
     if not flags & VECTORS:
         todo = "decoding will be slow; use a processor with AVX2 or NEON"
-    elif not flags & BFLOAT16:
-        todo = "bfloat16 is emulated here; leave `dtype: auto`, or state float32"
     return Finding("processor", f"{cpu_model()}: {cores}; {known}", todo)
 
 
@@ -185,17 +174,16 @@ def gpu() -> Finding:
 
 
 def extras() -> Iterator[Finding]:
-    """Each extra, and the packages that it lacks."""
+    """Yield each extra with the packages that it lacks."""
     from ragauge.errors import EXTRAS
 
     for extra in sorted(set(EXTRAS.values())):
-        missing = [module for module, of in EXTRAS.items() if of == extra and not installed(module)]
+        missing = [module for module, needed_by in EXTRAS.items() if needed_by == extra and not is_installed(module)]
         found = f"without {', '.join(missing)}" if missing else "installed"
-        todo = f"where it is needed: pip install 'ragauge[{extra}]'" if missing else ""
-        yield Finding(f"[{extra}]", found, todo)
+        yield Finding(f"[{extra}]", found, f"where it is needed: pip install 'ragauge[{extra}]'" if missing else "")
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     try:
         return util.find_spec(module) is not None
     except (ModuleNotFoundError, ValueError):  # its package is missing; it was imported without a specification
@@ -203,24 +191,20 @@ def installed(module: str) -> bool:
 
 
 def onnx_runtime() -> Iterator[Finding]:
-    versions = {}
-    for name in RUNTIMES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    found = ", ".join(f"{name} {version}" for name, version in versions.items())
-    if len(versions) == len(RUNTIMES):
-        todo = f"they overwrite each other's files; pip uninstall {' '.join(RUNTIMES)}, then install one of them"
-        yield Finding("onnxruntime", found, todo)
-    elif versions:
+    """Yield the build of ONNX Runtime, if there is one; two builds are a mistake."""
+    builds = [name for name in ("onnxruntime", "onnxruntime-gpu") if any(metadata.distributions(name=name))]
+    if len(builds) > 1:
+        todo = f"they overwrite each other's files; pip uninstall {' '.join(builds)}, then install one of them"
+        yield Finding("onnxruntime", " and ".join(builds), todo)
+    elif builds:
         import onnxruntime
 
-        yield Finding("onnxruntime", f"{found}, with {', '.join(onnxruntime.get_available_providers())}")
+        providers = ", ".join(onnxruntime.get_available_providers())
+        yield Finding("onnxruntime", f"{onnxruntime.__version__}, with {providers}")
 
 
-def store() -> Iterator[Finding]:
-    """Where assets are cached: the folder, its file system and its free space."""
+def store() -> Finding:
+    """Return the folder where assets are cached, its file system and its free space."""
     from ragauge.assets.store import home
     from ragauge.io.files import file_system
 
@@ -230,10 +214,9 @@ def store() -> Iterator[Finding]:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         todo = "set RAGAUGE_HOME to a folder that can be written"
-        yield Finding("store", f"{folder} cannot be written: {error.strerror or error}", todo)
-        return
+        return Finding("store", f"{folder} cannot be written: {error.strerror or error}", todo)
     todo = "set RAGAUGE_HOME to a larger disk, or see `ragauge cache prune`" if free < MIN_DISK_BYTES else ""
-    yield Finding("store", f"{folder}, {file_system(folder)}, {free / 1e9:.1f} GB free", todo)
+    return Finding("store", f"{folder}, {file_system(folder)}, {free / 1e9:.1f} GB free", todo)
 
 
 def speed(measure: bool) -> Iterator[Finding]:

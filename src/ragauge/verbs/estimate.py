@@ -11,19 +11,12 @@ from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_its_config(parser)
+    options.add_only_config(parser)
     add = parser.add_argument
-    add(
-        "--from-shapes",
-        action="store_true",
-        help="measure nothing: lower bounds of GPU time from the models' shapes and the data sheet of an A100",
-    )
-    add(
-        "--builds", type=Path, metavar="FILE.csv", help="plan the builds of databases from those of benchmarks/scale.py"
-    )
-    add(
-        "--chunks", type=options.count, metavar="N", help="chunks of each database that is built; default: its corpus's"
-    )
+    shapes = "measure nothing: lower bounds of GPU time from the models' shapes and the data sheet of an A100"
+    add("--from-shapes", action="store_true", help=shapes)
+    add("--builds", type=Path, metavar="FILE.csv", help="plan builds of databases from those of benchmarks/scale.py")
+    add("--chunks", type=options.count, metavar="N", help="chunks of each database; default: its corpus's")
     add("--nodes", type=options.count, default=1, metavar="N", help="nodes that build at the same time (1)")
     add("--cores", type=options.count, default=64, metavar="N", help="cores of a node that builds (64)")
     options.add_json(parser)
@@ -33,11 +26,11 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.evaluation import databases, estimate
     from ragauge.evaluation.speed import DATA_SHEET
 
-    config = options.its_config(args)
+    config = options.only_config(args)
     builds = databases.read_builds(args.builds, args.nodes, args.cores) if args.builds else None
     found = estimate.estimate(config, DATA_SHEET if args.from_shapes else estimate.machine_for(config))
     parts, plans = [estimate.text(found)], dict[str, Any]()
-    for label, settings in config.databases.items() if builds else ():
+    for label, settings in config.databases.items():
         size = found.databases[label]
         chunks = args.chunks or (size.chunks if size else None)
         if builds and chunks:

@@ -225,8 +225,9 @@ def _settings(args: argparse.Namespace) -> DatabaseSettings:
         databases = loading.load(args.config).databases
         label = options.label(databases, args.entry, "database", f"{args.config}: databases")
         place, data = str(args.config), databases[label].model_dump(exclude_unset=True)
-    data |= options.settings(options.keys_of("", args.set), "--set")
-    if changes := options.settings(options.keys_of("index", args.set), "--set index."):
+    own, changes = options.settings(args.set, "index")
+    data |= own
+    if changes:
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
     return loading.parse_database(data, place, label)

@@ -20,9 +20,8 @@ STUDY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a new or an empty folder")
-    parser.add_argument(
-        "--example", action="store_true", help="in place of a workflow, documents and questions for `ragauge study`"
-    )
+    example = "in place of a workflow, documents and questions for `ragauge study`"
+    parser.add_argument("--example", action="store_true", help=example)
     options.add_json(parser)
 
 
@@ -34,10 +33,10 @@ def run(args: argparse.Namespace) -> None:
     folder: Path = args.folder
     source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
     create(folder, lambda unfinished: _copy_all(source, written, unfinished))
-    told = "edit its config.yaml, and run it there: snakemake --cores all"
+    next_step = "edit its config.yaml, and run it there: snakemake --cores all"
     if args.example:
-        told = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"
-    options.tell(args, f"wrote {folder}; {told}", folder=str(folder), files=sorted(written))
+        next_step = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"
+    options.tell(args, f"wrote {folder}; {next_step}", folder=str(folder), files=sorted(written))
 
 
 def _copy_all(source: Path, names: Sequence[str], folder: Path) -> None:

@@ -8,11 +8,10 @@ recorded as such, and the next run asks for them again.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
@@ -20,37 +19,22 @@ from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.evidence.chat import Chat
-    from ragauge.evidence.judge import Judgement
+    from ragauge.evidence.judge import Inquiry, Judgement
     from ragauge.io.records import Record
 
 
-ENVIRONMENT = "RAGAUGE_JUDGE"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "records",
-        type=Path,
-        metavar="FILE.jsonl",
-        help="records of a method; where evidence is judged, of one that finds any",
-    )
-    parser.add_argument(
-        "--of",
-        choices=("evidence", "answers"),
-        default="evidence",
-        help="what is judged; answers by the passages of --examples (evidence)",
-    )
-    options.add_materialised(parser)
-    parser.add_argument("--model", help="a local judge: a name in the catalog, a source or a folder")
-    parser.add_argument("--dtype", default="float32", choices=DTYPES)
+    add = parser.add_argument
+    add("records", type=Path, metavar="FILE.jsonl", help="records of a method; for evidence, of one that finds any")
+    what = "what is judged; answers by the passages of --examples (evidence)"
+    add("--of", choices=("evidence", "answers"), default="evidence", help=what)
+    options.add_examples(parser)
+    add("--model", help="a local judge: a name in the catalog, a source or a folder")
+    add("--dtype", default="float32", choices=DTYPES)
     options.add_device(parser)
-    parser.add_argument(
-        "--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores"
-    )
-    parser.add_argument(
-        "--limit", type=options.count, metavar="N", help="judge N of the records, drawn at random; default: all"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
+    add("--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores")
+    add("--limit", type=options.count, metavar="N", help="judge N of the records, drawn at random; default: all")
+    add("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
     options.add_json(parser)
 
 
@@ -63,104 +47,74 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--examples: goes with --of answers, whose passages it has")
     if args.of == "evidence" and all(record.evidence is None for record in sample):
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
-    done = _judge(_chat(args), sample, args.out, _passages(args.examples) if args.examples else None)
-    failed = sum(judgement.label is None for judgement in done)
-    options.tell(
-        args,
-        f"{args.out}: {len(done) - failed} judged, {failed} not",
-        out=args.out,
-        judged=len(done) - failed,
-        not_judged=failed,
-    )
+    judgements = _judge(_chat(args), sample, args.out, _inquiries(args.examples))
+    judged = sum(judgement.label is not None for judgement in judgements)
+    failed = len(judgements) - judged
+    options.tell(args, f"{args.out}: {judged} judged, {failed} not", out=args.out, judged=judged, not_judged=failed)
 
 
 def _chat(args: argparse.Namespace) -> Chat:
-    from ragauge.evidence.chat import EndpointChat, LocalChat
+    from ragauge.evidence.chat import EndpointChat
     from ragauge.evidence.endpoint import Endpoint
 
-    if args.model:
-        from ragauge.engines import load_lm
-        from ragauge.evaluation.inputs import template_of
-        from ragauge.experiment.checks import check_source
+    if args.model is None:
+        return EndpointChat(Endpoint.from_environment("RAGAUGE_JUDGE", "judges, unless --model names a local judge"))
+    from ragauge.experiment.checks import check_source
 
-        args.model = check_source(args.model, "--model")
-        lm = load_lm(args.model, dtype=args.dtype, device=args.device, threads=args.threads)
-        return LocalChat(lm, template_of(args.model), args.model)
-    return EndpointChat(Endpoint.from_environment(ENVIRONMENT, "judges, unless --model names a local judge"))
+    source = check_source(args.model, "--model")
+    return options.local_chat(source, dtype=args.dtype, device=args.device, threads=args.threads)
 
 
-def _passages(examples: Path) -> dict[str, list[str]]:
-    """The texts of each question's documents."""
+def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
+    """Return what is asked about a record: its evidence, or its answer by the passages of examples."""
     from ragauge.datasets import read_examples
+    from ragauge.evidence.judge import about_answer, about_evidence
 
-    return {example.key: [document.text for document in example.documents] for example in read_examples(examples)}
+    if examples is None:
+        return lambda r: about_evidence(r.key, r.question, r.answers, [piece.text for piece in r.evidence or ()])
+    passages = {one.key: [document.text for document in one.documents] for one in read_examples(examples)}
+    return lambda r: about_answer(r.key, r.question, passages.get(r.key, []), r.prediction)
 
 
-def _judge(
-    judge: Chat, sample: list[Record], out: Path, passages: dict[str, list[str]] | None = None
-) -> list[Judgement]:
-    """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
-    from ragauge.io.files import locked, replace_atomically
+def _judge(chat: Chat, sample: list[Record], out: Path, inquiry: Callable[[Record], Inquiry]) -> list[Judgement]:
+    """Judge the records in their order, each safe on disk before the next; the file is put in order at the end."""
+    from ragauge.evidence.judge import judge
+    from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
     from ragauge.io.progress import bar
 
-    done: list[Judgement] = []
-    try:
-        with locked(out):
-            known = _known(out)
-            with out.open("a", encoding="utf-8") as file:
-                for record in bar("judging", "question", iterable=sample):
-                    judgement = _one(judge, record, known, passages)
-                    file.write("\n" + _line(judgement))  # after a line that a kill may have cut off
+    judgements: list[Judgement] = []
+    with os_errors_as_user_errors(out), locked(out):
+        earlier = _read(out)
+        with out.open("ab") as file:
+            for record in bar("judging", "question", iterable=sample):
+                known = earlier.get(record.key)
+                judgement = judge(chat, inquiry(record), known, failed=record.status == "failed")
+                if judgement is not known:
+                    file.write(b"\n" + judgement.line())  # after a line that a kill may have cut off
                     file.flush()
-                    if judgement is not known.get(record.key):
-                        os.fsync(file.fileno())
-                    done.append(judgement)
-            replace_atomically(out, "".join(_line(judgement) for judgement in done).encode())
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror or error}") from error
-    return done
+                    os.fsync(file.fileno())
+                judgements.append(judgement)
+        replace_atomically(out, b"".join(judgement.line() for judgement in judgements))
+    return judgements
 
 
-def _one(judge: Chat, record: Record, known: dict[str, Judgement], passages: dict[str, list[str]] | None) -> Judgement:
-    """Judge the record's evidence, or its answer by the passages."""
-    from ragauge.evidence import judge as judging
-
-    if passages is None:
-        evidence = [piece.text for piece in record.evidence or ()]
-        inquiry = judging.about_evidence(record.key, record.question, record.answers, evidence)
-    else:
-        shown = passages.get(record.key, [])
-        inquiry = judging.about_answer(record.key, record.question, shown, record.prediction)
-    return judging.judge(judge, inquiry, known.get(record.key), failed=record.status == "failed")
-
-
-def _known(out: Path) -> dict[str, Judgement]:
-    """The judgements of a file, finished or not, the last of each question; torn lines are passed over.
+def _read(out: Path) -> dict[str, Judgement]:
+    """Read the judgements of a file, finished or not, the last of each question; torn lines are passed over.
 
     Raises:
         UserError: the file holds something else.
     """
+    from pydantic import ValidationError
+
     from ragauge.evidence.judge import Judgement
 
-    judgements = {}
+    judgements: dict[str, Judgement] = {}
     for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
-        if not line.strip():
-            continue
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            if line.startswith(b'{"'):
-                continue  # torn
-            value = None
-        if not isinstance(value, dict) or not {"key", "judge"} <= set(value) or not isinstance(value["key"], str):
-            raise UserError(f"{out}:{number}: holds no judgements; choose another --out")
-        with suppress(TypeError):  # fields of another version
-            judgements[value["key"]] = Judgement(**value)
+            judgement = Judgement.model_validate_json(line)
+        except ValidationError as error:
+            if error.errors()[0]["type"] == "json_invalid" and line[:2] in (b"", b'{"'):
+                continue
+            raise UserError(f"{out}:{number}: holds no judgements; choose another --out") from None
+        judgements[judgement.key] = judgement
     return judgements
-
-
-def _line(judgement: Judgement) -> str:
-    from dataclasses import asdict
-
-    fields: dict[str, Any] = {k: v for k, v in asdict(judgement).items() if v is not None}
-    return json.dumps(fields, ensure_ascii=False) + "\n"

@@ -7,36 +7,45 @@ from pathlib import Path
 
 from ragauge.verbs import _options as options
 
+STEPS = {
+    "page": "a self-contained page with figures, tables, records and recommendations",
+    "item": "a table or figure of a paper, from the records of a run",
+    "provenance": "the settings, data, code and machine behind a run",
+    "reproduction": "the state of every number that the papers print",
+}
+PAPER = Path("configs/papers/paper.yaml")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The four steps and the options of each."""
-    steps = parser.add_subparsers(required=True, metavar="STEP", dest="step")
-    page = steps.add_parser("page", help="a self-contained page with figures, tables, records and recommendations")
-    item = steps.add_parser("item", help="a table or figure of a paper, from the records of a run")
-    item.add_argument("item", metavar="NAME", help="as in `ragauge list items`")
-    provenance = steps.add_parser("provenance", help="the settings, data, code and machine behind a run")
-    for step in (page, item, provenance):
-        options.add_run_folders(step)
-    reproduction = steps.add_parser("reproduction", help="the state of every number that the papers print")
-    paper = Path("configs/papers/paper.yaml")
-    reproduction.add_argument("--config", type=Path, default=paper, metavar="FILE.yaml", help="the papers' experiments")
-    reproduction.add_argument("--reports", type=Path, default=Path("reports"), metavar="FOLDER", help="rendered tables")
-    reproduction.add_argument("--out", type=Path, metavar="FILE.md", help="default: reproduction.md in --reports")
-    options.add_json(reproduction)
+    """Add the four steps and the options of each."""
+    for name, step in options.add_steps(parser, STEPS):
+        add = step.add_argument
+        if name == "item":
+            add("item", metavar="NAME", help="as in `ragauge list items`")
+        if name == "reproduction":
+            add("--config", type=Path, default=PAPER, metavar="FILE.yaml", help="the papers' experiments")
+            add("--reports", type=Path, default=Path("reports"), metavar="FOLDER", help="rendered tables")
+            add("--out", type=Path, metavar="FILE.md", help="default: reproduction.md in --reports")
+        else:
+            add("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
+            add("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
+            add("--out", type=Path, metavar="FOLDER", help="default: reports/<run>")
+        options.add_json(step)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write what the step names, and print where it is."""
+    """Write the file that the step names, and print where it is."""
     from ragauge import report
+    from ragauge.experiment import loading
     from ragauge.rendering import writing
 
     if args.step == "reproduction":
         written = [_reproduction(args)]
-    elif args.step == "item":
-        written = writing.render(args.item, *options.rendered_run(args))
     else:
-        write = report.write if args.step == "page" else writing.write_provenance
-        written = [write(*options.rendered_run(args))]
+        config = loading.load(args.config)
+        run = config, args.results or Path("results", config.run), args.out or Path("reports", config.run)
+        write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
+        written = [write(*run)] if write else writing.render(args.item, *run)
     options.tell(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
 
 

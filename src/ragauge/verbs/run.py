@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.datasets import Example
     from ragauge.evaluation.runner import Job
     from ragauge.experiment.schema import Config, ModelEntry, Served
-
 
 FAILED = 3  # the exit code if questions have no answer
 SHOWN = 3  # keys of questions that failed for the same reason
@@ -30,49 +27,24 @@ class _Gather(argparse.Action):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--method", required=True, help="a method; with --config, one of its variants")
-    options.add_method_options(parser)
-    options.add_questions(parser)
-    options.add_materialised(parser)
-    parser.add_argument("--limit", type=options.count, metavar="N", help="answer the first N questions only")
-    parser.add_argument("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
-    parser.add_argument(
-        "--gather",
-        action=_Gather,
-        nargs="+",
-        type=Path,
-        metavar="PART.jsonl",
-        help="answer nothing; put the records of all parts, in the order of the questions, into one file",
-    )
-    options.add_model(parser)
-    parser.add_argument("--finder", metavar="MODEL", help="the model that finds the evidence that --model answers from")
-    parser.add_argument(
-        "--max-new-tokens",
-        type=options.count,
-        metavar="N",
-        help="maximum tokens of an answer (default: the data set's, or 100)",
-    )
-    parser.add_argument(
-        "--batch",
-        type=options.batch,
-        metavar="N",
-        help="answer N questions together, or auto: as many as memory allows and the processor gains from (default: 1)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
-    parser.add_argument(
-        "--document-store",
-        type=Path,
-        metavar="FOLDER",
-        help="store the keys and values of documents in this folder, also for later runs",
-    )
-    parser.add_argument(
-        "--document-store-gb", type=options.size, metavar="X", help="size limit of that folder in GB (default: 4)"
-    )
-    parser.add_argument(
-        "--retry-failed", action="store_true", help="ask the questions again that failed, and keep the other records"
-    )
-    parser.add_argument("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+    from ragauge.experiment.schema import Generation
+
+    add = parser.add_argument
+    add("--method", required=True, help="a method; with --config, one of its variants")
+    options.add_answered_questions(parser)
+    add("--limit", type=options.count, metavar="N", help="answer the first N questions only")
+    add("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
+    gather = "answer nothing; put the records of all parts, in the order of the questions, into one file"
+    add("--gather", action=_Gather, nargs="+", type=Path, metavar="PART.jsonl", help=gather)
+    add("--finder", metavar="MODEL", help="the model that finds the evidence that --model answers from")
+    options.add_settings(parser, Generation, {"documents_gb"})
+    add("--overwrite", action="store_true", help="replace the records of another run")
+    store = "store the keys and values of documents in this folder, also for later runs"
+    add("--document-store", type=Path, metavar="FOLDER", help=store)
+    add("--document-store-gb", type=options.amount, metavar="X", help="size limit of that folder in GB (4)")
+    add("--retry-failed", action="store_true", help="ask failed questions again, and keep the other records")
+    add("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
+    add("--out", type=Path, required=True, metavar="FILE.jsonl")
     options.add_json(parser)
 
 
@@ -83,27 +55,31 @@ def run(args: argparse.Namespace) -> int:
         records.gather(args.gather, args.out)
         options.tell(args, args.out, out=args.out)
         return 0
+    from ragauge.experiment.reading import checked_options
+    from ragauge.experiment.schema import Generation
+
     config = options.configuration(args)
-    job, served = _job(args, config)
+    stated = options.given(args, Generation)
+    configured = config.generation if config else Generation(documents_gb=4)
+    generation = checked_options(Generation, configured.model_dump() | stated)
+    job, served = _job(args, config, generation.max_new_tokens if "max_new_tokens" in stated else None)
     from ragauge.evaluation import runner
 
-    gigabytes = options.first(args.document_store_gb, config.generation.documents_gb if config else None, 4.0)
+    gigabytes = options.first(args.document_store_gb, generation.documents_gb)
     store = args.document_store
     folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
-    batch = options.first(args.batch, config.generation.batch if config else None, 1)
     with options.ended_in_order():
-        loaded = runner.Engines(args.threads, folder, batch, served)
-        runner.run(job, loaded, overwrite=args.overwrite, retry_failed=args.retry_failed)
+        engines = runner.Engines(args.threads, folder, generation.batch, served)
+        runner.run(job, engines, overwrite=args.overwrite, retry_failed=args.retry_failed)
     return _summary(args)
 
 
 def _summary(args: argparse.Namespace) -> int:
-    """Print what became of the questions; the exit code."""
+    """Print how many questions were answered, and why others failed; return the exit code."""
     from ragauge.io import records
 
     made = records.outcome(args.out)
-    lines = [f"{args.out}: {made.answered} answered, {made.failed} failed"]
-    lines += _reasons(made.reasons)
+    lines = [f"{args.out}: {made.answered} answered, {made.failed} failed", *_reasons(made.reasons)]
     lines += ["ask them again with --retry-failed"] if made.failed else []
     result = {"out": args.out, "answered": made.answered, "failed": made.failed, "reasons": made.reasons}
     options.tell(args, "\n".join(lines), **result)
@@ -111,56 +87,47 @@ def _summary(args: argparse.Namespace) -> int:
 
 
 def _reasons(reasons: dict[str, list[str]]) -> list[str]:
-    """A line for each kind of reason: those that differ in numbers alone are one kind."""
+    """Describe each kind of reason in a line: those that differ in numbers alone are one kind."""
     kinds = dict[str, list[str]]()
     for reason in reasons:
         kinds.setdefault(re.sub(r"\d+", "0", reason), []).append(reason)
     lines = []
     for alike in kinds.values():
         keys = [key for reason in alike for key in reasons[reason]]
-        first = ", the first" if len(alike) > 1 else ""
-        lines.append(f"  {len(keys)} failed{first}: {alike[0]} ({_some(keys)})")
+        shown = ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+        lines.append(f"  {len(keys)} failed{', the first' * (len(alike) > 1)}: {alike[0]} ({shown})")
     return lines
 
 
-def _some(keys: Sequence[str]) -> str:
-    """The first few keys of questions."""
-    return ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None) -> tuple[Job, Served | None]:
+    """Return the job that the options name, and how its model is reached if it is behind a server."""
+    from ragauge.experiment.schema import Answers
 
-
-def _job(args: argparse.Namespace, config: Config | None) -> tuple[Job, Served | None]:
-    """The job that the options name, and how its model is reached if it is behind a server."""
     name, method = options.method(args, args.method, config)
     model = options.model(args, config)
     questions = options.questions(args, config)
-    limit = options.first(args.limit, options.limit(args, config))
+    limit = options.first(args.limit, config and config.limit(Answers(args.dataset, args.model, args.method)))
     method = model.adapt(method, f"{args.method} on {args.model}")
-    examples = _part(questions.examples(limit), args.part)
+    examples = questions.examples(limit)
+    if args.part:  # consecutive questions, in parts of similar size
+        number, parts = args.part
+        examples = examples[number * len(examples) // parts : (number + 1) * len(examples) // parts]
     from ragauge.evaluation import inputs
     from ragauge.evaluation.runner import Job
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
-    new_tokens = options.first(args.max_new_tokens, configured, 100)
     finder = _finder(args.finder, model, config)
-    specification = inputs.specification(name, method, questions, model, new_tokens, finder)
+    tokens = options.first(new_tokens, configured, 100)
+    specification = inputs.specification(name, method, questions, model, tokens, finder)
     return Job(specification, method, examples, args.method, args.out), model.served
 
 
 def _finder(name: str | None, model: ModelEntry, config: Config | None) -> ModelEntry | None:
-    """The model of --finder, which overrides the configuration's."""
+    """Return the model of --finder, which overrides the configuration's."""
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.schema import ModelEntry
 
-    if name is None:
-        return config.models[model.finder] if config and model.finder else None
-    if config and name in config.models:
-        return config.models[name]
-    return ModelEntry(source=check_source(name, "--finder"))
-
-
-def _part(examples: list[Example], part: tuple[int, int] | None) -> list[Example]:
-    """The questions of a part: consecutive ones, in parts of similar size."""
-    if part is None:
-        return examples
-    number, of = part
-    return examples[number * len(examples) // of : (number + 1) * len(examples) // of]
+    label = name or model.finder
+    if label and config and label in config.models:
+        return config.models[label]
+    return ModelEntry(source=check_source(name, "--finder")) if name else None

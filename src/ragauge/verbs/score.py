@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,7 @@ def run(args: argparse.Namespace) -> None:
         return
     for name, measured in result.items():
         print(name)
-        for key, value in measured.items():
-            print(f"  {key:24} {json.dumps(value) if isinstance(value, dict) else value}")
+        options.show(measured, as_json=False)
 
 
 def _predictions(args: argparse.Namespace) -> dict[str, Any]:

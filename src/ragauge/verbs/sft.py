@@ -91,7 +91,7 @@ def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str,
     """The training of --entry with the keys of --set."""
     from ragauge.experiment import loading
 
-    changes = options.settings(args.set, "--set")
+    changes, _ = options.settings(args.set)
     trainings = experiment.training if experiment else {}
     if experiment and not trainings:
         raise UserError(f"{args.config}: has no section `training`")

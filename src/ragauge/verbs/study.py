@@ -19,8 +19,8 @@ from ragauge.verbs import _options as options
 from ragauge.verbs._deadline import Deadline
 
 if TYPE_CHECKING:
-    from ragauge.evaluation.estimate import Estimate
     from ragauge.evidence.chat import Chat
+    from ragauge.study.budget import Limited
     from ragauge.study.corpus import PassageCorpus
     from ragauge.study.questions import StudyQuestion
 
@@ -44,63 +44,32 @@ class Draft:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--documents",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="HTML, PDF, DOCX, Markdown, texts or JSON lines; also a single file",
-    )
+    add = parser.add_argument
+    documents = "HTML, PDF, DOCX, Markdown, texts or JSON lines; also a single file"
+    add("--documents", type=Path, required=True, metavar="FOLDER", help=documents)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--questions",
-        type=Path,
-        metavar="FILE",
-        help="CSV or JSON lines: question, answers (in CSV separated by |), gold (title of the document; optional)",
-    )
-    source.add_argument(
-        "--generate-questions", type=options.count, metavar="N", help="have a model write N questions about passages"
-    )
-    parser.add_argument("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="folder of the study: configuration and results"
-    )
-    parser.add_argument("--top", type=options.count, default=10, metavar="N", help="passages for each question (10)")
-    parser.add_argument(
-        "--passage-tokens", type=options.count, default=128, metavar="N", help="tokens of a passage (128)"
-    )
-    parser.add_argument(
-        "--overlap-tokens", type=int, default=32, metavar="N", help="tokens that adjacent passages share (32)"
-    )
-    parser.add_argument(
-        "--retrieval", choices=study.RETRIEVALS, default="bm25", help="fused: both, merged by reciprocal rank (bm25)"
-    )
-    parser.add_argument("--encoder", default="minilm", help="encoder of dense retrieval: a name or a source (minilm)")
-    parser.add_argument(
-        "--reranker", metavar="SOURCE", help="a cross-encoder for the first passages, such as hf:org/name"
-    )
-    parser.add_argument(
-        "--drop-near-duplicates",
-        action="store_true",
-        help="drop passages that nearly repeat another; default: mark them",
-    )
-    parser.add_argument(
-        "--writer",
-        metavar="SOURCE",
-        help=f"what writes questions: a model here, or {ENDPOINT}, that of {WRITER}_URL; default: --model",
-    )
-    parser.add_argument("--attempts", type=options.count, metavar="M", help="maximum questions tried (25 for each)")
-    parser.add_argument(
-        "--judge", metavar="SOURCE", help=f"what judges answers: a model here, or {ENDPOINT}, that of {JUDGE}_URL"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of passages that are asked about (0)")
-    parser.add_argument(
-        "--budget",
-        type=options.duration,
-        metavar="TIME",
-        help="end within this time, as in 30m; limits are reduced to fit",
-    )
-    parser.add_argument("--no-run", action="store_true", help="write the study without running it")
+    text = "CSV or JSON lines: question, answers (in CSV separated by |), gold (title of the document; optional)"
+    source.add_argument("--questions", type=Path, metavar="FILE", help=text)
+    text = "have a model write N questions about passages"
+    source.add_argument("--generate-questions", type=options.count, metavar="N", help=text)
+    add("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="folder of the configuration and the results")
+    add("--top", type=options.count, default=10, metavar="N", help="passages for each question (10)")
+    add("--passage-tokens", type=options.count, default=128, metavar="N", help="tokens of a passage (128)")
+    add("--overlap-tokens", type=int, default=32, metavar="N", help="tokens that adjacent passages share (32)")
+    fused = "fused: both, merged by reciprocal rank (bm25)"
+    add("--retrieval", choices=study.RETRIEVALS, default="bm25", help=fused)
+    add("--encoder", default="minilm", help="encoder of dense retrieval: a name or a source (minilm)")
+    add("--reranker", metavar="SOURCE", help="a cross-encoder for the first passages, such as hf:org/name")
+    add("--drop-near-duplicates", action="store_true", help="drop passages that nearly repeat another, not mark them")
+    chat = f"a model here, or {ENDPOINT}, that of"
+    add("--writer", metavar="SOURCE", help=f"writes questions: {chat} {WRITER}_URL; default: --model")
+    add("--attempts", type=options.count, metavar="M", help="maximum questions tried (25 for each)")
+    add("--judge", metavar="SOURCE", help=f"judges answers: {chat} {JUDGE}_URL")
+    add("--seed", type=int, default=0, help="seed of the choice of passages that are asked about (0)")
+    budget = "end within this time, as in 30m; limits are reduced to fit"
+    add("--budget", type=options.duration, metavar="TIME", help=budget)
+    add("--no-run", action="store_true", help="write the study without running it")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -112,8 +81,7 @@ def run(args: argparse.Namespace) -> None:
     name = writing.label(args.out.resolve().name)
     config = args.out / writing.CONFIG
     command = launch.command(args.out.resolve(), config.resolve())
-    files = (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED)
-    folder.check(args.out, files, shlex.join(command))
+    folder.check(args.out, (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED), shlex.join(command))
     with deadline.guarding("the study was being prepared"):
         reserve_s = _write(args, name, deadline)
     print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
@@ -122,6 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
+    """Check the options, and spell the names of models as the catalog does."""
     from ragauge.experiment.checks import check_source
 
     if not 0 <= args.overlap_tokens < args.passage_tokens:
@@ -131,28 +100,28 @@ def _check(args: argparse.Namespace) -> None:
     for option in ("writer", "attempts"):
         if getattr(args, option) is not None and args.generate_questions is None:
             raise UserError(f"--{option}: requires --generate-questions")
-    for option, kind in (("encoder", "encoder"), ("reranker", "cross-encoder")):
-        if getattr(args, option):
-            setattr(args, option, check_source(getattr(args, option), f"--{option}", kind))
-    for option in ("model", "writer", "judge"):
-        if getattr(args, option) not in (None, ENDPOINT):
-            setattr(args, option, check_source(getattr(args, option), f"--{option}"))
+    for option in ("encoder", "reranker", "model", "writer", "judge"):
+        source = getattr(args, option)
+        if source and not (source == ENDPOINT and option in ("writer", "judge")):
+            kind = {"encoder": "encoder", "reranker": "cross-encoder"}.get(option, "model")
+            setattr(args, option, check_source(source, f"--{option}", kind))
 
 
 def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
-    """Write the study's folder with its data set and configuration; returns the seconds reserved for a report."""
+    """Write the study's folder with its data set and configuration; return the seconds reserved for a report."""
     import yaml
 
     from ragauge.experiment import loading
-    from ragauge.study import folder, writing
+    from ragauge.study import budget, folder, writing
 
     draft = _prepare(args, name, deadline)
     place = str(args.out / writing.CONFIG)
     folder.write(args.out, draft.files)  # which the configuration and the estimate read
     loading.parse(draft.settings, place)
-    settings, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
+    limited, reserve_s = budget.Limited(draft.settings, ()), 0.0
     if args.budget or not args.no_run:
-        settings, cuts, reserve_s = _limited(draft, place, deadline)
+        limited, reserve_s = _limit(draft, place, deadline)
+    settings, cuts = limited.settings, limited.cuts
     comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
     account = {**draft.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else draft.account
     config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
@@ -160,8 +129,8 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     return reserve_s
 
 
-def _limited(draft: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
-    """Limit the configuration to the budget and print the estimate: (configuration, its limits, reserved seconds)."""
+def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[Limited, float]:
+    """Limit the configuration to the budget and print the estimate; return also the seconds reserved for a report."""
     from ragauge.cost.machine import MAX_LOAD
     from ragauge.evaluation.estimate import duration, estimate, machine_for, time_text
     from ragauge.experiment import loading
@@ -169,27 +138,22 @@ def _limited(draft: Draft, place: str, deadline: Deadline) -> tuple[dict[str, An
 
     machine = machine_for(loading.parse(draft.settings, place))
 
-    def expected(settings: Mapping[str, Any]) -> Estimate:
-        return estimate(loading.parse(settings, place), machine)
-
     def middle_s(settings: Mapping[str, Any]) -> float:
-        wall = expected(settings).wall
+        wall = estimate(loading.parse(settings, place), machine).wall
         return (wall.likely + wall.high) / 2
 
-    settings, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
+    limited, reserve_s = budget.Limited(draft.settings, ()), 0.0
     if deadline.budget_s:
         reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
-        available = deadline.left_s - reserve_s
+        available, busy = deadline.left_s - reserve_s, machine.load_share > MAX_LOAD
         try:
-            busy = machine.load_share > MAX_LOAD
-            limited = budget.fit(settings, draft.questions, middle_s, available, busy=busy)
+            limited = budget.fit(draft.settings, draft.questions, middle_s, available, busy=busy)
         except UserError as error:
             raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
-        settings, cuts = limited.settings, limited.cuts
-        print(f"{duration(available)} left: {budget.size(settings, draft.questions)}")
-        print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
-    print(time_text(expected(settings)), flush=True)
-    return settings, cuts, reserve_s
+        print(f"{duration(available)} left: {budget.size(limited.settings, draft.questions)}")
+        print("\n".join(f"left out: {cut}" for cut in limited.cuts) or "nothing is left out")
+    print(time_text(estimate(loading.parse(limited.settings, place), machine)), flush=True)
+    return limited, reserve_s
 
 
 def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
@@ -234,17 +198,16 @@ def _generated(
     from ragauge.evidence.endpoint import Endpoint
     from ragauge.study import generation, writing
 
-    if args.writer == ENDPOINT:
-        writer: Chat = EndpointChat(Endpoint.from_environment(WRITER, "writes the questions"))
-        reader = _local(args.model)
-    else:
-        reader = _local(args.model)
-        writer = reader if args.writer in (None, args.model) else _local(args.writer)
+    endpoint = Endpoint.from_environment(WRITER, "writes the questions") if args.writer == ENDPOINT else None
+    reader = writer = _local(args.model)
+    if endpoint:
+        writer = EndpointChat(endpoint)
+    elif args.writer not in (None, args.model):
+        writer = _local(args.writer)
     generated = generation.generate(
         args.generate_questions,
         made.passages,
-        RecordedChat(writer, args.out / REPLIES),
-        RecordedChat(reader, args.out / REPLIES),
+        *(RecordedChat(chat, args.out / REPLIES) for chat in (writer, reader)),
         most=args.attempts or generation.ATTEMPTS * args.generate_questions,
         seed=args.seed,
         until=deadline.at(WRITING_SHARE),
@@ -259,20 +222,16 @@ def _generated(
 def _local(source: str) -> Chat:
     """Load a model on this machine, in the data type that the study's jobs have.
 
-    Beside other processes it has one thread: threads that wait for each other are many times slower there.
+    If other processes are busy it has one thread: threads that wait for each other are many times slower then.
     """
     from ragauge.cost import machine
-    from ragauge.engines import load_lm
-    from ragauge.evaluation.inputs import template_of
-    from ragauge.evidence.chat import LocalChat
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.schema import ModelEntry
 
     with machine.competing_load() as load:
         time.sleep(LOAD_WINDOW_S)
     threads = 1 if load.share > machine.MAX_LOAD else None
-    model = with_dtype(ModelEntry(source=source))
-    return LocalChat(load_lm(source, dtype=model.dtype, threads=threads), template_of(source), source)
+    return options.local_chat(source, dtype=with_dtype(ModelEntry(source=source)).dtype, threads=threads)
 
 
 def _json(data: Any) -> bytes:

@@ -8,7 +8,7 @@ from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_its_config(parser)
+    options.add_only_config(parser)
     options.add_json(parser)
 
 
@@ -16,9 +16,8 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.experiment import sources
     from ragauge.io import progress
 
-    config = options.its_config(args)
-    unpinned = sources.unpinned(config)
-    if unpinned:
+    config = options.only_config(args)
+    if unpinned := sources.unpinned(config):
         to_pin = "to pin them: ragauge fetch --config FILE --lock"
         progress.line(f"not pinned by a hash or a commit: {', '.join(unpinned)}; {to_pin}")
     options.tell(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)
