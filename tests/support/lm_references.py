@@ -49,44 +49,31 @@ OPENELM: dict[str, Any] = {
     "eos_token_id": 2,
 }
 
+
+def rope(kind: str, kv_heads: int, **changes: Any) -> Callable[[], Any]:
+    heads = {"num_attention_heads": 4, "num_key_value_heads": kv_heads}
+    return lambda: getattr(transformers, f"{kind}Config")(**ROPE | heads | changes)
+
+
+LINEAR = {"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "rope_theta": 500.0,
+}
+MILLION = {"rope_type": "default", "rope_theta": 1e6}
 CONFIGS: dict[str, Callable[[], Any]] = {
-    "llama": lambda: transformers.LlamaConfig(**ROPE, num_attention_heads=4, num_key_value_heads=4),
-    "llama_gqa_tied": lambda: transformers.LlamaConfig(
-        **ROPE, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True
-    ),
-    "llama_biases": lambda: transformers.LlamaConfig(
-        **ROPE, num_attention_heads=4, num_key_value_heads=1, attention_bias=True, mlp_bias=True
-    ),
-    "llama_linear": lambda: transformers.LlamaConfig(
-        **ROPE,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
-    ),
-    "llama3": lambda: transformers.LlamaConfig(
-        **ROPE | {"hidden_size": 64},
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        rope_parameters={
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-            "rope_theta": 500.0,
-        },
-    ),
-    "mistral": lambda: transformers.MistralConfig(
-        **ROPE, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=None
-    ),
-    "qwen2": lambda: transformers.Qwen2Config(**ROPE, num_attention_heads=4, num_key_value_heads=2),
-    "qwen2_tied": lambda: transformers.Qwen2Config(
-        **ROPE,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-    ),
+    "llama": rope("Llama", 4),
+    "llama_gqa_tied": rope("Llama", 2, tie_word_embeddings=True),
+    "llama_biases": rope("Llama", 1, attention_bias=True, mlp_bias=True),
+    "llama_linear": rope("Llama", 2, rope_parameters=LINEAR),
+    "llama3": rope("Llama", 2, hidden_size=64, rope_parameters=LLAMA3),
+    "mistral": rope("Mistral", 2, head_dim=16, sliding_window=None),
+    "qwen2": rope("Qwen2", 2),
+    "qwen2_tied": rope("Qwen2", 1, tie_word_embeddings=True, rope_parameters=MILLION),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
     "bloom_6_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=6),
     "mpt_4_heads": lambda: transformers.MptConfig(**MPT, n_heads=4),

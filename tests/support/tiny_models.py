@@ -37,16 +37,12 @@ LLAMA = Shape(
     max_context=1024,
     position="rope",
 )
-ALIBI = Shape(
+ALIBI = replace(
+    LLAMA,
     family="bloom",
-    vocab=VOCAB,
-    d_model=32,
-    heads=(4, 4),
     kv_heads=(4, 4),
-    head_dim=8,
     ffn=(64, 64),
     gated=False,
-    max_context=1024,
     position="alibi",
     norm="layer",
     activation="gelu_tanh",

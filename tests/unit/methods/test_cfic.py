@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,18 @@ import pytest
 import torch
 
 import tiny_models
+from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
 from ragauge import methods
 from ragauge.cli import main
 from ragauge.cost.flop import call_macs
-from ragauge.engines import LM, Limits
+from ragauge.engines import LM
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
 from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.cfic import CFIC
-from ragauge.prompts import Prompt, build_prompt
 from ragauge.testing import write_checkpoint
 
-LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
-INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
-ARTICLE = "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30)) + "\n\nNotes\n\nThe end."
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"top_k": 1},
@@ -47,36 +43,6 @@ def lm(request: pytest.FixtureRequest) -> LM:
     return long_lm(tiny_models.SHAPES[request.param])
 
 
-def long_lm(shape: Any = tiny_models.LLAMA, context: int = 4096) -> LM:
-    return tiny_models.tiny_lm(replace(shape, max_context=context, eos=(1,)))
-
-
-def prompt_of(*documents: tuple[str, str], question: str = "Where?", instruction: str = INSTRUCTION) -> Prompt:
-    return build_prompt(
-        question,
-        documents or [("", ARTICLE)],
-        instruction=instruction,
-        template="chat",
-        tokenizer=tiny_models.byte_tokenizer(),
-    )
-
-
-def answered(lm: LM, prompt: Prompt, **options: Any) -> methods.Answer:
-    method = methods.make("cfic", **options)
-    return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-
-
-def check_verbatim(answer: methods.Answer, prompt: Prompt) -> None:
-    assert answer.evidence
-    for piece in answer.evidence:
-        assert prompt.sources[piece.document].text[piece.start : piece.stop] == piece.text
-        assert piece.text == piece.text.strip() != ""
-    places = [(p.document, p.start, p.stop) for p in answer.evidence]
-    assert places == sorted(places)
-    assert all(a[0] < b[0] or a[2] <= b[1] for a, b in pairwise(places))
-    assert answer.kept == tuple(sorted({p.document for p in answer.evidence}))
-
-
 @pytest.mark.parametrize("name", ["cfic", "free_extraction"])
 @pytest.mark.parametrize(
     "finder_shape", [tiny_models.LLAMA, replace(tiny_models.LLAMA, ffn=(96, 96))], ids=["alike", "wider"]
@@ -91,7 +57,7 @@ def test_another_model_can_find_the_evidence(name: str, finder_shape: Any) -> No
         found = method.answer(alone, method.prepare(alone, prompt), prompt, limits)
     with lm.tracing() as trace:
         answer = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
-    assert answer.evidence == found.evidence != answered(long_lm(), prompt).evidence
+    assert answer.evidence == found.evidence != answered("cfic", prompt).evidence
     assert answer.ids == answer_from(long_lm(), prompt, found.evidence or (), 0, limits).ids  # read by the other one
     finding = [call for call in trace if call.stage not in ("prompt", "decode")]
     assert [call.stage for call in trace] == [call.stage for call in of_alone]
@@ -127,17 +93,17 @@ def test_a_finder_is_asked_in_its_own_template() -> None:
     assert asked.startswith("<s>A chat between a curious user and an artificial intelligence assistant.")
     assert "USER: Below is an article, read the article and answer my question after the article." in asked
     assert (
-        "Now the article ends.\nSelect several sentences from the article to answer my question.\nQuestion: Where?"
-        in asked
+        "Now the article ends.\nSelect several sentences from the article to answer my question.\n"
+        "Question: Where is house 7?" in asked
     )
-    assert "Question: Where? ASSISTANT:" in asked
+    assert "Question: Where is house 7? ASSISTANT:" in asked
     assert "[user]" not in asked
 
 
 @pytest.mark.parametrize("options", WRITTEN, ids=str)
 def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any]) -> None:
     prompt = prompt_of()
-    answer = answered(lm, prompt, **options)
+    answer = answered("cfic", prompt, lm, **options)
     assert answer.evidence
     for piece in answer.evidence:
         placed = piece.document is not None
@@ -148,14 +114,14 @@ def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any
 def test_without_both_it_is_free_extraction(lm: LM) -> None:
     prompt, free = prompt_of(), methods.make("free_extraction", volume=24)
     expected = free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
-    answer = answered(lm, prompt, prefix=False, skip=False, d=24)
+    answer = answered("cfic", prompt, lm, prefix=False, skip=False, d=24)
     assert (answer.evidence, answer.ids) == (expected.evidence, expected.ids)
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_evidence_is_verbatim_and_in_document_order(lm: LM, options: dict[str, Any]) -> None:
     prompt = prompt_of()
-    answer = answered(lm, prompt, **options)
+    answer = answered("cfic", prompt, lm, **options)
     check_verbatim(answer, prompt)
     assert len(answer.evidence) <= options.get("top_k", 3)
 
@@ -163,13 +129,13 @@ def test_evidence_is_verbatim_and_in_document_order(lm: LM, options: dict[str, A
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_several_documents_are_one(lm: LM, options: dict[str, Any]) -> None:
     prompt = prompt_of(("A", ARTICLE[:300]), ("", "One."), ("C", ARTICLE[-100:]), instruction="Use these.")
-    check_verbatim(answered(lm, prompt, **options), prompt)
+    check_verbatim(answered("cfic", prompt, lm, **options), prompt)
 
 
 def test_evidence_ends_within_d_of_its_prefix_or_with_its_sentence() -> None:
     lm, prompt = long_lm(), prompt_of()
     for d in (0, 60):
-        for piece in answered(lm, prompt, top_k=1, d=d).evidence:  # a token a byte; sentences of up to 22
+        for piece in answered("cfic", prompt, lm, top_k=1, d=d).evidence:  # a token a byte; sentences of up to 22
             assert len(piece.text) <= 22 + d
 
 
@@ -183,12 +149,12 @@ def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(monkeypatc
         return extend(cache, rows, **options)
 
     monkeypatch.setattr(lm, "extend", watched)
-    evidence = "\n".join(piece.text for piece in answered(lm, prompt).evidence)
-    assert seen == [f"<s>[user]Read this.\n{evidence}\n\nQuestion: Where?\nAnswer:[/][assistant]"]
+    evidence = "\n".join(piece.text for piece in answered("cfic", prompt, lm).evidence)
+    assert seen == [f"<s>[user]Read this.\n{evidence}\n\nQuestion: Where is house 7?\nAnswer:[/][assistant]"]
 
 
 def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None:
-    method, prompts = CFIC(), [prompt_of(question=q) for q in ("Where?", "How many cats are there?", "Why?")]
+    method, prompts = CFIC(), [prompt_of(question=q) for q in ("Where is it?", "How many cats are there?", "Why?")]
     with lm.tracing() as trace:
         state = method.prepare(lm, prompts[0])
     assert {(c.stage, c.offline) for c in trace} == {("documents", True)}
@@ -208,38 +174,24 @@ def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None
 
 
 def test_one_sentence_is_the_evidence() -> None:
-    answer = answered(long_lm(), prompt_of(("", "One sentence")))
+    answer = answered("cfic", prompt_of(("", "One sentence")))
     assert [p.text for p in answer.evidence] == ["One sentence"]
-
-
-def test_a_document_without_a_sentence_is_refused() -> None:
-    prompt = replace(prompt_of(), sources=(replace(prompt_of().sources[0], text=" \n "),))
-    with pytest.raises(UserError, match="the document has no sentence"):
-        answered(long_lm(), prompt)
 
 
 def test_a_long_document_loses_its_middle_and_says_so() -> None:
     prompt = prompt_of(("", ARTICLE))
-    answer = answered(long_lm(context=1400), prompt, top_k=5)
+    answer = answered("cfic", prompt, long_lm(context=1400), top_k=5)
     check_verbatim(answer, prompt)
     assert answer.truncated
-    assert answered(long_lm(), prompt).truncated == 0
-    tail = answered(long_lm(context=1400), prompt, top_k=200, d=0)
+    assert answered("cfic", prompt).truncated == 0
+    tail = answered("cfic", prompt, long_lm(context=1400), top_k=200, d=0)
     assert tail.evidence[-1].stop == len(ARTICLE)
     assert tail.evidence[0].start == 0
 
 
 def test_a_context_without_room_is_refused() -> None:
     with pytest.raises(UserError, match="the model's context of 512 tokens has no room for a document; lower d"):
-        answered(long_lm(context=512), prompt_of())
-
-
-def test_models_that_cannot_ground_say_why() -> None:
-    lm = tiny_models.tiny_lm()
-    assert "end-of-text" in (CFIC().refusal(lm) or "")
-    lm.tokenizer = None
-    assert "tokenizer" in (CFIC().refusal(lm) or "")
-    assert CFIC().refusal(long_lm()) is None
+        answered("cfic", prompt_of(), long_lm(context=512))
 
 
 def test_costs_without_weights_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,12 +254,6 @@ def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
     assert record.truncated > 0
     assert record.evidence is None
     assert sum(record.tokens["documents"]) + record.truncated == len(ARTICLE)
-
-
-def test_a_record_from_before_has_no_evidence() -> None:
-    old = {"key": "k", "status": "ok", "question": "q", "answers": ["a"], "gold": [0], "documents": 1}
-    record = Record.model_validate({**old, "prompt_sha256": ""})
-    assert (record.evidence, record.truncated) == (None, 0)
 
 
 # ---- memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
@@ -401,16 +401,10 @@ def hops() -> Prompt:
     return tiny_prompt([9, 14, 5, 11, 8, 12], seed=5)
 
 
-def test_each_round_keeps_top_k_more(llama: LM, hops: Prompt) -> None:
-    rounds = [fresh(llama, make("superposition", top_k=2, iterations=n), hops).kept for n in (1, 2, 3, 4)]
-    assert [len(kept) for kept in rounds] == [2, 4, 6, 6]
-    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(rounds))
-    assert len(set(rounds[-1])) == 6
-
-
 def test_only_the_first_round_is_offline(llama: LM, hops: Prompt) -> None:
     with llama.tracing() as trace:
-        fresh(llama, make("superposition", top_k=2, iterations=3), hops)
+        kept = fresh(llama, make("superposition", top_k=2, iterations=3), hops).kept
+    assert len({*kept}) == 6
     calls = [(c.stage, c.offline, len(c.lengths)) for c in trace if c.stage != "decode"]
     assert calls == [
         ("preamble", True, 1),
@@ -496,13 +490,9 @@ def test_attention_sort_reads_as_often_as_it_says(llama: LM) -> None:
         with llama.tracing() as trace:
             fresh(llama, make("attention_sort", rounds=rounds), prompt)
         assert [c.stage for c in trace] == ["sort"] * (rounds - 1) + ["prompt", "decode"]
-
-
-def test_attention_sort_stops_where_the_order_no_longer_changes(llama: LM) -> None:
-    with llama.tracing() as trace:
-        answer = fresh(llama, make("attention_sort", rounds=3), tiny_prompt([12]))
+    with llama.tracing() as trace:  # of one document the order cannot change
+        fresh(llama, make("attention_sort", rounds=3), tiny_prompt([12]))
     assert [c.stage for c in trace] == ["sort", "decode"]
-    assert answer.kept == (0,)
 
 
 # ---- rankers
