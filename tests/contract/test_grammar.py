@@ -36,7 +36,6 @@ MEANING = {
 SPELLING = {"FILE.yaml": "--config", "CONFIG": "config", "HOST:PORT": "--server", "KEY=VALUE": "--set", "I/N": "--part"}
 SYNONYMS = {"--configuration", "--run-config", "--output", "--out-dir", "--address", "--option", "--set-index"}
 FLAGS = {"--json", "--quiet", "--overwrite", "--allow-load", "--allow-failed", "--retry-failed", "--insecure"}
-WITHOUT_RESULT = {"serve", "completion", "study", "init", "new"}  # of the last three, files and a report are the result
 
 
 def options() -> Iterator[tuple[str, argparse.Action]]:
@@ -93,7 +92,7 @@ def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
     }
     for prog, names in known.items():
         assert "--quiet" in names, prog
-        assert prog.split()[1] in WITHOUT_RESULT or "--json" in names, prog
+        assert prog.split()[1] in _parser.WITHOUT_RESULT or "--json" in names, prog
 
 
 def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,10 +196,6 @@ def add_device(parser: argparse.ArgumentParser, default: str = "cpu", help: str 
     parser.add_argument("--device", type=device, default=default, metavar=known, help=help)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-
-
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")

@@ -7,7 +7,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any, NoReturn
 
 from ragauge import __version__, registry
@@ -23,6 +22,7 @@ GROUPS = {
     "report": ("report", "publish"),
     "this installation": ("list", "fetch", "cache", "doctor", "completion"),
 }
+WITHOUT_RESULT = ("completion", "serve", "study")  # verbs that print no result
 
 
 class Parser(argparse.ArgumentParser):
@@ -82,7 +82,7 @@ def command_parser(arguments: Sequence[str] | None = None, *, every_verb: bool =
         about: dict[str, Any] = {"description": summaries[name]} | ({"help": summaries[name]} if every_verb else {})
         verb = verbs.add_parser(name, **about)
         if name == named or every_verb:
-            _add_options(verb, module)
+            _add_options(verb, name)
     parser.epilog = _grouped(summaries)
     return parser
 
@@ -90,15 +90,18 @@ def command_parser(arguments: Sequence[str] | None = None, *, every_verb: bool =
 def parser_of(verb: str) -> Parser:
     """Return the parser of one verb."""
     parser = Parser(prog=f"ragauge {verb}")
-    _add_options(parser, registry.module("verb", verb))
+    _add_options(parser, verb)
     return parser
 
 
-def _add_options(parser: Parser, module: ModuleType) -> None:
-    """Add a verb's options to its parser, and --quiet, which every verb has."""
+def _add_options(parser: Parser, verb: str) -> None:
+    """Add a verb's options to its parser, and those that every verb has."""
+    module = registry.module("verb", verb)
     module.add_arguments(parser)
     parser.set_defaults(verb=module.run, quiet=False)
     for step in leaves(parser):
+        if verb not in WITHOUT_RESULT:
+            step.add_argument("--json", action="store_true", help="print one JSON object on the last line")
         step.add_argument("--quiet", action="store_true", help="print only the result, warnings and errors")
 
 

@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="seed of random weights (0)")
     options.add_database(parser, f"mode {own}: the chunk database, for its tokenizer", required=False)
     add("--out", type=Path, required=True, metavar="FOLDER")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

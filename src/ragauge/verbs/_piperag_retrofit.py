@@ -25,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_settings(parser, RetrofitSettings, mode=list(modes.trainable()))
     add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, checkpoints")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

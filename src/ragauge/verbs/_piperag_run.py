@@ -53,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="seed of random neighbours (0)")
     add("--overwrite", action="store_true", help="run every sequence again")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
-    options.add_json(parser)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="threads of the encoder and of a search; default: the libraries' own choice",
     )
     add("--out", type=Path, required=True, metavar="FILE.json")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

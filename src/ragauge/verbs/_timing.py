@@ -38,7 +38,6 @@ def add_measured(parser: argparse.ArgumentParser) -> None:
     options.add_answered_questions(parser, exclude={"engine"})
     add("--allow-load", action="store_true", help="report times even if other processes were busy")
     add("--out", type=Path, required=True, metavar="FILE.json")
-    options.add_json(parser)
 
 
 def read(

@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             keep = "select the least recently used until X GB are left"
             add("--keep-gb", type=options.amount, metavar="X", help=keep)
             add("--remove", action="store_true", help="remove what is selected; default: only list it")
-        options.add_json(step)
 
 
 def run(args: argparse.Namespace) -> None:

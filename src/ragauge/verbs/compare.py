@@ -12,7 +12,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=Path, metavar="A.jsonl")
     parser.add_argument("b", type=Path, metavar="B.jsonl")
     parser.add_argument("--metrics", type=options.names, metavar="NAME,...", help="default: all that apply")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

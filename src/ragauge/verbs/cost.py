@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "fvcore: also count the method's calls by the papers' counter (closed_form)"
     add("--counter", choices=counters, default="closed_form", help=text)
     add("--out", type=Path, metavar="FILE.json", help="write the result there; default: print it")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

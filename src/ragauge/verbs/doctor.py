@@ -33,7 +33,6 @@ class Finding(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="measure how fast this machine reads and writes tokens")
-    options.add_json(parser)
     parser.set_defaults(step=_check)
     steps = parser.add_subparsers(required=False, metavar="STEP")
     machine = steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`")
@@ -42,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_device(machine, help="what is measured (cpu)")
     add("--out", type=Path, required=True, metavar="FILE.json")
     add("--allow-load", action="store_true", help="measure once even if other processes are busy")
-    options.add_json(machine)
     machine.set_defaults(step=_measure_machine)
     kernels = steps.add_parser("kernels", help="show the kernels in use, measuring those not measured yet")
     add, dtypes = kernels.add_argument, ["float32", "bfloat16"]
@@ -50,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
     add("--again", action="store_true", help="measure again, for example on a quiet machine")
     add("--out", type=Path, metavar="FILE.json", help="also write the table, for --kernels FILE.json")
-    options.add_json(kernels)
     kernels.set_defaults(step=_show_kernels)
 
 

@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--chunks", type=options.count, metavar="N", help="chunks of each database; default: its corpus's")
     add("--nodes", type=options.count, default=1, metavar="N", help="nodes that build at the same time (1)")
     add("--cores", type=options.count, default=64, metavar="N", help="cores of a node that builds (64)")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lock", action="store_true", help=lock)
     out = "the questions of --dataset, one JSON line each; of an asset: its source, hashes and path"
     parser.add_argument("--out", type=Path, metavar="FILE", help=out)
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

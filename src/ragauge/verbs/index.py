@@ -50,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_set(step, "a setting of the database; index.KEY=VALUE: of its index or indexes")
         options.add_database(step, "the database's folder")
         add("--threads", type=options.count, metavar="N", help="default: all cores")
-        options.add_json(step)
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
         if name == "evaluation":

@@ -22,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a new or an empty folder")
     example = "in place of a workflow, documents and questions for `ragauge study`"
     parser.add_argument("--example", action="store_true", help=example)
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -35,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores")
     add("--limit", type=options.count, metavar="N", help="judge N of the records, drawn at random; default: all")
     add("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

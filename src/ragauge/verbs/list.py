@@ -13,7 +13,6 @@ KINDS = {"indexes" if kind == "index" else f"{kind}s": kind for kind in registry
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=("models", *KINDS))
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -15,7 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reports", type=Path, metavar="FOLDER", help="the rendered run; default: reports/<run>")
     add("--license", metavar="SPDX", help="licence of the files, such as CC-BY-4.0; default: not stated")
     add("--out", type=Path, required=True, metavar="FOLDER", help="a new folder, or one that this verb wrote")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

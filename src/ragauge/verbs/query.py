@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     options.add_access(parser)
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

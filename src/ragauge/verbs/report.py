@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
             add("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
             add("--out", type=Path, metavar="FOLDER", help="default: reports/<run>")
-        options.add_json(step)
 
 
 def run(args: argparse.Namespace) -> None:

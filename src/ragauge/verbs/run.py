@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--retry-failed", action="store_true", help="ask failed questions again, and keep the other records")
     add("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

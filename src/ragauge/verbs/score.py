@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", type=Path, metavar="FILE.jsonl", help="sequences to compare each file's with")
     parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="sequences of the control: random neighbours")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the result to this file")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_set(action, "a setting of the training")
         action.add_argument("--threads", type=options.count, metavar="N")
         action.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-        options.add_json(action)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -9,7 +9,6 @@ from ragauge.verbs import _options as options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_only_config(parser)
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
