@@ -212,18 +212,3 @@ def test_smollm2_generation(smollm2: tuple[Any, LM]) -> None:
     ids = lm.tokenizer(TEXT).input_ids
     theirs = model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)
     assert generated(lm, ids, Limits(12, stop=())) == theirs[0, len(ids) :].tolist()
-
-
-@pytest.mark.network
-def test_smollm2_paths_share_a_preamble(smollm2: tuple[Any, LM]) -> None:
-    model, lm = smollm2
-    preamble, *paths = (lm.tokenizer(t).input_ids for t in (TEXT, " Conrad Kain.", " Hudson Stuck and his party"))
-    cache = lm.new_cache(64)
-    [span] = lm.extend(cache, [tiny.row(preamble)], stage="preamble").spans
-    rows = [tiny.row(path, len(preamble), [span]) for path in paths]
-    read = lm.extend(cache, rows, stage="documents", last_logits=True, logp=True)
-    for path, last, logp in zip(paths, read.last_logits, read.logp, strict=True):
-        expected = tiny.reference_logits(model, preamble + path)[len(preamble) :]
-        assert_close(last, expected[-1])
-        scores = expected.log_softmax(-1)[:-1].gather(1, torch.tensor(path[1:])[:, None])[:, 0]
-        assert_close(logp, scores)

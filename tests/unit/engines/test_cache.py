@@ -103,14 +103,6 @@ def test_select_and_join_equal_attending_to_the_spans(lm: LM) -> None:
     torch.testing.assert_close(read(lm, chosen, row(question, 30, [Span(0, 18)])), expected, atol=1e-5, rtol=0)
 
 
-def test_the_order_of_spans_does_not_matter(lm: LM) -> None:
-    cache, (a, b, c, d) = filled(lm)
-    length, question = cache.length, tokens(3, 9)
-    expected = read(lm, cache, row(question, 30, [a, b, c, d]))
-    cache.truncate(length)
-    torch.testing.assert_close(read(lm, cache, row(question, 30, [c, a, d, b])), expected, atol=1e-5, rtol=0)
-
-
 def test_attention_is_in_the_order_of_the_past(lm: LM) -> None:
     """Spans in another order, or one twice, are not taken for the cache itself, be they as long as it is."""
     cache, (a, b, c, d) = filled(lm)
@@ -137,15 +129,6 @@ def test_what_is_truncated_is_forgotten(lm: LM) -> None:
     cache.truncate(100)  # beyond the end: nothing to forget
     assert cache.length == 22
     assert torch.equal(read(lm, cache, question), expected)
-
-
-def test_biases_end_with_their_slots(lm: LM) -> None:
-    cache, spans = filled(lm)
-    question = row(tokens(3, 9), 30, spans)
-    expected = read(lm, cache, question)
-    cache.add_bias(Span(22, 25), -3.0)
-    cache.truncate(22)
-    torch.testing.assert_close(read(lm, cache, question), expected, atol=1e-5, rtol=0)
 
 
 def test_a_bias_hides_or_scales_a_span(lm: LM) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from lm_references import VOCAB, all_logits, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Extension, Limits, Row, ShapeLM, Span, decoder, passes, random_lm
+from ragauge.engines import LM, Extension, Limits, Span, decoder, passes, random_lm
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 
@@ -57,11 +57,6 @@ def test_a_response_times_its_tokens(lm: LM) -> None:
         assert response.token_s[0] > 0
 
 
-def test_an_engine_without_weights_times_no_tokens() -> None:
-    response = ShapeLM(ROPE).respond(tokens(12), Limits(6))
-    assert (len(response.ids), response.token_s) == (6, ())
-
-
 # ---- reading
 
 
@@ -78,11 +73,6 @@ def test_a_single_token_has_no_log_probability(lm: LM) -> None:
     assert lm.extend(cache, [row([5])], stage="query", logp=True).logp[0].shape == (0,)
     rows = [row([5]), row([6, 7, 8]), row([9])]
     assert [len(p) for p in lm.extend(cache, rows, stage="query", logp=True).logp] == [0, 2, 0]
-
-
-def test_only_what_is_asked_for_is_returned(lm: LM) -> None:
-    read = lm.extend(lm.new_cache(4), [row(tokens(4))], stage="query")
-    assert (read.last_logits, read.logp, read.attention) == (None, (), ())
 
 
 def read_all(lm: LM, observed: Any) -> Extension:
@@ -110,25 +100,17 @@ def test_chunks_and_batches_change_nothing(
     assert [len(s) for s in parts.spans] == [1, 70, 23, 41]
 
 
-def test_attention_of_many_rows_is_that_of_each(lm: LM) -> None:
+def test_rows_and_a_loop_over_them_agree(lm: LM) -> None:
     together = read_all(lm, "all")
     for index, (n, keys) in enumerate(zip((1, 70, 23, 41), (9, 5, 9, 9), strict=True)):
         cache = lm.new_cache(200)
         [a] = lm.extend(cache, [row(tokens(9))], stage="preamble").spans
-        alone = lm.extend(cache, [row(tokens(n, n), 9.5, [type(a)(0, keys)], 0.9)], stage="query", attention="all")
+        behind = row(tokens(n, n), 9.5, [Span(a.start, a.start + keys)], 0.9)
+        alone = lm.extend(cache, [behind], stage="query", last_logits=True, attention="all")
+        torch.testing.assert_close(together.last_logits[index], alone.last_logits[0], atol=1e-5, rtol=0)
         assert together.attention[index].shape == (keys + n,)
         torch.testing.assert_close(together.attention[index], alone.attention[0], atol=1e-6, rtol=0)
         torch.testing.assert_close(together.attention[index].sum(), torch.tensor(1.0))
-
-
-def test_rows_and_a_loop_over_them_agree(lm: LM) -> None:
-    together = read_all(lm, None)
-    for index, (n, keys) in enumerate(zip((1, 70, 23, 41), (9, 5, 9, 9), strict=True)):
-        cache = lm.new_cache(200)
-        [a] = lm.extend(cache, [row(tokens(9))], stage="preamble").spans
-        past = [type(a)(0, keys)]
-        alone = lm.extend(cache, [row(tokens(n, n), 9.5, past, 0.9)], stage="query", last_logits=True)
-        torch.testing.assert_close(together.last_logits[index], alone.last_logits[0], atol=1e-5, rtol=0)
 
 
 # ---- bad input
@@ -218,11 +200,6 @@ def test_generation_behind_joined_spans(shape: Shape, dtype: str) -> None:
         limits = Limits(12, ignore_stop=True)
         answer = lm.generate(plain, read.last_logits[0], 16, limits)
         assert lm.generate(cache, joined.last_logits[0], 16, limits) == answer
-
-
-def test_a_row_knows_how_much_it_attends_to() -> None:
-    assert Row([1], [0.0]).past_length == 0
-    assert row([1], 0, [Span(0, 3), Span(7, 9)]).past_length == 5
 
 
 @torch.inference_mode()

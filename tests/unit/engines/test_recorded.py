@@ -6,11 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-import torch
 
 from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.cost.trace import Call, Trace, online, seconds
+from ragauge.cost.trace import Call, Trace
 from ragauge.engines import LM, Limits, ShapeLM, random_lm
 
 ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
@@ -134,16 +133,3 @@ def test_calls_survive_json() -> None:
     assert EXPECTED[0].to_json() == {"stage": "preamble", "lengths": (5,), "past": (0,), "offline": True}
     with pytest.raises(TypeError):
         Call.from_json({"stage": "query", "lengths": [1], "past": [0], "tokens": 3})
-
-
-def test_folds_over_a_trace() -> None:
-    timed = [replace(EXPECTED[0], seconds=3.0), replace(EXPECTED[3], seconds=0.5), EXPECTED[6]]
-    assert seconds(timed) == 3.5
-    assert online(timed) == timed[1:]
-
-
-def test_calls_run_without_gradients() -> None:
-    lm = random_lm(ROPE)
-    read = lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt", last_logits=True)
-    assert read.last_logits.is_inference()
-    assert torch.is_grad_enabled()

@@ -20,14 +20,9 @@ from ragauge.engines import LM, KVCache, Limits, Row, ShapeLM, Span
 FAMILIES = {
     "llama": replace(tiny_models.LLAMA, rope_scale=1.5, heads=(4, 4, 4), kv_heads=(2, 2, 2), ffn=(48, 48, 48)),
     "bloom": tiny_models.ALIBI,
-    "mpt": replace(
-        tiny_models.ALIBI, family="mpt", bias=False, norm_bias=False, embedding_norm=False, activation="gelu",
-        qkv_clip=0.5, kv_heads=(2, 2),
-    ),
-    "openelm": replace(
-        tiny_models.LLAMA, family="openelm", heads=(4, 6), kv_heads=(2, 3), ffn=(48, 64), qk_norm=True
-    ),
-}  # fmt: skip
+    "mpt": replace(tiny_models.FAMILIES["mpt"], kv_heads=(2, 2)),
+    "openelm": tiny_models.FAMILIES["openelm"],
+}
 WITHIN = {"atol": 2e-5, "rtol": 1e-4}
 DOCUMENTS = (9, 6, 7)
 Seen = Callable[[int, int], Tensor]
@@ -85,7 +80,7 @@ def by_hand(
         if layer.q_norm:
             q, k = layer.q_norm(q), layer.k_norm(k)
         if shape.position == "rope":
-            q, k = (rotated(t, places / shape.rope_scale, shape.rope_theta) for t in (q, k))
+            q, k = (tiny_models.rotated(t, places / shape.rope_scale, shape.rope_theta) for t in (q, k))
         keys, values = cache.k[index].clone(), cache.v[index].clone()
         keys[:, slots], values[:, slots] = k.transpose(0, 1), v.transpose(0, 1)
         mixed = []
@@ -101,17 +96,6 @@ def by_hand(
         x = x + layer.out(torch.cat(mixed, -1))
         x = x + mlp(lm, layer, layer.mlp_norm(x))
     return x
-
-
-def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Each pair of a head's halves as a complex number, turned by the token's angle."""
-    half = x.shape[-1] // 2
-    angle = positions[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    turned = (
-        torch.complex(x[..., :half].double(), x[..., half:].double())
-        * torch.polar(torch.ones(()).double(), angle)[:, None]
-    )
-    return torch.cat([turned.real, turned.imag], -1).float()
 
 
 def mlp(lm: LM, layer: Any, x: Tensor) -> Tensor:
@@ -157,7 +141,9 @@ def test_a_move_rounds_once() -> None:
     k = [x.float() for x in cache.k]
     cache.move(Span(0, 8), line(100, 8))
     for mine, stored in zip(cache.k, k, strict=True):
-        exact = rotated(stored.transpose(0, 1), torch.full((8,), 100.0).double() / 1.5, 10000.0).transpose(0, 1)
+        exact = tiny_models.rotated(stored.transpose(0, 1), torch.full((8,), 100.0).double() / 1.5, 10000.0).transpose(
+            0, 1
+        )
         torch.testing.assert_close(mine.float(), exact.bfloat16().float(), atol=0, rtol=2**-7)
 
 

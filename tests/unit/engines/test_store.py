@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 from ragauge import methods
-from ragauge.cost.trace import elapsed, seconds
 from ragauge.engines import LM, Limits, Row, Span, random_lm, store
 from ragauge.engines.store import DocumentStore
 from ragauge.prompts import unit_steps
@@ -59,14 +57,6 @@ def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm: LM) -> None:
     same(lm, computed, loaded)
     assert [c.loading_s is None for c in computed[2]] == [True, True]
     assert [c.loading_s is None for c in loaded[2]] == [False, False]
-
-
-def test_the_trace_tells_what_computing_took_and_what_loading_took(lm: LM) -> None:
-    computed, loaded = read(lm)[2], read(lm)[2]
-    assert seconds(loaded) >= seconds(computed) > 0  # the one is of the whole call, the other of the model alone
-    assert elapsed(loaded) == sum(c.loading_s or 0 for c in loaded)
-    plain = [dataclasses.replace(c, seconds=None, loading_s=None) for c in loaded]
-    assert plain == [dataclasses.replace(c, seconds=None) for c in computed]
 
 
 def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_known(lm: LM) -> None:
@@ -190,15 +180,6 @@ def test_a_flipped_bit_is_told_and_made_anew(
     loaded = read(lm)
     same(lm, computed, loaded)
     assert all(c.loading_s is not None for c in loaded[2])
-
-
-def test_a_save_looks_at_the_folder_only_when_it_may_be_full(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[None] = []
-    listed = store.files_of
-    monkeypatch.setattr(store, "files_of", lambda folder: looked.append(None) or listed(folder))
-    for token in range(6):
-        read(lm, [Row([token + 10, 6, 7], unit_steps(4, 3), (Span(0, 4),))])
-    assert len(looked) == 1
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:

@@ -71,15 +71,6 @@ def test_a_table_made_under_load_is_measured_again_later(empty_home: Path, monke
         assert len(asked) == times
 
 
-def test_threads_have_tables_of_their_own(empty_home: Path) -> None:
-    before, threads = tuning.table_path(), torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
-    try:
-        assert tuning.table_path() != before
-    finally:
-        torch.set_num_threads(threads)
-
-
 def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "MIN_S", 0.0)
     monkeypatch.setattr(tuning, "LAYER", ((64, 32), (32, 64)))
