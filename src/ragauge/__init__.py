@@ -1,20 +1,17 @@
-"""ragauge: what retrieval-augmented generation costs and what it is worth.
+"""ragauge measures the cost and the quality of retrieval-augmented generation.
 
     import ragauge
 
     model = ragauge.load_model("smollm2-135m-instruct")
     answer = ragauge.method("superposition", top_k=2).answer(model, "Which river?", ["Graz is a city.", "Vienna ..."])
 
-The names in `__all__` are the library; everything else is private. Nothing is imported until a name is used.
+The names in `__all__` are the library; docs/building-blocks.md lists the other public modules. Nothing is imported
+until a name is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import ModuleType
-from typing import TYPE_CHECKING
-
-from ragauge.lazy import exported
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragauge.errors import UserError
@@ -47,16 +44,16 @@ __all__ = [
 ]
 
 
-def _modules() -> Iterator[ModuleType]:
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'ragauge' has no attribute {name!r}")
     from ragauge import errors
 
-    yield errors
+    if hasattr(errors, name):  # UserError, which needs no torch
+        return getattr(errors, name)
     from ragauge import library
 
-    yield library
-
-
-__getattr__ = exported(__all__, _modules)
+    return getattr(library, name)
 
 
 def __dir__() -> list[str]:

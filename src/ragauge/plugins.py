@@ -1,4 +1,4 @@
-"""Components of other installed packages, which name them as entry points.
+"""Components: the files of this package, and modules that other installed packages name as entry points.
 
     [project.entry-points."ragauge.methods"]
     last_first = "ragauge_last_first.methods.last_first"
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -21,8 +21,8 @@ from types import ModuleType
 
 from ragauge.errors import UserError, explain_missing_extra
 
-# kind -> group of entry points
-GROUPS = {
+OWN = "ragauge"  # the package of our own components
+GROUPS = {  # kind -> group of entry points
     "method": "ragauge.methods",
     "dataset": "ragauge.datasets",
     "metric": "ragauge.metrics",
@@ -33,69 +33,63 @@ GROUPS = {
     "schedule": "ragauge.schedules",
     "index": "ragauge.indexes",
 }
-_KINDS = {group: kind for kind, group in GROUPS.items()}
 
 
 @dataclass(frozen=True, order=True)
-class Plugin:
-    """A component of an installed package."""
+class Component:
+    """A component of this package or of a plugin."""
 
-    kind: str  # a key of GROUPS
+    kind: str
     name: str
     module: str  # its full name
-    package: str  # the distribution, as `pip list` shows it
-    version: str
+    package: str = OWN  # the distribution, as `pip list` shows it
+    version: str = ""
 
     @property
     def origin(self) -> str:
-        """The package and its version."""
-        return f"{self.package} {self.version}"
-
-    @property
-    def top(self) -> str:
-        """The module's outermost package."""
-        return self.module.partition(".")[0]
+        """The package and, of a plugin, its version."""
+        return f"{self.package} {self.version}".strip()
 
     def load(self) -> ModuleType:
-        """The module.
+        """Import the module.
 
         Raises:
-            UserError: it does not bear the component's name, or it cannot be imported, whatever the reason.
+            UserError: a plugin's module does not bear the component's name, or cannot be imported, whatever the reason.
         """
-        if self.module.rpartition(".")[2] != self.name:
+        if self.package == OWN:
+            return importlib.import_module(self.module)
+        parent, _, name = self.module.rpartition(".")
+        if name != self.name:
             raise UserError(
                 f"{self.kind} {self.name!r} of {self.origin}: its module is {self.module}; a component's file bears "
-                f"its name, as in {self.module.rpartition('.')[0] or self.module}.{self.name}"
+                f"its name, as in {parent or self.module}.{self.name}"
             )
         try:
             with explain_missing_extra():
                 return importlib.import_module(self.module)
         except Exception as error:  # a plugin's code may raise anything
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            told = " ".join(f"{kind}{error}".split())
-            raise UserError(f"{self.kind} {self.name!r} of {self.origin} cannot be imported: {told}") from error
+            reason = " ".join(f"{kind}{error}".split())
+            raise UserError(f"{self.kind} {self.name!r} of {self.origin} cannot be imported: {reason}") from error
 
 
 @cache
-def installed() -> tuple[Plugin, ...]:
-    """The components of all installed packages, sorted; names may clash (`registry` refuses them)."""
+def installed() -> tuple[Component, ...]:
+    """The components of all plugins, sorted; names may clash (`registry` refuses them)."""
     points = metadata.entry_points()
-    found = {_plugin(point) for group in _KINDS for point in points.select(group=group)}
+    found = {_component(kind, point) for kind, group in GROUPS.items() for point in points.select(group=group)}
     return tuple(sorted(found))
 
 
-def of_kind(kind: str) -> Iterator[Plugin]:
-    """The components of a kind; none where packages cannot add any."""
-    return (plugin for plugin in installed() if plugin.kind == kind) if kind in GROUPS else iter(())
-
-
-def of_module(module: str) -> tuple[Plugin, ...]:
-    """The components of the packages that a module belongs to, by its outermost package; none of other modules."""
-    return _by_top().get(module.partition(".")[0], ())
+@cache
+def of_module(module: str) -> tuple[Component, ...]:
+    """The components of the plugins that a module belongs to, by its outermost package; none of other modules."""
+    top = module.partition(".")[0]
+    return tuple(plugin for plugin in installed() if plugin.module.partition(".")[0] == top)
 
 
 def packages() -> dict[str, str]:
-    """The installed packages with components, and their versions."""
+    """The installed plugins and their versions."""
     return {plugin.package: plugin.version for plugin in installed()}
 
 
@@ -117,14 +111,6 @@ def _spec(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
     return next((spec for find in finders if find and (spec := find(name, places)) is not None), None)
 
 
-@cache
-def _by_top() -> dict[str, tuple[Plugin, ...]]:
-    tops: dict[str, tuple[Plugin, ...]] = {}
-    for plugin in installed():
-        tops[plugin.top] = (*tops.get(plugin.top, ()), plugin)
-    return tops
-
-
-def _plugin(point: metadata.EntryPoint) -> Plugin:
+def _component(kind: str, point: metadata.EntryPoint) -> Component:
     assert point.dist is not None  # as `metadata.entry_points` finds them
-    return Plugin(_KINDS[point.group], point.name, point.value.strip(), point.dist.name, point.dist.version)
+    return Component(kind, point.name, point.value.strip(), point.dist.name, point.dist.version)

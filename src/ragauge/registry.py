@@ -11,7 +11,6 @@ used.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 import pkgutil
@@ -22,9 +21,8 @@ from types import ModuleType
 
 from ragauge import plugins
 from ragauge.errors import UserError, unknown
-from ragauge.plugins import Plugin
+from ragauge.plugins import OWN, Component
 
-OWN = "ragauge"  # where components of this package come from
 PACKAGES = {
     "method": "ragauge.methods",
     "dataset": "ragauge.datasets",
@@ -42,7 +40,7 @@ PACKAGES = {
 
 def names(kind: str) -> list[str]:
     """The names of all components of a kind, sorted. Nothing is imported: a list must not wait for torch."""
-    return sorted(_modules(kind))
+    return sorted(_components(kind))
 
 
 def module_name(kind: str, name: str, where: str = "") -> str:
@@ -51,13 +49,7 @@ def module_name(kind: str, name: str, where: str = "") -> str:
     Raises:
         UserError: there is none of that name, with the choices, or there are two.
     """
-    known, place = _modules(kind), f"{where}: " if where else ""
-    if name not in known:
-        raise unknown(kind, name, sorted(known), where)
-    if len(known[name]) > 1:
-        raise UserError(f"{place}{kind} {name!r} is in {' and in '.join(origins(kind, name))}; uninstall one of them")
-    found = known[name][0]
-    return found.module if isinstance(found, Plugin) else found
+    return _component(kind, name, where).module
 
 
 def module(kind: str, name: str, where: str = "") -> ModuleType:
@@ -66,24 +58,35 @@ def module(kind: str, name: str, where: str = "") -> ModuleType:
     Raises:
         UserError: as `module_name`; a component of another package cannot be imported.
     """
-    path = module_name(kind, name, where)
-    found = _modules(kind)[name][0]
-    if not isinstance(found, Plugin):
-        return importlib.import_module(path)
+    found = _component(kind, name, where)
     try:
         return found.load()
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
 
 
+def component(kind: str, name: str, base: type, where: str = "") -> type:
+    """The one subclass of `base` that the component's module defines."""
+    there = module(kind, name, where)
+    found = [
+        value
+        for value in vars(there).values()
+        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == there.__name__
+    ]
+    if len(found) != 1:
+        problem = f"{there.__name__} defines {len(found)} subclasses of {base.__name__}; it needs one"
+        raise TypeError(problem) if origins(kind, name) == [OWN] else UserError(f"{kind} {name!r}: {problem}")
+    return found[0]
+
+
 def origins(kind: str, name: str) -> list[str]:
-    """Where a component comes from: `ragauge`, or a package with its version; several where names clash."""
-    return [one.origin if isinstance(one, Plugin) else OWN for one in _modules(kind)[name]]
+    """The packages that a component comes from, with their versions; several where names clash."""
+    return [found.origin for found in _components(kind)[name]]
 
 
 def problem(kind: str, name: str) -> str | None:
     """Why a component of another package cannot be used, in one line; None where it can. Imports it."""
-    if all(origin == OWN for origin in origins(kind, name)):
+    if origins(kind, name) == [OWN]:
         return None
     try:
         module(kind, name)
@@ -97,18 +100,32 @@ def usable(kind: str) -> list[str]:
     return [name for name in names(kind) if problem(kind, name) is None]
 
 
+def _component(kind: str, name: str, where: str) -> Component:
+    known = _components(kind)
+    if name not in known:
+        raise unknown(kind, name, sorted(known), where)
+    if len(known[name]) > 1:
+        packages = " and in ".join(origins(kind, name))
+        raise UserError(f"{where and f'{where}: '}{kind} {name!r} is in {packages}; uninstall one of them")
+    return known[name][0]
+
+
 @cache
-def _modules(kind: str) -> dict[str, list[str | Plugin]]:
-    """Each component's name, and its module's or what another package says of it; several where names clash."""
+def _components(kind: str) -> dict[str, list[Component]]:
+    """The components of each name; several where names clash."""
     package = importlib.util.find_spec(PACKAGES[kind])
     own = _below(package.submodule_search_locations or (), PACKAGES[kind]) if package else ()
-    found: dict[str, list[str | Plugin]] = {name: [path] for name, path in own}
-    for plugin in plugins.of_kind(kind):
-        found.setdefault(plugin.name, []).append(plugin)
+    found: dict[str, list[Component]] = {}
+    for one in (
+        *(Component(kind, name, path) for name, path in own),
+        *(plugin for plugin in plugins.installed() if plugin.kind == kind),
+    ):
+        found.setdefault(one.name, []).append(one)
     return found
 
 
 def _below(folders: Iterable[str], package: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The name and module of every component in a folder and below it."""
     for found in pkgutil.iter_modules(folders):
         if found.name.startswith("_") or found.name == "base":
             continue
@@ -117,16 +134,3 @@ def _below(folders: Iterable[str], package: str, prefix: str = "") -> Iterator[t
             yield from _below(inside, f"{package}.{found.name}", f"{prefix}{found.name}_")
         else:
             yield f"{prefix}{found.name}", f"{package}.{found.name}"
-
-
-def component(kind: str, name: str, base: type, where: str = "") -> type:
-    """The one subclass of `base` that the component's module defines."""
-    found = [
-        value
-        for value in vars(module(kind, name, where)).values()
-        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module_name(kind, name)
-    ]
-    if len(found) != 1:
-        told = f"{module_name(kind, name)} defines {len(found)} subclasses of {base.__name__}; it needs one"
-        raise TypeError(told) if origins(kind, name) == [OWN] else UserError(f"{kind} {name!r}: {told}")
-    return found[0]

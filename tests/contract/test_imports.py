@@ -15,12 +15,11 @@ import pytest
 from ragauge import registry
 from ragauge.io import digest
 
-LEAVES = {"errors", "lazy", "plugins", "registry"}
+LEAVES = {"errors", "plugins", "registry"}
 
 # part -> the parts that it may import besides these
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "lazy": set(),
     "plugins": set(),
     "registry": set(),
     "io": set(),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
@@ -26,7 +25,6 @@ from ragauge.engines.protocol import (
 )
 from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
-from ragauge.lazy import exported
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -61,13 +59,15 @@ __all__ = [
 ]
 
 
-def _modules() -> tuple[ModuleType, ...]:
-    from ragauge.engines import cache, decoder, lm, shape_lm
+def __getattr__(name: str) -> Any:
+    """Import a name of the torch decoder when it is first used."""
+    if name in __all__:
+        from ragauge.engines import cache, decoder, lm, shape_lm
 
-    return cache, decoder, lm, shape_lm
-
-
-__getattr__ = exported(__all__, _modules)
+        for module in (cache, decoder, lm, shape_lm):
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def capabilities(engine: str, where: str = "") -> Capabilities:

@@ -32,7 +32,7 @@ PACKAGE = "ragauge"
 EXCLUDED = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("cli", "errors", "lazy", "plugins", "registry", "cost.gpu_load"),
+        *("cli", "errors", "plugins", "registry", "cost.gpu_load"),
         *("io.digest", "io.files", "io.folders", "io.home", "io.progress", "io.record_writer", "io.redaction"),
         *("assets.archive", "assets.cache", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
         *(

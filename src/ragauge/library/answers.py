@@ -1,4 +1,4 @@
-"""An answer, what it was made from, and what it cost."""
+"""An answer with its sources and costs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ragauge.io.records import Record
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method answered to one question. Multiply-accumulates are None where the model's shape is not known."""
+    """A method's answer to one question. Multiply-accumulates are None where the model's shape is not known."""
 
-    text: str  # generated, whole
-    prediction: str  # of it, the answer: what stands before the first newline
+    text: str  # everything that was generated
+    prediction: str  # the answer: the text before the first newline
     kept: tuple[int, ...]  # the documents that it was generated from, in reading order: their places among those given
     documents: tuple[Document, ...]  # these documents
     saliency: tuple[float | None, ...]  # one score a given document, where the method scores any
@@ -56,7 +56,7 @@ class Answer:
 def of_record(record: Record, documents: Sequence[Document], shape: Shape | None) -> Answer:
     """The answer of a record that did not fail."""
     trace = tuple(Call.from_json(call) for call in record.trace)
-    counted = shape is not None and bool(trace)
+    counted = shape if trace else None  # a trace can be empty, of a server
     return Answer(
         text=record.text,
         prediction=record.prediction,
@@ -65,8 +65,8 @@ def of_record(record: Record, documents: Sequence[Document], shape: Shape | None
         saliency=tuple(record.saliency),
         evidence=None if record.evidence is None else tuple(piece.text for piece in record.evidence),
         tokens=record.tokens,
-        macs=compute_cycles(trace, shape, "total") if counted and shape else None,
-        cycles=compute_cycles(trace, shape) if counted and shape else None,
+        macs=compute_cycles(trace, counted, "total") if counted else None,
+        cycles=compute_cycles(trace, counted) if counted else None,
         online_s=record.online_s,
         first_token_s=record.first_token_s,
         offline_s=record.offline_s,

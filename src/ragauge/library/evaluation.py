@@ -11,6 +11,7 @@ from pathlib import Path
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.evaluation import inputs, runner
 from ragauge.evaluation.runner import Batch
+from ragauge.io.records import partial_path
 from ragauge.library.methods import NEW_TOKENS, Method, method
 from ragauge.library.models import Model, load_model
 from ragauge.library.questions import Dataset, load_dataset
@@ -51,49 +52,35 @@ def evaluate(
         UserError: an unknown name, a model that cannot run a method, a folder that cannot be written or holds records
             of other settings. A question that fails is recorded with the reason and raises nothing.
     """
+    if limit is not None and limit < 1:
+        raise UserError(f"evaluate: limit must be at least 1, not {limit}")
     variants = _variants(methods)
     questions = load_dataset(dataset, limit=limit) if isinstance(dataset, str) else dataset
-    answering = model if isinstance(model, Model) else load_model(model)
+    loaded = model if isinstance(model, Model) else load_model(model)
     results = Results(Path(tempfile.mkdtemp(prefix="ragauge-") if out is None else out), temporary=out is None)
-    jobs = [
-        _job(label, chosen, questions, answering, limit, max_new_tokens, results.folder)
-        for label, chosen in variants.items()
-    ]
-    loaded = copy(answering.engines)  # the same models, other questions side by side
-    loaded.batch = batch
+    tokens = max_new_tokens or questions.source.dataset.max_new_tokens or NEW_TOKENS
+    jobs = []
+    for label, variant in variants.items():
+        adapted = variant.on(loaded)
+        specification = inputs.specification(variant.name, adapted, questions.source, loaded.settings, tokens)
+        loaded.engines.ready(specification, adapted)  # refused before any other method has answered
+        path = results.folder / "answers" / questions.name / loaded.name / f"{label}.jsonl"
+        jobs.append(runner.Job(specification, adapted, questions[:limit], label, path))
+    engines = copy(loaded.engines)  # the same models, another batch size
+    engines.batch = batch
     for job in jobs:
-        again = retry_failed and (job.out.exists() or job.out.with_name(f"{job.out.name}.partial").exists())
-        runner.run(job, loaded, overwrite=overwrite, retry_failed=again)
+        again = retry_failed and (job.out.exists() or partial_path(job.out).exists())
+        runner.run(job, engines, overwrite=overwrite, retry_failed=again)
     return results
 
 
-def _job(
-    label: str,
-    chosen: Method,
-    questions: Dataset,
-    model: Model,
-    limit: int | None,
-    max_new_tokens: int | None,
-    folder: Path,
-) -> runner.Job:
-    if limit is not None and limit < 1:
-        raise UserError(f"evaluate: limit must be at least 1, not {limit}")
-    fitted = chosen.on(model)
-    tokens = max_new_tokens or questions.source.dataset.max_new_tokens or NEW_TOKENS
-    asked = inputs.specification(chosen.name, fitted, questions.source, model.settings, tokens)
-    model.engines.ready(asked, fitted)  # refused before any other method has answered
-    out = folder / "answers" / questions.name / model.name / f"{label}.jsonl"
-    return runner.Job(asked, fitted, questions.examples[:limit], label, out)
-
-
-def _variants(given: Methods) -> dict[str, Method]:
+def _variants(methods: Methods) -> dict[str, Method]:
     """The methods by their labels."""
-    if isinstance(given, str | Method):
-        given = [given]
-    if isinstance(given, Mapping):
-        labelled = [(label, _method(one)) for label, one in given.items()]
+    if isinstance(methods, Mapping):
+        labelled = [(label, _method(one)) for label, one in methods.items()]
     else:
-        labelled = [(one.name, one) for one in map(_method, given)]
+        several = [methods] if isinstance(methods, str | Method) else methods
+        labelled = [(one.name, one) for one in map(_method, several)]
     variants: dict[str, Method] = {}
     for label, one in labelled:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label):

@@ -10,7 +10,6 @@ from ragauge import methods
 from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.evaluation import runner
-from ragauge.io.specifications import AnswerSpecification
 from ragauge.library.answers import Answer, of_record
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
@@ -28,11 +27,11 @@ class Method:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """All of its options, defaults included."""
+        """Return all options, defaults included."""
         return asdict(self.inner)
 
     def on(self, model: Model) -> methods.Method:
-        """The method as the model's engine runs it.
+        """Adapt the method to the model's engine.
 
         Raises:
             UserError: the engine lacks what the method needs.
@@ -54,27 +53,37 @@ class Method:
         Args:
             question: a question with `documents`, or a data set's example, which has its own.
             documents: texts (titled by their number), pairs of title and text, or a data set's documents.
-            instruction: what stands before the documents; None: the data set's, or that of Lost in the Middle.
+            instruction: before the documents; None: the data set's, or that of Lost in the Middle.
             max_new_tokens: of the answer; None: the data set's, or 100.
 
         Raises:
             UserError: the model cannot run the method, or the question could not be answered, with the reason.
         """
         example = _example(question, documents)
-        fitted = self.on(model)
-        stated = _specification(self, fitted, model, example, instruction, max_new_tokens)
-        record = runner.ask(model.engines.ready(stated, fitted), fitted, example, stated)
+        adapted = self.on(model)
+        dataset = example.dataset if isinstance(example, Question) else None
+        specification = model.specification.model_copy(
+            update={
+                "method": self.name,
+                "options": asdict(adapted),
+                "dataset": dataset.name if dataset else "",
+                "dataset_options": asdict(dataset) if dataset else {},
+                "instruction": instruction or (dataset.preamble if dataset else SEARCH_RESULTS),
+                "max_new_tokens": max_new_tokens or (dataset and dataset.max_new_tokens) or NEW_TOKENS,
+            }
+        )
+        record = runner.ask(model.engines.ready(specification, adapted), adapted, example, specification)
         if record.status == "failed":
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
         return of_record(record, example.documents, model.shape)
 
     def __repr__(self) -> str:
-        stated = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return f"<Method {self.name}: {stated}>" if stated else f"<Method {self.name}>"
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"<Method {self.name}: {options}>" if options else f"<Method {self.name}>"
 
 
 def method(name: str, **options: Any) -> Method:
-    """A method by its name, with its options.
+    """Make a method by its name, with its options.
 
     Args:
         name: one of `ragauge list methods`.
@@ -93,33 +102,8 @@ def _example(question: str | Example, documents: Documents | None) -> Example:
         return question
     if not documents or isinstance(documents, str):
         raise UserError(f"answer: question {question!r} needs documents: a list of texts or of (title, text)")
-    given = tuple(_document(number, one) for number, one in enumerate(documents, start=1))
-    example = Example(key="", question=question, documents=given, answers=("unknown",), gold=())
+    pairs = [(str(n), one) if isinstance(one, str) else one for n, one in enumerate(documents, start=1)]
+    titled = tuple(one if isinstance(one, Document) else Document(*one) for one in pairs)
+    example = Example(key="", question=question, documents=titled, answers=("unknown",), gold=())
     check(example, "answer")
     return example
-
-
-def _document(number: int, given: str | tuple[str, str] | Document) -> Document:
-    if isinstance(given, Document):
-        return given
-    return Document(str(number), given) if isinstance(given, str) else Document(*given)
-
-
-def _specification(
-    asked: Method,
-    fitted: methods.Method,
-    model: Model,
-    example: Example,
-    instruction: str | None,
-    max_new_tokens: int | None,
-) -> AnswerSpecification:
-    dataset = example.dataset if isinstance(example, Question) else None
-    return AnswerSpecification(
-        method=asked.name,
-        options=asdict(fitted),
-        dataset=dataset.name if dataset else "",
-        dataset_options=asdict(dataset) if dataset else {},
-        instruction=instruction or (dataset.preamble if dataset else SEARCH_RESULTS),
-        max_new_tokens=max_new_tokens or (dataset and dataset.max_new_tokens) or NEW_TOKENS,
-        **model.facts,
-    )

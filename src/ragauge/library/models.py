@@ -1,4 +1,4 @@
-"""Models, loaded once and asked as often as one likes."""
+"""Models, loaded once for any number of questions."""
 
 from __future__ import annotations
 
@@ -25,30 +25,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model that is loaded; `load_model` makes it."""
+    """A loaded model; `load_model` makes it."""
 
     name: str  # in tables and names of files
     settings: schema.ModelEntry  # as a configuration has them, `auto` settled
     engines: runner.Engines
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
-        """What records say of it: source, hash of the weights, template, engine."""
-        return inputs.facts(self.settings)
+    def specification(self) -> AnswerSpecification:
+        """The part of every specification of answers that is about the model: weights, template, engine."""
+        return AnswerSpecification(method="", options={}, dataset="", **inputs.facts(self.settings))
 
     @property
     def engine(self) -> Engine:
         """The engine that reads and generates."""
-        return self.engines.of(self._asked)
+        return self.engines.of(self.specification)
 
     @cached_property
     def shape(self) -> Shape | None:
         """The decoder's shape, from which costs are counted; None where it is not known (a served model)."""
-        return runner.shape_of(self._asked)
-
-    @property
-    def _asked(self) -> AnswerSpecification:
-        return AnswerSpecification(method="", options={}, dataset="", **self.facts)
+        return runner.shape_of(self.specification)
 
     def __repr__(self) -> str:
         where = "behind its server" if self.settings.served else f"{self.settings.precision} on {self.settings.device}"
@@ -85,23 +81,23 @@ def load_model(
         threads: of a CPU; None: all cores.
 
     Raises:
-        UserError: no such model, or a value that it does not go with.
+        UserError: no such model, or a value that it does not support.
     """
     served = str(source).startswith(schema.SERVED)
-    known = str(source) if served else check_source(str(source), "load_model")
-    stated: dict[str, Any] = {"dtype": dtype, "weights": weights, "kv": kv, "kernels": kernels}
-    if not served or (engine, device) != ("torch", AUTO):  # a server decides by itself; anything stated is refused
-        stated |= {"engine": engine, "device": device_here(device)}
-    asked = {"source": known, "template": template, "max_context": max_context, **stated}
-    settings = checked(schema.ModelEntry, asked, "load_model")
+    name = str(source) if served else check_source(str(source), "load_model")
+    entry: dict[str, Any] = {"source": name, "template": template, "max_context": max_context}
+    entry |= {"dtype": dtype, "weights": weights, "kv": kv, "kernels": kernels}
+    if not served or (engine, device) != ("torch", AUTO):  # a server decides by itself; a given value is refused
+        entry |= {"engine": engine, "device": device_here(device)}
+    settings = checked(schema.ModelEntry, entry, "load_model")
     if settings.kernels:
         os.environ["RAGAUGE_KERNELS"] = settings.kernels
-    model = Model(_label(known), with_dtype(settings, threads=threads), runner.Engines(threads, served=settings.served))
+    model = Model(_label(name), with_dtype(settings, threads=threads), runner.Engines(threads, served=settings.served))
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model
 
 
 def _label(source: str) -> str:
-    """What a model is called in names of files: the last part of its source."""
+    """Name a model in tables and files: the last part of its source."""
     last = re.split(r"[/:]", source.rstrip("/"))[-1].partition("==")[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"

@@ -1,4 +1,4 @@
-"""What was recorded, as tables, tests and a figure."""
+"""The records of answers, as tables, tests and a figure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Results:
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
-        """The results in a folder that `evaluate`, `ragauge run` or the workflow wrote.
+        """Load the results in a folder that `evaluate`, `ragauge run` or the workflow wrote.
 
         Raises:
             UserError: there are no records in it.
@@ -48,7 +48,7 @@ class Results:
         return found
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row a question and variant: what was predicted, every metric of the data set, and what it cost.
+        """Tabulate one row a question and variant: the prediction, every metric of the data set, and the costs.
 
         A failed question has its reason, and 0 in every metric that applies to it. `online_cycles` are
         multiply-accumulates that a user waits for.
@@ -58,7 +58,7 @@ class Results:
         return pd.DataFrame([row for variant in self._runs.run for row in self._rows(variant)])
 
     def summary(self) -> pd.DataFrame:
-        """One row a variant: its quality, what a user waits for, and its speedup.
+        """Tabulate one row a variant: its quality, what a user waits for, and its speedup.
 
         Quality is the mean of the primary metric with its 95% bootstrap interval; `online_cycles` are means, `online_s`
         are medians; the speedup is in cycles to the first token, over `naive` where that has run.
@@ -68,7 +68,7 @@ class Results:
         return pd.DataFrame([self._summary(variant) for variant in self._runs.run])
 
     def compare(self, base: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Paired tests on the questions that two variants of a data set and model share.
+        """Test pairs of variants on the questions that both answered.
 
         Args:
             base: a variant, with which the others are compared; None: every pair.
@@ -93,7 +93,7 @@ class Results:
 
     @explain_missing_extra()
     def plot_frontier(self) -> Figure:
-        """Quality against what a user waits for, in compute cycles and in seconds: the item `frontier` of a report."""
+        """Draw quality against what a user waits for, in cycles and in seconds: the item `frontier` of a report."""
         item = registry.module("item", "frontier")
         figure: Figure = item.draw(item.table(self._runs))
         return figure
@@ -145,19 +145,9 @@ class Results:
 
     def _compared(self, a: Variant, b: Variant, metric: str | None) -> dict[str, Any]:
         found = difference(self._runs, a, b, metric)
-        return {
-            "dataset": a.dataset,
-            "model": a.model,
-            "metric": metric or self._runs.metrics(a.dataset)[0],
-            "a": a.name,
-            "b": b.name,
-            "difference": found.value,
-            "low": found.low,
-            "high": found.high,
-            "p": found.p,
-            "n": found.n,
-            "note": found.reason,
-        }
+        measured = {name: getattr(found, name) for name in ("low", "high", "p", "n")}
+        names = {"dataset": a.dataset, "model": a.model, "metric": metric or self._runs.metrics(a.dataset)[0]}
+        return {**names, "a": a.name, "b": b.name, "difference": found.value, **measured, "note": found.reason}
 
 
 def _names(variant: Variant) -> dict[str, str]:

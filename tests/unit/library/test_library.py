@@ -13,6 +13,7 @@ import pytest
 import ragauge
 from ragauge import methods
 from ragauge.cli import main
+from ragauge.engines import ANSWERING
 from ragauge.evaluation import runner
 from ragauge.results.scoring import compare_files
 from ragauge.testing import write_checkpoint, write_questions
@@ -283,12 +284,15 @@ def test_an_unknown_variant_or_metric_is_told(results: ragauge.Results) -> None:
 
 
 def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked(
-    folder: Path, questions: ragauge.Dataset, asked: list[str], tmp_path: Path
+    model: ragauge.Model,
+    questions: ragauge.Dataset,
+    asked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("onnxruntime")
-    served = ragauge.load_model(folder / "tiny", engine="onnx", device="cpu")
+    monkeypatch.setattr("ragauge.engines.capabilities", lambda engine, where: ANSWERING)
     with pytest.raises(ragauge.UserError, match="requires an engine with key-value caches"):
-        ragauge.evaluate(["naive", "superposition"], questions, served, out=tmp_path)
+        ragauge.evaluate(["naive", "superposition"], questions, model, out=tmp_path)
     assert asked == []
 
 
