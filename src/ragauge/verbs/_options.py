@@ -305,7 +305,7 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
 
     examples, (_, stated) = getattr(args, "examples", None), settings(args.set, "dataset")
     if config is None:
-        check_name("dataset", args.dataset)
+        registry.module_name("dataset", args.dataset, "--dataset")
         return Questions(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
     chosen: DatasetEntry = entry(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
     seed = first(args.seed, config.dataset_seed(args.dataset))
@@ -325,7 +325,7 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[
     if config:
         variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
         return variant.method, variant.model_copy(update=params).make(f"{args.config}: methods.{name}")
-    check_name("method", name)
+    registry.module_name("method", name, "--method")
     return name, VariantEntry(method=name, **params).make(f"--method {name}")
 
 
@@ -336,12 +336,6 @@ def local_chat(source: str, **engine_options: Any) -> Chat:
     from ragauge.evidence.chat import LocalChat
 
     return LocalChat(load_lm(source, **engine_options), template_of(source), source)
-
-
-def check_name(kind: str, name: str) -> None:
-    """Raise UserError on an unknown component before anything heavy is imported."""
-    if name not in registry.names(kind):
-        raise unknown(kind, name, registry.names(kind), f"--{kind}")
 
 
 def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dict[str, Any]]:

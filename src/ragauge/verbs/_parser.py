@@ -16,8 +16,8 @@ from ragauge.errors import meant, unknown
 GROUPS = {
     "study": ("study", "new", "init", "validate", "estimate"),
     "answer": ("run", "judge", "score", "compare"),
-    "retrieve": ("index", "serve", "query", "staleness", "pipeline"),
-    "train": ("sft", "retrofit", "export"),
+    "retrieve": ("index", "serve", "query", "piperag"),
+    "train": ("sft",),
     "time": ("time", "load", "stream", "cost"),
     "report": ("report", "publish"),
     "this installation": ("list", "fetch", "cache", "doctor", "completion"),
@@ -117,16 +117,14 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 def _grouped(summaries: dict[str, str]) -> str:
     """Return the verbs by group with their summaries, for the help."""
-    named = {verb for verbs in GROUPS.values() for verb in verbs}
-    groups = {**GROUPS, "more": tuple(verb for verb in summaries if verb not in named)}
-    width = shutil.get_terminal_size().columns - 2
-    indent = 4 + max(map(len, summaries), default=0)
+    grouped = {verb for verbs in GROUPS.values() for verb in verbs}
+    groups = {**GROUPS, "more": tuple(verb for verb in summaries if verb not in grouped)}
+    width, indent = shutil.get_terminal_size().columns - 2, 4 + max(map(len, summaries), default=0)
     lines = list[str]()
     for group, verbs in groups.items():
-        there = [verb for verb in verbs if verb in summaries]
-        lines += [f"{group}:"] if there else []
-        for verb in there:
+        known = [verb for verb in verbs if verb in summaries]
+        lines += [f"{group}:"] if known else []
+        for verb in known:
             start = f"  {verb}".ljust(indent)
-            wrapped = textwrap.wrap(summaries[verb], width, initial_indent=start, subsequent_indent=" " * indent)
-            lines += wrapped or [start]
+            lines += textwrap.wrap(start + summaries[verb], width, subsequent_indent=" " * indent)
     return "\n".join(lines)

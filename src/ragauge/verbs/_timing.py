@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from ragauge.methods import Method
 
 Settings = TypeVar("Settings", bound=BaseModel)
-
-
-class Measurement(NamedTuple, Generic[Settings]):
-    """The objects that the options of a measurement name."""
-
-    settings: Settings
-    variants: dict[str, Method]
-    model: ModelEntry
-    questions: Questions | None  # None: random weights, which answer random tokens
-    seed: int
 
 
 def add_measured(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +35,14 @@ def read(
     kind: type[Settings],
     section: Callable[[Config], BaseModel | None],
     changes: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
-) -> Measurement[Settings]:
+) -> tuple[Settings, dict[str, Method], ModelEntry, Questions | None, int]:
     """Read the objects that the options name: a section of the configuration, if there is one, overridden by options.
 
     Args:
         changes: of the section, given the keys that the options state.
+
+    Returns: the settings, the methods by name, the model, the questions (None: random weights, which answer random
+        tokens) and the seed.
 
     Raises:
         UserError: no methods are named, or an option has no valid value.
@@ -72,7 +65,7 @@ def read(
     if model.engine != "torch":
         raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
     questions = options.questions(args, config) if has_weights else None
-    return Measurement(settings, variants, model, questions, options.first(args.seed, config and config.seed, 0))
+    return settings, variants, model, questions, options.first(args.seed, config and config.seed, 0)
 
 
 def tell(args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str) -> None:

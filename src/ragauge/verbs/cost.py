@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ragauge import registry
 from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
@@ -54,7 +55,7 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
         if args.counter == "fvcore":
             raise UserError("--counter fvcore: counts the calls of a --method, not of a --schedule")
         return _schedule(args.model, {**params, "schedule": args.schedule})
-    options.check_name("method", args.method)
+    registry.module_name("method", args.method, "--method")  # before anything heavy is imported
     from ragauge import methods
     from ragauge.evaluation import costing
 

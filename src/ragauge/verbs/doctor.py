@@ -6,7 +6,6 @@ import argparse
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
@@ -33,29 +32,24 @@ class Finding(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="measure how fast this machine reads and writes tokens")
-    parser.set_defaults(step=_check)
     steps = parser.add_subparsers(required=False, metavar="STEP")
     machine = steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`")
+    machine.set_defaults(verb=_measure_machine)
     add = machine.add_argument
     add("--threads", type=options.count, metavar="N", help="default: all cores")
     options.add_device(machine, help="what is measured (cpu)")
     add("--out", type=Path, required=True, metavar="FILE.json")
     add("--allow-load", action="store_true", help="measure once even if other processes are busy")
-    machine.set_defaults(step=_measure_machine)
     kernels = steps.add_parser("kernels", help="show the kernels in use, measuring those not measured yet")
+    kernels.set_defaults(verb=_show_kernels)
     add, dtypes = kernels.add_argument, ["float32", "bfloat16"]
     add("--dtypes", type=options.names, default=dtypes, metavar="A,B", help="float32,bfloat16,int8")
     add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
     add("--again", action="store_true", help="measure again, for example on a quiet machine")
     add("--out", type=Path, metavar="FILE.json", help="also write the table, for --kernels FILE.json")
-    kernels.set_defaults(step=_show_kernels)
 
 
 def run(args: argparse.Namespace) -> None:
-    args.step(args)
-
-
-def _check(args: argparse.Namespace) -> None:
     found = list(findings(args.measure))
     lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in found]
     options.tell(args, "\n".join(lines), findings=[one._asdict() for one in found])
@@ -85,14 +79,13 @@ def _show_kernels(args: argparse.Namespace) -> None:
     tables = tuning.load_or_measure_tables([getattr(torch, name) for name in args.dtypes], args.again)
     if args.out:
         write_file(args.out, tuning.encode_tables(tables))
-    lines = []
+    path, lines = str(tuning.table_path()), []
     for name, table in tables.items():
-        for what, row in table.items():
-            times = sorted(row["seconds"].items(), key=lambda pair: pair[1])
-            shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for kernel, seconds in times)
-            lines.append(f"{name}, {what}: {row['kernel']} (ms: {shown})")
-    path = tuning.table_path()
-    options.tell(args, "\n".join([*lines, str(path)]), machine=tuning.machine(), file=str(path), kernels=tables)
+        for size, row in table.items():
+            times = sorted((seconds, kernel) for kernel, seconds in row["seconds"].items())
+            shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for seconds, kernel in times)
+            lines.append(f"{name}, {size}: {row['kernel']} (ms: {shown})")
+    options.tell(args, "\n".join([*lines, path]), machine=tuning.machine(), file=path, kernels=tables)
 
 
 # --- findings ---
@@ -122,11 +115,8 @@ def processor() -> Finding:
 
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """The instruction sets that the kernel reports; none where it reports none."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return set()
+    """Return the instruction sets that the kernel reports; none where it reports none."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     return set(next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "").split())
 
 
@@ -175,16 +165,9 @@ def extras() -> Iterator[Finding]:
     from ragauge.errors import EXTRAS
 
     for extra in sorted(set(EXTRAS.values())):
-        missing = [module for module, needed_by in EXTRAS.items() if needed_by == extra and not is_installed(module)]
+        missing = [name for name, needed_by in EXTRAS.items() if needed_by == extra and util.find_spec(name) is None]
         found = f"without {', '.join(missing)}" if missing else "installed"
         yield Finding(f"[{extra}]", found, f"where it is needed: pip install 'ragauge[{extra}]'" if missing else "")
-
-
-def is_installed(module: str) -> bool:
-    try:
-        return util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # its package is missing; it was imported without a specification
-        return module in sys.modules
 
 
 def onnx_runtime() -> Iterator[Finding]:

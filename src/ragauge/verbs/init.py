@@ -40,10 +40,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _copy_all(source: Path, names: Sequence[str], folder: Path) -> None:
     for name in names:
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if (source / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.def")
-            shutil.copytree(source / name, target, ignore=ignored, dirs_exist_ok=True)
+            shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.def"))
         else:
-            shutil.copy(source / name, target)
+            shutil.copy(source / name, folder / name)

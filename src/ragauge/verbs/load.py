@@ -23,8 +23,7 @@ def run(args: argparse.Namespace) -> None:
     def levels(stated: dict[str, Any]) -> dict[str, Any]:
         return {"rates": [], "clients": [], **stated} if stated.keys() & {"rates", "clients"} else stated
 
-    measured = _timing.read(args, LoadSettings, lambda config: config.load, levels)
-    settings, variants, model, questions, seed = measured
+    settings, variants, model, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
     assert questions is not None  # `load` has no random weights
     bench = timing.bench_of_questions(questions, settings.prompts, model, settings.new_tokens, settings.threads)
     result = load.measure_load(variants, bench, settings, seed=seed, allow_load=args.allow_load)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -15,8 +16,9 @@ PERPLEXITY = "perplexity"  # of sequences, whose files have no predictions; of g
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE.jsonl", help="several only with perplexity")
     parser.add_argument("--metric", required=True, help="a metric; perplexity: of sequences, or their latency")
-    parser.add_argument("--prediction-key", metavar="K", help="the field that holds the prediction")
-    parser.add_argument("--answers-key", metavar="K", help="the field that holds the right answers")
+    field = "the field that holds the"
+    parser.add_argument("--prediction-key", default="prediction", metavar="K", help=f"{field} prediction (prediction)")
+    parser.add_argument("--answers-key", default="answers", metavar="K", help=f"{field} right answers (answers)")
     parser.add_argument("--base", type=Path, metavar="FILE.jsonl", help="sequences to compare each file's with")
     parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="sequences of the control: random neighbours")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the result to this file")
@@ -37,12 +39,11 @@ def run(args: argparse.Namespace) -> None:
 def _predictions(args: argparse.Namespace) -> dict[str, Any]:
     from ragauge.results import scoring
 
-    options.check_name("metric", args.metric)
+    registry.module_name("metric", args.metric, "--metric")
     if len(args.files) > 1 or args.base or args.random:
         raise UserError(f"--metric {args.metric}: takes one file; several, --base and --random go with perplexity")
     keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}
-    given = {name: key for name, key in keys.items() if key is not None}
-    return scoring.score_file(args.files[0], args.metric, **given)
+    return scoring.score_file(args.files[0], args.metric, **keys)
 
 
 def _sequences(args: argparse.Namespace) -> dict[str, Any]:

@@ -19,8 +19,7 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.cost.settings import StreamSettings
     from ragauge.evaluation import stream, timing
 
-    measured = _timing.read(args, StreamSettings, lambda config: config.stream)
-    settings, variants, model, questions, seed = measured
+    settings, variants, model, questions, seed = _timing.read(args, StreamSettings, lambda config: config.stream)
     assert questions is not None  # `stream` has no random weights
     bench = timing.bench_of_questions(questions, settings.questions, model, settings.new_tokens, settings.threads)
     where = {"folder": args.out.absolute().parent, "seed": seed, "allow_load": args.allow_load}

@@ -55,7 +55,7 @@ def test_instruction_sets(flags: str, todo: str, tmp_path: Path, monkeypatch: py
 
 
 def test_an_extra_that_is_missing_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "is_installed", lambda module: module != "faiss")
+    monkeypatch.setattr(doctor.util, "find_spec", lambda name: None if name == "faiss" else name)
     found = one(doctor.extras(), "[retrieval]")
     assert found.found == "without faiss"
     assert "pip install 'ragauge[retrieval]'" in found.todo
