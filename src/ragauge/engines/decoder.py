@@ -13,10 +13,9 @@ from torch import Tensor
 from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
 from ragauge.engines import kernels
-from ragauge.engines.cache import KVCache, Tempered, Watch
+from ragauge.engines.cache import KVCache, Tempered
 from ragauge.engines.fused import FusedLayers, fuse, is_fusable
 from ragauge.engines.layout import Layout, Part
-from ragauge.engines.quantization import Slots
 from ragauge.engines.rope import Rotation, alibi_bias, rotate, rotation
 from ragauge.engines.weights import Layer, Weights
 
@@ -47,12 +46,6 @@ class Decoder:
             device = self.weights.embedding.device
             object.__setattr__(self, "slopes", torch.tensor(self.shape.alibi_slopes, device=device))
 
-    def hidden(
-        self, ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout, observe: Watch | None = None
-    ) -> Tensor:
-        """Normed hidden states (token, d_model) of packed new tokens (token,); their keys and values join the cache."""
-        return self.weights.norm(self.read(self.embed(ids), [Part(positions, cache, layout, observe)]))
-
     def read(self, x: Tensor, parts: Sequence[Part], layers: Layers = None) -> Tensor:
         """States (token, d_model) of packed tokens after all layers or a range of them, not normed; their keys and
         values of these layers join the caches.
@@ -70,7 +63,10 @@ class Decoder:
             assert self._fused is not None
             x = self._fused.read(x, angles, parts, layers)
         else:
-            x = self._read_by_operators(x, parts, layers)
+            hooks = [(part.cache.cross_attention, part.positions) for part in parts if part.cache.cross_attention]
+            assert not hooks or len(parts) == 1
+            cross_attend = partial(hooks[0][0], positions=hooks[0][1]) if hooks else None
+            x = self.run_layers(x, self._attention(parts), cross_attend, layers)
         for part in parts:
             part.cache.length = part.layout.start + part.tokens
         return x
@@ -84,11 +80,6 @@ class Decoder:
     @cached_property
     def _fused(self) -> FusedLayers | None:
         return fuse(self.weights.layers, self.shape)
-
-    def _read_by_operators(self, x: Tensor, parts: Sequence[Part], layers: Layers) -> Tensor:
-        cross = [partial(hook, positions=p.positions) for p in parts if (hook := p.cache.cross_attention) is not None]
-        assert not cross or len(parts) == 1
-        return self.run_layers(x, self._attention(parts), cross[0] if cross else None, layers)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids (token,) -> the states (token, d_model) that the first layer reads."""
@@ -178,8 +169,11 @@ class Decoder:
             layout.put(k.transpose(0, 1), cache.k[index], 1)
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries = layout.pad(q)
-            if plain and (found := _attend_ungathered(queries, cache.k[index], cache.v[index], layout)) is not None:
-                return layout.pack(found)
+            if plain and layout.key_slots is not None:
+                slots, mask = layout.key_slots, layout.mask
+                found = kernels.attend_gathered(queries, cache.k[index], cache.v[index], slots, mask)
+                if found is not None:
+                    return layout.pack(found)
             keys = layout.keys(cache.k[index])
             added = bias if same_slots else self._bias(positions, cache, layout, index)
             for watch in watches:
@@ -187,7 +181,9 @@ class Decoder:
             values = layout.keys(cache.v[index])
             if cache.tempered is not None:
                 return layout.pack(tempered_attention(queries, keys, values, added, layout, cache.tempered))
-            return layout.pack(attention(queries, keys, values, layout, added))
+            if added is not None:
+                return layout.pack(biased_attention(queries, keys, values, added))
+            return layout.pack(kernels.attend(queries, keys, values, layout.mask, layout.causal))
 
         return attend
 
@@ -242,24 +238,10 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None) -> Tensor:
-    """Scaled dot-product attention (row, head, query, dim), query heads grouped over key-value heads."""
-    if bias is not None:
-        return biased_attention(q, k, v, bias)
-    return kernels.attend(q, k, v, layout.mask, layout.causal)
-
-
-def _attend_ungathered(q: Tensor, k: Slots, v: Slots, layout: Layout) -> Tensor | None:
-    """`attention` over each row's slots without gathering them first; None where no kernel does that."""
-    if layout.key_slots is None or not isinstance(k, Tensor) or not isinstance(v, Tensor):
-        return None
-    return kernels.attend_gathered(q, k, v, layout.key_slots, layout.mask)
-
-
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """`attention` under a bias of scores (row, head, query, key).
+    """Attention (row, head, query, dim) under a bias of scores (row, head, query, key).
 
-    In half precision the bias is added to fp32 scores: in bf16, ALiBi's bias alone is off by 2 at position 1,000.
+    Query heads are grouped over key-value heads. In half precision the bias is added to fp32 scores: in bf16, ALiBi's bias alone is off by 2 at position 1,000.
     """
     if q.dtype == torch.float32:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1]))
@@ -269,7 +251,7 @@ def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 def tempered_attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, layout: Layout, tempered: Tempered
 ) -> Tensor:
-    """`attention` in which some keys C have a temperature T and a scale S (Yang et al., ICLR 2025, section 4).
+    """Attention in which some keys C have a temperature T and a scale S (Yang et al., ICLR 2025, section 4).
 
     Attention over C alone, of scores s / T, is merged with that over the other keys by the weights softmax of
     (S T lse_C, lse), lse_C = log sum exp(s_j / T) over C. In one softmax: the scores of C are s / T + (S T - 1) lse_C.

@@ -97,7 +97,9 @@ class Int8Linear(Linear):
         else:
             scale = _token_scale(x)
             integers = (x * scale.reciprocal()).round_().to(torch.int8)
-            y = _multiply_rows(integers, self.weight).mul_(self.scale).mul_(scale).to(x.dtype)
+            w = self.weight.t()
+            products = torch._int_mm(integers, w) if _has_int_mm() else integers.float() @ w.float()
+            y = products.float().mul_(self.scale).mul_(scale).to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 
@@ -206,8 +208,3 @@ def _multiply_packed(integers: Tensor, packed: Tensor, scale: Tensor, dtype: tor
     multiply = torch.ops.onednn.qlinear_pointwise
     product: Tensor = multiply(integers, 1.0, ZERO_POINT, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], "")
     return product
-
-
-def _multiply_rows(q: Tensor, weight: Tensor) -> Tensor:
-    """(token, in), (out, in), 8-bit integers -> (token, out) in fp32, not scaled."""
-    return torch._int_mm(q, weight.t()).float() if _has_int_mm() else q.float() @ weight.float().t()

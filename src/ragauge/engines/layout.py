@@ -123,13 +123,12 @@ class Part:
 
 def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     """The layout of rows whose new tokens are appended to the cache in order."""
-    start = cache.length
+    start, device = cache.length, cache.positions.device
     lengths = tuple(len(r.ids) for r in rows)
     past = tuple(r.past_length for r in rows)
     if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
-        mask = _lower_right(lengths[0], start, cache.positions.device)
+        mask = _mask(lengths, past, device) if start and lengths[0] > 1 else None
         return Layout(start, lengths, past, mask=mask, runs=causal_runs(start, lengths[0]))
-    device = cache.positions.device
     query_slots = _query_slots(lengths, device) if len(set(lengths)) > 1 else None
     return Layout(start, lengths, past, _key_slots(rows, cache, start), query_slots, _mask(lengths, past, device))
 
@@ -196,13 +195,6 @@ def lay_out_steps(pasts: Sequence[int | None], stride: int, device: torch.device
         row_stride=stride,
         runs=runs,
     )
-
-
-def _lower_right(new: int, past: int, device: torch.device) -> Tensor | None:
-    """Causal mask (1, 1, new, past + new); None if no mask is needed or the causal flag says it all."""
-    if new == 1 or past == 0:
-        return None
-    return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)[None, None]
 
 
 def _key_slots(rows: Sequence[Row], cache: KVCache, start: int) -> Tensor:

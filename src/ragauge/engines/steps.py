@@ -17,7 +17,7 @@ from torch import Tensor
 from ragauge.cost.machine import engines_state
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.layout import Layout
+from ragauge.engines.layout import Layout, Part
 from ragauge.engines.spans import Span
 
 logger = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ class FixedSteps:
         length = self.cache.length
         mask = (self._slots <= self._slot)[None, None, None]
         layout = Layout(self.capacity - 1, (1,), (self.capacity - 1,), mask=mask, slots=self._slot)
-        hidden = self.decoder.hidden(self._token, self._position, self.cache, layout)
-        self._token.copy_(self.decoder.logits(hidden).argmax(-1))
+        states = self.decoder.read(self.decoder.embed(self._token), [Part(self._position, self.cache, layout)])
+        self._token.copy_(self.decoder.logits(self.decoder.weights.norm(states)).argmax(-1))
         self._slot += 1
         self._position += 1
         self.cache.length = length  # the layout made the decoder set it to the capacity

@@ -22,6 +22,7 @@ from ragauge.cost.machine import engines_state
 from ragauge.engines.kernels import compiled
 from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, LIKELIHOODS, PRODUCTS, Operation
 from ragauge.engines.kernels.compiled import MOST_ROWS
+from ragauge.engines.quantization import Slots
 
 Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """dtype -> operation -> `kernel`, and `seconds` of each candidate."""
@@ -110,10 +111,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
     return ATTENTIONS[name](q, k, v, mask, causal)
 
 
-def attend_gathered(q: Tensor, k: Tensor, v: Tensor, slots: Tensor, mask: Tensor | None) -> Tensor | None:
+def attend_gathered(q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor | None) -> Tensor | None:
     """`attend` over keys and values (kv_head, slot, dim) of which each row has its own slots (row, key), without
     gathering them; None where the chosen kernel does not do that.
     """
+    if not isinstance(k, Tensor) or not isinstance(v, Tensor):
+        return None
     if _torch_only(q) or _active.kernel(q.dtype, Operation.ATTENTION) != COMPILED:
         return None
     return compiled.attend_gathered(q, k, v, slots, mask)
