@@ -241,7 +241,8 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """Attention (row, head, query, dim) under a bias of scores (row, head, query, key).
 
-    Query heads are grouped over key-value heads. In half precision the bias is added to fp32 scores: in bf16, ALiBi's bias alone is off by 2 at position 1,000.
+    Query heads are grouped over key-value heads. In half precision the bias is added to fp32 scores: in bf16, ALiBi's
+    bias alone is off by 2 at position 1,000.
     """
     if q.dtype == torch.float32:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1]))
