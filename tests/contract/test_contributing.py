@@ -384,7 +384,7 @@ def test_the_family_equals_transformers_trains_retrofit_and_exports(python: Prin
 
 
 def test_the_index_type_is_brute_force(root: Path, python: Prints) -> None:
-    code = f"import sys; sys.path.append({str(root / 'tests')!r}){FLAT}"
+    code = f"import sys; sys.path.append({str(root / 'tests/support')!r}){FLAT}"
     held, chunks, recalls = python("-c", code, "flat").splitlines()[-1].split(maxsplit=2)
     assert (held, recalls) == (chunks, "{1.0}")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ragauge import registry
-from ragauge.datasets._base import SEARCH_RESULTS, Dataset, Document, Example, Fold, Stretch, check
 from ragauge.datasets._examples import read_examples, write_examples
+from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Document, Example, Fold, Stretch, check
 from ragauge.errors import UserError, unknown
 
 __all__ = [

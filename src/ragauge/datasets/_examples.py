@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets._base import Document, Example, Stretch, check
+from ragauge.datasets.base import Document, Example, Stretch, check
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import field, objects, read_jsonl, strings

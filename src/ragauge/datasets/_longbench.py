@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from ragauge.datasets._base import Dataset, Document, Example
+from ragauge.datasets.base import Dataset, Document, Example
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
@@ -31,10 +31,10 @@ PASSAGES_PROMPT = (
 class LongBench(Dataset):
     """One long text a question, which is the one document and gold."""
 
-    metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em")
-    long: ClassVar[bool] = True
-    questions: ClassVar[int | None] = 200
-    archive: ClassVar[tuple[str, float] | None] = ("LongBench", 0.114)
+    metrics = ("f1", "em", "best_subspan_em")
+    long = True
+    questions = 200
+    archive = ("LongBench", 0.114)
     max_length: int | None = None  # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
 
     def __post_init__(self) -> None:

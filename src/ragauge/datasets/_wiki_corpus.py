@@ -5,13 +5,15 @@ The files name articles and sections only; the text is cut from the sample on th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
+from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, objects, read_jsonl, strings
 from ragauge.io.wikipedia import ArticlePassage
 from ragauge.metrics import normalise
@@ -39,6 +41,29 @@ class WikiQuestion:
     answers: tuple[str, ...]
     gold: tuple[GoldPlace, ...]
     bridge: tuple[str, ...] = ()  # the answer of the first hop and its aliases
+
+
+def build_records(name: str, path: Path, code: Path, records: Callable[[Path], Iterable[Mapping[str, Any]]]) -> Path:
+    """Build a data set over the sample as JSONL, once for every state of questions, sample and code.
+
+    Args:
+        path: of the file of questions.
+        code: the module that makes the records.
+        records: the file of the sample -> the lines of the data set.
+    """
+    from ragauge import assets
+    from ragauge.assets import store
+    from ragauge.io.files import file_sha256
+
+    def write(folder: Path) -> dict[str, Any]:
+        with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
+            for record in records(sample):
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        return {"source": SAMPLE, "questions": path.name}
+
+    sample, home = assets.resolve(SAMPLE), store.Store(store.home())
+    state = [file_sha256(each) for each in (path, code, Path(__file__), Path(wikipedia.__file__), sample)]
+    return home.build(home.folder("datasets", name, *state), write) / "records.jsonl"
 
 
 def read_questions(path: Path) -> list[WikiQuestion]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from ragauge.datasets._longbench import LongBench, archived
 
@@ -13,13 +11,13 @@ from ragauge.datasets._longbench import LongBench, archived
 class LongBenchNarrativeQA(LongBench):
     """Questions on a story, answered in people's own words."""
 
-    preamble: ClassVar[str] = (
+    preamble = (
         "You are given a story, which can be either a novel or a movie script, and a question. Answer the question "
         "as concisely as you can, using a single phrase if possible. Do not provide any explanation.\n\n"
         "Story: {context}\n\n"
         "Now, answer the question based on the story as concisely as you can, using a single phrase if possible. "
         "Do not provide any explanation.\n\nQuestion: {input}\n\nAnswer:"
     )
-    max_new_tokens: ClassVar[int | None] = 128
-    counts: ClassVar[str | None] = "longbench_narrativeqa"
-    hub: ClassVar[Mapping[str, Any]] = archived("narrativeqa")
+    max_new_tokens = 128
+    counts = "longbench_narrativeqa"
+    hub = archived("narrativeqa")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from ragauge.datasets._longbench import LongBench, archived
 
@@ -19,12 +17,12 @@ _RULES = (
 class LongBenchQasper(LongBench):
     """Questions on a scientific article, some with no answer in it."""
 
-    preamble: ClassVar[str] = (
+    preamble = (
         f"You are given a scientific article and a question. {_RULES}\n\n"
         "Article: {context}\n\n"
         f" {_RULES.replace('question as', 'question based on the above article as', 1)}\n\n"
         "Question: {input}\n\nAnswer:"
     )
-    max_new_tokens: ClassVar[int | None] = 128
-    counts: ClassVar[str | None] = "longbench_qasper"
-    hub: ClassVar[Mapping[str, Any]] = archived("qasper")
+    max_new_tokens = 128
+    counts = "longbench_qasper"
+    hub = archived("qasper")

@@ -6,22 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ragauge.datasets._base import (
-    SEARCH_RESULTS,
-    Dataset,
-    Document,
-    Example,
-    check_counts,
-    fewer,
-    joined,
-    out_of_reach,
-    reordered,
-    shuffled_order,
-)
+from ragauge.datasets.base import SEARCH_RESULTS, ArrangedDataset, Example, documents_of, out_of_reach, shuffled_order
 from ragauge.errors import UserError
-from ragauge.io.jsonl import field, objects, strings
+from ragauge.io.jsonl import field, strings
 
 # No hub holds these files whole; their repository does.
 _SOURCE = (
@@ -31,25 +20,23 @@ _SOURCE = (
 
 
 @dataclass(frozen=True)
-class NQOpen(Dataset):
+class NQOpen(ArrangedDataset):
     """The 2,655 questions with 20 documents each, the gold one (`ctxs[i].isgold`) at any place.
 
     The official files differ in the gold document's place alone, so the first of them serves for every place:
     `shuffle=False, gold_position=9` gives the file `..._gold_at_9`. Superposition Prompting (section 4.1) shuffles.
     """
 
-    preamble: ClassVar[str] = SEARCH_RESULTS
-    metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
-    questions: ClassVar[int | None] = 2655
-    counts: ClassVar[str | None] = "nq_open"
-    archive: ClassVar[tuple[str, float] | None] = ("nq_open", 0.01)
+    preamble = SEARCH_RESULTS
+    metrics = ("best_subspan_em", "kept_gold_recall")
+    questions = 2655
+    counts = "nq_open"
+    archive = ("nq_open", 0.01)
     shuffle: bool = True  # put each question's documents in a fixed random order
     gold_position: int | None = None  # then move the gold document to this place, from 0; None leaves it
-    documents: int | None = None  # keep so many: the gold one and the first others; None: all
-    joined: int = 1  # join so many documents, as they then stand, to one
 
     def __post_init__(self) -> None:
-        check_counts("nq_open", self.documents, self.joined)
+        super().__post_init__()
         if not isinstance(self.shuffle, bool):
             raise UserError(f"dataset nq_open: shuffle must be true or false, not {self.shuffle!r}")
         place = self.gold_position
@@ -66,19 +53,15 @@ class NQOpen(Dataset):
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         question = field(record, "question", str, place)
-        contexts = objects(record, "ctxs", place)
         example = Example(
             key=hashlib.sha256(question.encode()).hexdigest()[:16],  # the official records have no identifier
             question=question,
-            documents=tuple(Document(field(c, "title", str, at), field(c, "text", str, at)) for c, at in contexts),
             answers=strings(record, "answers", place),
-            gold=tuple(i for i, (c, at) in enumerate(contexts) if field(c, "isgold", bool, at)),
+            **documents_of(record, "ctxs", place, gold="isgold"),
         )
-        example = fewer(example, self.documents, place)
-        return joined(reordered(example, self._order(example, place)), self.joined)
+        return self.arranged(example, place)
 
-    def _order(self, example: Example, place: str) -> list[int]:
-        """The former place of each document, in the new order."""
+    def order(self, example: Example, place: str) -> list[int]:
         count = len(example.documents)
         order = shuffled_order(count, self.seed, example.key) if self.shuffle else list(range(count))
         if self.gold_position is None:

@@ -1,15 +1,15 @@
-"""Questions of one's own, each with the passages that retrieval found for it: what `ragauge study` writes."""
+"""The questions of `ragauge study`, each with the passages that retrieval found for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ragauge.datasets._base import SEARCH_RESULTS, Dataset, Document, Example
+from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Example, documents_of
 from ragauge.errors import UserError
-from ragauge.io.jsonl import field, objects, strings
+from ragauge.io.jsonl import field, strings
 
 RETRIEVAL = "retrieval.json"  # beside the questions: what retrieval found of what they need
 
@@ -20,19 +20,17 @@ class StudyQuestions(Dataset):
 
     A question may have no known answer."""
 
-    preamble: ClassVar[str] = SEARCH_RESULTS
-    metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "f1")
-    unlabelled: ClassVar[bool] = True
+    preamble = SEARCH_RESULTS
+    metrics = ("best_subspan_em", "f1")
+    unlabelled = True
 
     def default_path(self) -> Path:
         raise UserError("data set 'study' has no source of its own; give the file that `ragauge study` wrote as `data`")
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        documents = objects(record, "documents", place)
         return Example(
             key=field(record, "id", str, place),
             question=field(record, "question", str, place),
-            documents=tuple(Document(field(d, "title", str, at), field(d, "text", str, at)) for d, at in documents),
             answers=strings(record, "answers", place),
-            gold=tuple(i for i, (d, at) in enumerate(documents) if field(d, "is_gold", bool, at)),
+            **documents_of(record, "documents", place),
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ragauge.datasets._base import Document, Example, Stretch
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
-from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, WikiQuestion, holds_one, read_questions
+from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, WikiQuestion, build_records, holds_one, read_questions
+from ragauge.datasets.base import Document, Example, Stretch
 from ragauge.errors import UserError
 from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, strings
@@ -24,14 +23,14 @@ _QUESTIONS = QUESTIONS / "wiki_single.jsonl"
 class WikiLong(LongBench):
     """The questions of `wiki_single`; the one document is the article, its headings lines of their own."""
 
-    preamble: ClassVar[str] = PASSAGES_PROMPT
-    max_new_tokens: ClassVar[int | None] = 32
-    questions: ClassVar[int | None] = 164
-    counts: ClassVar[str | None] = "longbench_qasper"
-    assets: ClassVar[tuple[str, ...]] = (SAMPLE,)
+    preamble = PASSAGES_PROMPT
+    max_new_tokens = 32
+    questions = 164
+    counts = "longbench_qasper"
+    assets = (SAMPLE,)
 
     def default_path(self) -> Path:
-        return _built()
+        return build_records("wiki_long", _QUESTIONS, Path(__file__), _records)
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         return Example(
@@ -71,39 +70,20 @@ def _section(record: Mapping[str, Any], place: str) -> tuple[Stretch, ...]:
     return (Stretch(0, field(record, "section_start", int, place), field(record, "section_stop", int, place)),)
 
 
-def _built() -> Path:
-    """The data set as JSONL, made once for every state of questions, sample and code."""
-    from ragauge import assets
-    from ragauge.assets import store
-    from ragauge.io.files import file_sha256
-
-    sample = assets.resolve(SAMPLE)
-    state = [file_sha256(path) for path in (_QUESTIONS, Path(__file__), Path(wikipedia.__file__), sample)]
-    home = store.Store(store.home())
-    return (
-        home.build(home.folder("datasets", "wiki_long", *state), lambda folder: _write(folder, sample))
-        / "records.jsonl"
-    )
-
-
-def _write(folder: Path, sample: Path) -> dict[str, Any]:
+def _records(sample: Path) -> Iterator[dict[str, Any]]:
     articles = {article.title: article for article in wikipedia.read_articles(sample)}
-    questions = read_questions(_QUESTIONS)
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for question in questions:
-            title = question.gold[0].article
-            if title not in articles:
-                raise UserError(f"question {question.id}: no article {title!r} in {sample}")
-            start, stop = gold_section(articles[title], question)
-            record = {
-                "id": question.id,
-                "question": question.question,
-                "answers": list(question.answers),
-                "title": title,
-                "section": question.gold[0].section,
-                "section_start": start,
-                "section_stop": stop,
-                "context": article_text(articles[title]),
-            }
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    return {"source": SAMPLE, "questions": len(questions)}
+    for question in read_questions(_QUESTIONS):
+        title = question.gold[0].article
+        if title not in articles:
+            raise UserError(f"question {question.id}: no article {title!r} in {sample}")
+        start, stop = gold_section(articles[title], question)
+        yield {
+            "id": question.id,
+            "question": question.question,
+            "answers": list(question.answers),
+            "title": title,
+            "section": question.gold[0].section,
+            "section_start": start,
+            "section_stop": stop,
+            "context": article_text(articles[title]),
+        }

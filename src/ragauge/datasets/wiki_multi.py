@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ragauge.datasets._wiki_questions import WikiDataset
 
@@ -12,11 +11,11 @@ from ragauge.datasets._wiki_questions import WikiDataset
 class WikiMulti(WikiDataset):
     """Questions in the manner of MuSiQue: what the first passage says is needed to find the second; 20 passages."""
 
-    preamble: ClassVar[str] = (
+    preamble = (
         "You are a question-answering assistant, who is careful to reference source material. "
         "Use the source(s) below to answer the user question."
     )
-    metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em", "kept_gold_recall")
-    multi_hop: ClassVar[bool] = True
-    questions: ClassVar[int | None] = 45
-    counts: ClassVar[str | None] = "musique"
+    metrics = ("f1", "em", "best_subspan_em", "kept_gold_recall")
+    multi_hop = True
+    questions = 45
+    counts = "musique"

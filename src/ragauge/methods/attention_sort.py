@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.engines.protocol import Capability, Limits, SpanEngine
 from ragauge.methods.base import Answer, Method, generate, plain_row
 from ragauge.prompts import Prompt
 
@@ -28,7 +28,7 @@ class AttentionSort(Method):
     Table 7: 0.33 of its speed) is that of three readings in all, which `rounds` counts.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})
+    requires = frozenset({Capability.SPANS, Capability.ATTENTION})
 
     rounds: Annotated[int, Field(ge=1)] = 3  # prompts read in all; the last one answers
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Limits, SpanEngine
+from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.evidence import prefix as prefix_search
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import EvidenceContext, Prefix
@@ -43,8 +43,8 @@ class CFIC(Method):
     is evidence as written, verbatim or not.
     """
 
-    finds: ClassVar[bool] = True
-    requires: ClassVar[Capabilities] = FINDING
+    finds = True
+    requires = FINDING
 
     top_k: Annotated[int, Field(ge=1)] = 3  # prefixes
     d: Annotated[int, Field(ge=0)] = 256  # tokens after a prefix within which evidence ends

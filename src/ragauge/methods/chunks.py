@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits
+from ragauge.engines.protocol import Capability, Engine, Limits
 from ragauge.evidence import chunks
 from ragauge.evidence.skip import Range
 from ragauge.methods.base import Answer, Method, traced
@@ -28,7 +28,7 @@ class Chunks(Method):
     up.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.TEXT, Capability.WEIGHTS})
+    requires = frozenset({Capability.TEXT, Capability.WEIGHTS})
 
     chunking: Literal["sliding_window", "paragraph"] = "sliding_window"
     words: Annotated[int, Field(ge=1)] = 256  # of a window; longer paragraphs are cut at sentence ends

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Limits, SpanEngine
+from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.evidence.request import REQUESTS, Wording
 from ragauge.methods.base import Answer, Method, generate
 from ragauge.methods.base.grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not, written
@@ -23,8 +23,8 @@ class FreeExtraction(Method):
     document has no position. The answer is generated from all of them, as generated.
     """
 
-    finds: ClassVar[bool] = True
-    requires: ClassVar[Capabilities] = FINDING
+    finds = True
+    requires = FINDING
 
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
     request: Wording = "paper"  # Table 2's words; "copy" is ours

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.engines.protocol import Capability, Limits, SpanEngine
 from ragauge.evidence.request import token_ids
 from ragauge.methods.base import Answer, Method, plain_row, read_plain
 from ragauge.prompts import Prompt
@@ -34,7 +34,7 @@ class LongLLMLingua(Method):
     Requires log-probabilities.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.TEXT, Capability.WEIGHTS})
+    requires = frozenset({Capability.SPANS, Capability.TEXT, Capability.WEIGHTS})
 
     rate: Annotated[float, Field(gt=0, le=1)] = 0.55  # share of the prompt's tokens that is left; 1 keeps all
     dynamic: Annotated[float, Field(ge=0, le=1)] = 0.3  # what the first document's share gains, the last one's loses

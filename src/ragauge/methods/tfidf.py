@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ragauge.prompts import Prompt
 class TFIDF(Ranked):
     """TF-IDF cosine, fitted on the question's own documents."""
 
-    library: ClassVar[str | None] = "sklearn.feature_extraction.text"
+    library = "sklearn.feature_extraction.text"
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.tfidf import rank

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ragauge import datasets
-from ragauge.datasets._base import Document, shuffled_order
+from ragauge.datasets.base import Document, shuffled_order
 from ragauge.datasets.musique import Musique
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl

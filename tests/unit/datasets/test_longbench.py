@@ -237,7 +237,7 @@ def test_a_section_outside_of_the_article_is_refused(start: int, stop: int, tmp_
 
 
 def test_stretches_move_with_their_documents() -> None:
-    from ragauge.datasets._base import Document, Example, reordered
+    from ragauge.datasets.base import Document, Example, reordered
 
     documents = tuple(Document("", text) for text in ("one", "two", "three"))
     example = Example("k", "q", documents, ("a",), (2,), (datasets.Stretch(2, 0, 5),))

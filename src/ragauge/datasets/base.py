@@ -1,4 +1,4 @@
-"""What a data set is: where its records come from and how one becomes an Example."""
+"""What data sets are made of: `Dataset`, `Example`, and the ways to read and arrange their documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_jsonl
+from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.io.redaction import redacted
 
 if TYPE_CHECKING:
@@ -164,6 +164,47 @@ class Dataset(ABC):
                 yield example
 
 
+@dataclass(frozen=True)
+class ArrangedDataset(Dataset):
+    """A data set whose questions can have fewer documents, in another order, several joined to one."""
+
+    documents: int | None = None  # number of documents: the gold ones and the first others; None: all
+    joined: int = 1  # number of adjacent documents, as they then stand, that are joined to one
+
+    def __post_init__(self) -> None:
+        for option, value in (("documents", self.documents), ("joined", self.joined)):
+            if (value is not None or option == "joined") and (type(value) is not int or value < 1):
+                raise UserError(f"dataset {self.name}: {option} must be a positive integer, not {value!r}")
+
+    def arranged(self, example: Example, place: str) -> Example:
+        """Apply these options to an example."""
+        example = fewer(example, self.documents, place)
+        return joined(reordered(example, self.order(example, place)), self.joined)
+
+    def order(self, example: Example, place: str) -> list[int]:
+        """The former place of each document, in the new order."""
+        return list(range(len(example.documents)))
+
+
+def documents_of(
+    record: Mapping[str, Any], key: str, place: str, *, text: str = "text", gold: str = "is_gold"
+) -> dict[str, Any]:
+    """Read the `documents` and `gold` of an Example from a list of objects.
+
+    Args:
+        key: of the list.
+        text, gold: keys of a document's text and of whether it is gold.
+
+    Raises:
+        UserError: a field is missing or of another type.
+    """
+    rows = objects(record, key, place)
+    return {
+        "documents": tuple(Document(field(row, "title", str, at), field(row, text, str, at)) for row, at in rows),
+        "gold": tuple(i for i, (row, at) in enumerate(rows) if field(row, gold, bool, at)),
+    }
+
+
 def is_for_tuning(key: str) -> bool:
     """Whether a question is among the fifth to choose options on: by a hash of its key alone, in any file and order."""
     return hashlib.sha256(f"fold {key}".encode()).digest()[0] % 5 == 0
@@ -210,13 +251,6 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
     gold = tuple(sorted(place_of[g] for g in example.gold))
     stretches = tuple(replace(s, document=place_of[s.document]) for s in example.gold_stretches)
     return replace(example, documents=documents, gold=gold, gold_stretches=stretches)
-
-
-def check_counts(name: str, documents: int | None, joined: int) -> None:
-    """Raise UserError if the options `documents` and `joined` are not counts."""
-    for option, value in (("documents", documents), ("joined", joined)):
-        if (value is not None or option == "joined") and (type(value) is not int or value < 1):
-            raise UserError(f"dataset {name}: {option} must be a positive integer, not {value!r}")
 
 
 def fewer(example: Example, count: int | None, place: str) -> Example:
