@@ -54,8 +54,8 @@ def _rates(lm: LM, new: int, args: argparse.Namespace) -> dict[str, Any]:
     limits, method, counts = Limits(max_new_tokens=new, ignore_stop=True), make(args.method), tokens.load(args.tokens)
     prompts = [Prompt(**tokens.random_segments(counts, lm.shape.vocab, seed)) for seed in range(max(args.sizes))]
     works = [_work(lm, method, prompt, limits, args.whole) for prompt in prompts]
-    beside = {str(size): functools.partial(_side_by_side, lm, works, size) for size in args.sizes}
-    seconds, load = interleaved({"1": lambda: [work(lm) for work in works], **beside}, args.trials)
+    batched = {str(size): functools.partial(_side_by_side, lm, works, size) for size in args.sizes}
+    seconds, load = interleaved({"1": lambda: [work(lm) for work in works], **batched}, args.trials)
     print(f"  {new} tokens a response{', documents included' if args.whole else ''}; {load_line(load)}")
     found = {}
     for size, taken in ((size, times(values)) for size, values in seconds.items()):

@@ -78,10 +78,10 @@ def _read(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str
         for name, lm in lms.items():
             sums[name] += _compared(exact if name == REFERENCE else _logits(lm, window), exact, window)
     positions = args.windows * (args.window - 1)
-    return {name: _told(total / positions) for name, total in sums.items()}
+    return {name: _as_numbers(total / positions) for name, total in sums.items()}
 
 
-def _told(mean: torch.Tensor) -> dict[str, float]:
+def _as_numbers(mean: torch.Tensor) -> dict[str, float]:
     nll, squared, same = mean.tolist()
     return {"perplexity": math.exp(nll), "logits_error": math.sqrt(squared), "same_token": same}
 
@@ -110,15 +110,15 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:
         method = methods.make(method_name)
-        told = specification(method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens)
+        stated = specification(method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens)
         for example in examples:
             for name, lm in lms.items():
-                record = ask(lm, method, example, told)
+                record = ask(lm, method, example, stated)
                 scores[name][method_name].append(best_subspan_em.score(record.model_dump()) or 0.0)
-    return {name: _beside(found, scores[REFERENCE]) for name, found in scores.items()}
+    return {name: _compared_with(found, scores[REFERENCE]) for name, found in scores.items()}
 
 
-def _beside(found: Scores, exact: Scores) -> dict[str, Any]:
+def _compared_with(found: Scores, exact: Scores) -> dict[str, Any]:
     means = {method: sum(values) / len(values) for method, values in found.items()}
     pooled = [[score for values in of.values() for score in values] for of in (found, exact)]
     return {

@@ -1,4 +1,4 @@
-"""Our decoder beside other engines on the same weights and token ids: reading prompts, decoding, prompts side by side.
+"""Our decoder next to other engines on the same weights and token ids: reading prompts, decoding, prompts side by side.
 
     python benchmarks/peers.py [--engines "ragauge float32,llama.cpp"] [--threads 2] [--trials 5] [--json]
 
@@ -93,7 +93,7 @@ def _serve(pipe: Any, name: str, setting: Setting, verbose: bool) -> None:
         _replied(pipe, lambda: getattr(engine, call)(*arguments), lambda found: found)  # noqa: B023
 
 
-def _replied(pipe: Any, work: Callable[[], Any], told: Callable[[Any], Any]) -> Any:
+def _replied(pipe: Any, work: Callable[[], Any], encode: Callable[[Any], Any]) -> Any:
     """Send (True, what came of it) or (False, the reason); returns what came of it."""
     try:
         found = work()
@@ -102,7 +102,7 @@ def _replied(pipe: Any, work: Callable[[], Any], told: Callable[[Any], Any]) -> 
     except Exception as error:
         pipe.send((False, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
     else:
-        pipe.send((True, told(found)))
+        pipe.send((True, encode(found)))
         return found
 
 
@@ -153,7 +153,7 @@ def measure(task: Task, peers: list[Peer], trials: int, draw: random.Random) -> 
             if peer.name in failed:
                 continue
             try:
-                found = _asked(peer, task, prompts)
+                found = _timed_request(peer, task, prompts)
             except FailedError as error:
                 failed[peer.name] = str(error)
                 continue
@@ -162,7 +162,7 @@ def measure(task: Task, peers: list[Peer], trials: int, draw: random.Random) -> 
     return values, failed
 
 
-def _asked(peer: Peer, task: Task, prompts: list[Ids]) -> tuple[float, float]:
+def _timed_request(peer: Peer, task: Task, prompts: list[Ids]) -> tuple[float, float]:
     if not task.side:
         return peer.ask("answer", prompts[0], task.new)
     together = peer.ask("answer_many", prompts, task.new)

@@ -133,7 +133,7 @@ class Task(Generic[T]):
 class EngineProxy(RecordedEngine):
     """The decoder as one task sees it: traces, times and caches are its own, and calls wait for their pass.
 
-    Calls have no seconds, which they would share with other tasks; those that a store of documents keeps run alone.
+    Calls have no seconds, which they would share with other tasks; those that a document store saves run alone.
     """
 
     supported: ClassVar[Capabilities] = DECODING - {Capability.SHARED}

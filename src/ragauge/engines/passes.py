@@ -19,7 +19,7 @@ from ragauge.engines.spans import Row, Span
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
 ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
 MASK_CHUNK = 512  # the same where the mask is a matrix of its own (head, query, key) in fp32: ALiBi, rows in place
-LOGIT_CHUNK = 512  # positions whose vocabulary logits are held at one time
+LOGIT_CHUNK = 512  # positions whose vocabulary logits are in memory together
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ class SpanEngine(Engine, Protocol):
             logits: (vocab,) of the first new token.
             position: position of that token; later ones follow by one each.
 
-        Returns: the new token ids; an end-of-text id is left out, a token that completes a stop string is kept.
+        Returns: the new token ids; an end-of-text id is left out, a token that completes a stop string is included.
         """
         ...
 

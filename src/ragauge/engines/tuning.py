@@ -306,7 +306,7 @@ def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, d
 
 
 def _speed(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a layer from those of its parts; norms and activations take little beside them."""
+    """Seconds of a layer from those of its parts; norms and activations take little in comparison."""
     choice = choose_kernels(dtype)
     product, attention, layers = (
         table[operation]["seconds"][choice.kernel(dtype, operation)]

@@ -17,7 +17,7 @@ from ragauge.errors import UserError
 class Tensors(Mapping[str, Tensor]):
     """A checkpoint's tensors by name, each read when it is accessed, and how linear layers made of them are stored.
 
-    A tensor that is accessed twice is read twice; none is held, so that memory has one copy of the weights.
+    A tensor that is accessed twice is read twice; none is cached, so that memory has one copy of the weights.
     """
 
     def __init__(self, readers: Mapping[str, Callable[[], Tensor]], store: Callable[[Linear], Linear]) -> None:

@@ -53,7 +53,7 @@ def shape(config: dict[str, Any]) -> Shape:
 
 
 def _rope(config: dict[str, Any], dim: int) -> tuple[float, float, tuple[float, ...]]:
-    """(theta, linear scale, divisors of the frequencies) from either place that configs have kept them in."""
+    """(theta, linear scale, divisors of the frequencies) from either place in a config."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind not in ("default", "linear", "llama3"):
