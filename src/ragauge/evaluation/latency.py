@@ -13,7 +13,6 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
-from ragauge.cost.settings import TRIALS, WARMUP, LatencySettings
+from ragauge.cost.settings import LatencySettings
 from ragauge.cost.trace import Trace, online, stage_seconds
-from ragauge.engines import LM, Limits
+from ragauge.engines import LM
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.evaluation import timing
@@ -62,47 +61,30 @@ def measure_latency(
     Returns: the result of `run` for the first response length; `other_lengths` holds those for the others.
     """
     device = bench.lm.device.type
-    cold_documents = settings.documents == "cold"
-    on_disk = cold_documents or device == "cpu"  # a GPU computes documents faster than a disk stores them
-    common: dict[str, Any] = {
-        "trials": settings.trials,
-        "warmup": settings.warmup,
-        "machine": machine or measure(device=device, allow_load=settings.allow_load),
-        "allow_load": settings.allow_load,
-        "disk": cold.Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED))
-        if folder and on_disk
-        else None,
-    }
-    first, *others = settings.all_new_tokens
-    result = run(variants, bench, new_tokens=first, documents_cold=cold_documents, **common)
-    return {**result, "other_lengths": [run(variants, bench, new_tokens=n, **common) for n in others]}
+    rates = machine or measure(device=device, allow_load=settings.allow_load)
+    on_disk = settings.documents == "cold" or device == "cpu"  # a GPU computes documents faster than a disk stores them
+    disk = cold.Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
+    result = run(variants, bench, settings, rates, disk=disk)
+    others = [settings.model_copy(update={"new_tokens": n, "documents": "ready"}) for n in settings.all_new_tokens[1:]]
+    return {**result, "other_lengths": [run(variants, bench, other, rates, disk=disk) for other in others]}
 
 
 def run(
     variants: Mapping[str, Method],
     bench: Bench,
-    *,
-    new_tokens: int,
+    settings: LatencySettings,
     machine: Mapping[str, Any],
-    trials: int = TRIALS,
-    warmup: int = WARMUP,
+    *,
     seed: int = 0,
-    allow_load: bool = False,
     disk: cold.Disk | None = None,
-    documents_cold: bool = False,
 ) -> dict[str, Any]:
-    """Time every method variant on the prompts.
+    """Time every method variant on the prompts with responses of `new_tokens` tokens.
 
     Args:
         bench: the trials are divided over its prompts, and one prompt's prepared states are in memory at a time.
-        new_tokens: tokens of every response.
         machine: what `cost.machine.measure` returned.
-        trials: of each variant.
-        warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
-        allow_load: report even if other processes were busy.
         disk: where given, variants that read the same documents compute them once between them; their keys and values
-            are the same bits.
-        documents_cold: what a method prepares is also timed as it comes from that disk (`cost.cold`).
+            are the same bits. For `documents: cold`, what a method prepares is also timed as it comes from there.
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
         "rows", "documents" (the trials of cold documents; None without)}. `gap` explains why measured speedups over the
@@ -110,50 +92,35 @@ def run(
         so, `summary` and `gap` are empty; the rows remain.
 
     Raises:
-        UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.
+        UserError: no prompts, more threads than cores, or a response that the context cuts short.
     """
-    _check(bench, trials)
-    if documents_cold and disk is None:
-        raise UserError("documents: cold requires a disk to read them from")
+    _check(bench)
     able, unsupported = bench.supported(variants)
-    warmup, count = max(warmup, 1), len(bench.prompts)
+    trials, count, allow_load = settings.trials, len(bench.prompts), settings.allow_load
     shares = [trials // count + (i < trials % count) for i in range(count)]
     with bar(f"timing on {bench.dataset}", "trial", len(able) * trials) as progress, _quiet_collector():
-        trialled = _Trials(
-            able,
-            bench.lm,
-            timing.fixed_length(new_tokens),
-            machine,
-            warmup=warmup,
-            order=random.Random(seed),
-            retries_left=0 if allow_load else len(able) * trials,
-            disk=disk,
-            documents_cold=documents_cold,
-            progress=progress,
-            gpu=watch(str(bench.lm.device)),
-        )
+        timed = _Trials(able, bench.lm, settings, machine, random.Random(seed), disk, progress)
         for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
             if share:
-                trialled.time_prompt(index, prompt, share)
-    rows = trialled.rows
-    load_share = machine.get("load_share", 0.0)
-    refused = None if allow_load else refusal_for_load(rows, trialled.load, load_share, trialled.gpu)
-    stages = _timed_stages(trialled.stages, rows, allow_load)
+                timed.time_prompt(index, prompt, share)
+    rows = timed.rows
+    refused = None if allow_load else refusal_for_load(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
+    stages = _timed_stages(timed.stages, rows, allow_load)
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
-    sizes = {"new_tokens": new_tokens, "trials": trials, "warmup": warmup, "allow_load": allow_load}
+    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": timed.warmup, "allow_load": allow_load}
     state = {"cuda_graphs": cuda_graphs(bench.lm), "cache_state": CACHE_STATE}
     return {
         "provenance": provenance(),
         "protocol": {**bench.protocol(seed), **bench.prompt_sizes, **sizes, **state},
         "machine": dict(machine),
-        "load": trialled.load_json(),
+        "load": timed.load_json(),
         "refused": refused,
         "unsupported": unsupported,
         "stages": stages,
         "gap": {} if refused else gaps(stages, rows, naive, allow_load),
         "summary": {} if refused else summarise(rows, allow_load),
         "rows": rows,
-        "documents": {"state": cold.STATE, "rows": trialled.documents} if documents_cold else None,
+        "documents": {"state": cold.STATE, "rows": timed.documents} if settings.documents == "cold" else None,
     }
 
 
@@ -203,26 +170,34 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
     return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
 
 
-@dataclass
 class _Trials:
     """The trials of one run, as they come in."""
 
-    variants: Mapping[str, Method]
-    engine: LM
-    limits: Limits
-    machine: Mapping[str, Any]
-    warmup: int
-    order: random.Random
-    retries_left: int  # of the whole run, so that a busy machine cannot stretch it without end
-    disk: cold.Disk | None
-    documents_cold: bool
-    progress: Any  # a bar of trials, moved between them, never in one
-    gpu: GpuWatch | None  # that the decoder is on; None: it is not on one, or nothing tells of it
-    retried: int = 0
-    load: Load = field(default_factory=Load)  # of all undisturbed trials together: what was too short to see in each
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    documents: list[dict[str, Any]] = field(default_factory=list)  # trials of what is prepared
+    def __init__(
+        self,
+        variants: Mapping[str, Method],
+        engine: LM,
+        settings: LatencySettings,
+        machine: Mapping[str, Any],
+        order: random.Random,
+        disk: cold.Disk | None,
+        progress: Any,
+    ) -> None:
+        """
+        Args:
+            progress: a bar of trials, moved between them, never in one.
+        """
+        self.variants, self.engine, self.machine, self.order = variants, engine, machine, order
+        self.disk, self.progress, self.settings = disk, progress, settings
+        self.limits, self.warmup = timing.fixed_length(settings.new_tokens), max(settings.warmup, 1)
+        # Of the whole run, so that a busy machine cannot stretch it without end.
+        self.retries_left = 0 if settings.allow_load else len(variants) * settings.trials
+        self.gpu = watch(str(engine.device))  # None: the decoder is not on one, or nothing tells of it
+        self.retried = 0
+        self.load = Load()  # of all undisturbed trials together: what was too short to see in each
+        self.rows: list[dict[str, Any]] = []
+        self.stages: dict[str, dict[str, dict[str, float]]] = {}
+        self.documents: list[dict[str, Any]] = []  # trials of what is prepared
 
     def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
@@ -239,7 +214,7 @@ class _Trials:
             for name in names:
                 self._add_trial(name, index, states[name], prompt, costs[name])
         self._look_at_gpu()
-        if self.disk and self.documents_cold:
+        if self.disk and self.settings.documents == "cold":
             states.clear()  # memory for what is prepared anew
             self._time_documents(self.disk, index, prompt)
 
@@ -322,11 +297,9 @@ class _Trials:
         }
 
 
-def _check(bench: Bench, trials: int) -> None:
+def _check(bench: Bench) -> None:
     if not bench.prompts:
         raise UserError("the latency protocol needs at least one prompt")
-    if trials < 1:
-        raise UserError(f"trials: at least 1 is needed; got {trials}")
     cores = psutil.cpu_count() or 1
     if torch.get_num_threads() > cores:
         raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")

@@ -17,7 +17,10 @@ from ragauge.io import safe_yaml
 Settings = TypeVar("Settings", bound=BaseModel)
 LONGEST_LABEL = 100  # characters: several stand in one name of a file
 # What pydantic puts into the path of a mistake besides the keys of the file.
-_NOT_KEYS = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
+_NOT_KEYS = {
+    *("[key]", "list[str]", "literal['all']", "literal['auto']", "constrained-int"),
+    *("one protocol", "several protocols"),
+}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -60,7 +63,7 @@ def checked_options(model: type[Settings], given: Mapping[str, Any]) -> Settings
 def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], str]:
     """The path of the first mistake's key, and what is wrong with its value."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"] if part not in _NOT_KEYS]
+    path = _keys(first["loc"])
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, SettingError):
         return [*path, cause.key], cause.message
@@ -74,8 +77,13 @@ def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], 
         if len(given := str(first["input"])) > LONGEST_LABEL:
             return path, f"{given[:40]!r}... must have at most {LONGEST_LABEL} characters"
         return path, f"{given!r} must be made of letters, digits, '.', '_' and '-'"
-    wanted = first["msg"].removeprefix("Input should ").removeprefix("be ")
-    return path, f"must be {wanted}, not {first['input']!r}".replace("be have", "have")
+    same = [one["msg"] for one in error.errors() if _keys(one["loc"]) == path]  # one for each type that it may have
+    texts = [text.removeprefix("Input should ").removeprefix("be ").partition(", unable")[0] for text in same]
+    return path, f"must be {' or '.join(texts)}, not {first['input']!r}".replace("be have", "have")
+
+
+def _keys(location: Sequence[object]) -> list[str]:
+    return [str(part) for part in location if part not in _NOT_KEYS]
 
 
 def keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:

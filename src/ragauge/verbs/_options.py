@@ -229,6 +229,10 @@ def amount(text: str) -> float:
     return number
 
 
+def counts(text: str) -> list[int]:
+    return [count(number) for number in text.split(",")]
+
+
 def part(text: str) -> tuple[int, int]:
     """`0/2` -> (0, 2)."""
     number, slash, of = text.partition("/")

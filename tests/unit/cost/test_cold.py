@@ -11,6 +11,7 @@ import pytest
 
 from ragauge import registry
 from ragauge.cost import cold
+from ragauge.cost.settings import LatencySettings
 from ragauge.cost.trace import Call
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -27,6 +28,11 @@ RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
 MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}}
 
 
+def settings(*methods: str, **options: Any) -> LatencySettings:
+    stated = {"new_tokens": 3, "trials": 1, "allow_load": True} | options
+    return LatencySettings(methods=list(methods), dataset="random tokens", **stated)
+
+
 def disk(folder: Path, max_bytes: int = 10**9) -> cold.Disk:
     return cold.Disk(folder, lambda place: DocumentStore(place, "timed", max_bytes))
 
@@ -34,17 +40,15 @@ def disk(folder: Path, max_bytes: int = 10**9) -> cold.Disk:
 def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> None:
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
-    options: dict[str, Any] = {"new_tokens": 3, "trials": 2, "machine": MACHINE, "allow_load": True}
-    result = latency.run(
-        variants, Bench(lm, [tiny_prompt()]), disk=disk(tmp_path / "kept"), documents_cold=True, **options
-    )
+    cold_documents = settings("k1", trials=2, documents="cold")
+    result = latency.run(variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=disk(tmp_path / "kept"))
     rows = result["documents"]["rows"]
     assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]  # naive prepares nothing
     assert all(row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes"))
     assert not list((tmp_path / "kept").iterdir())
     assert lm.documents is None
     assert json.loads(json.dumps(result))["documents"]["state"] == cold.STATE
-    assert latency.run(variants, Bench(lm, [tiny_prompt()]), **options)["documents"] is None
+    assert latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE)["documents"] is None
 
 
 def test_variants_with_the_same_documents_compute_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,14 +56,14 @@ def test_variants_with_the_same_documents_compute_them_once(tmp_path: Path, monk
     save = DocumentStore.save
     monkeypatch.setattr(DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept)))
     variants = {name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))}
-    options: dict[str, Any] = {"new_tokens": 3, "trials": 1, "machine": MACHINE, "allow_load": True}
-    latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), disk=disk(tmp_path), **options)
+    options = settings("k1", "k2", "k3"), MACHINE
+    latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=disk(tmp_path))
     alone = len(made)
-    shared = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), disk=disk(tmp_path), **options)
+    shared = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=disk(tmp_path))
     assert alone > 0
     assert len(made) == 2 * alone  # of these, one half for one variant, the other for three
     assert not list(tmp_path.iterdir())
-    plain = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), **options)
+    plain = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options)
     untimed = ("variant", "flop", "compute_cycles")
     assert [[row[key] for key in untimed] for row in shared["rows"]] == [
         [row[key] for key in untimed] for row in plain["rows"]
@@ -73,11 +77,6 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
         lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
 
     assert cold.time_documents("dense", encode, lm, disk(tmp_path)) is None
-
-
-def test_cold_documents_need_a_disk(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="requires a disk"):
-        latency.run({}, Bench(tiny_lm(), [tiny_prompt()]), new_tokens=3, trials=1, machine=MACHINE, documents_cold=True)
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:
