@@ -60,7 +60,7 @@ miniature: $(READY) #- make miniature: run the papers' experiments with tiny mod
 load-test: $(READY) #- make load-test: load the retrieval service for five minutes (LOAD=--write: record it)
 	python benchmarks/service.py $(LOAD)
 
-cluster: smoke #- make cluster: run the workflow on a one-node Slurm that it starts (Debian, as root)
+cluster: $(READY) #- make cluster: run the workflow on a one-node Slurm that it starts (Debian, as root)
 	RAGAUGE_CLUSTER=1 python -m pytest -q tests/cluster
 
 check: $(READY) #- make check: lint, format, types, workflow

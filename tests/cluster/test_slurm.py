@@ -15,7 +15,8 @@ import slurm_runs
 import workflow_folder
 from ragauge.testing import write_checkpoint, write_questions
 from served_workflow import PIPELINES
-from slurm_runs import PROFILE, Job, failures, jobs, lines, records, run, wait_for
+from slurm_runs import PROFILE, Job, failures, jobs, lines, run, wait_for
+from workflow_folder import records
 
 pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
 pytestmark = [workflow_folder.needs_snakemake, pytest.mark.slow, pytest.mark.cluster]
@@ -72,14 +73,9 @@ def of_answers(folder: Path, state: str = "") -> list[Job]:
 @pytest.fixture(scope="module")
 def undisturbed(folder: Path) -> list[Any]:
     """The records over the many questions of a local run that nobody disturbed."""
-    run(
-        folder,
-        str(answers(folder, "local").relative_to(folder)),
-        "--cores",
-        "1",
-        *configure(folder, "local", "many.jsonl"),
-    )
-    return records(answers(folder, "local"))
+    out = answers(folder, "local")
+    run(folder, str(out.relative_to(folder)), "--cores", "1", *configure(folder, "local", "many.jsonl"))
+    return records(out)
 
 
 def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folder: Path) -> None:

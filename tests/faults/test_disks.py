@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+import workflow_folder
 from ragauge.assets import archive
 from ragauge.assets.store import Store
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.io import records
 from ragauge.testing import write_checkpoint, write_questions
 
 SIZE = 8 << 20
@@ -64,14 +64,6 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", 6)
 
 
-def untimed(path: Path) -> list[dict[str, Any]]:
-    """Records without what the clock said."""
-    found = [record.model_dump(exclude={"offline_s", "online_s", "first_token_s"}) for record in records.read(path)]
-    for record in found:
-        record["trace"] = [{k: v for k, v in c.items() if k not in ("seconds", "loading_s")} for c in record["trace"]]
-    return found
-
-
 def run_arguments(model: Path, questions: Path, out: Path, *more: str) -> list[str]:
     return [
         *("run", "--method", "superposition", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)),
@@ -83,7 +75,7 @@ def run_arguments(model: Path, questions: Path, out: Path, *more: str) -> list[s
 def undisturbed(model: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("undisturbed") / "x.jsonl"
     assert main(run_arguments(model, questions, out)) == 0
-    return untimed(out)
+    return workflow_folder.records(out)
 
 
 def one_line(captured: Any) -> str:
@@ -107,7 +99,7 @@ def test_records(
     assert not out.exists()
     disk.empty()
     assert main(run_arguments(model, questions, out)) == 0
-    assert untimed(out) == undisturbed
+    assert workflow_folder.records(out) == undisturbed
 
 
 def test_assets(disk: Disk, tmp_path: Path) -> None:
@@ -171,7 +163,7 @@ def test_a_read_only_folder_of_results(
     assert main(run_arguments(model, questions, out)) == 0
     finished = out.read_bytes()
     disk.remount("ro")  # a finished run is read as before, and asked again says what it cannot do
-    assert untimed(out) == undisturbed
+    assert workflow_folder.records(out) == undisturbed
     assert main(run_arguments(model, questions, out)) == 2
     assert "Read-only file system" in one_line(capsys.readouterr())
     assert out.read_bytes() == finished

@@ -1,9 +1,9 @@
 """Every model and encoder of configs/papers/paper.yaml as its hub has it, but small and random.
 
-Same configuration class and keys, same names and number types of tensors, same files (safetensors, or shards of
-`pytorch_model.bin`), tokenizers of the same class with the same special tokens. Thinned are layers, widths, heads, and
-the vocabularies of BLOOM, MPT and SmolLM2; Llama's has its 32,000 rows, LongLoRA's one more. They stand in the cache
-of `huggingface_hub`, from which the program takes them without a network (`HF_HUB_OFFLINE`).
+Same configuration class and its keys of sizes and kinds, same names and number types of tensors, same files
+(safetensors, or shards of `pytorch_model.bin`), tokenizers of the same class with the same special tokens. Thinned are
+layers, widths, heads, and the vocabularies of BLOOM, MPT and SmolLM2; Llama's has its 32,000 rows, LongLoRA's one more.
+They stand in the cache of `huggingface_hub`, from which the program takes them without a network (`HF_HUB_OFFLINE`).
 """
 
 from __future__ import annotations
@@ -78,19 +78,15 @@ def _llama(
         "eos_token_id": 2,
         "hidden_act": "silu",
         "hidden_size": WIDTH,
-        "initializer_range": 0.02,
         "intermediate_size": INNER,
         "model_type": "llama",
         "num_attention_heads": HEADS,
         "num_hidden_layers": LAYERS,
         "num_key_value_heads": HEADS,
-        "pretraining_tp": 1,
         "rms_norm_eps": 1e-05,
         "rope_scaling": None,
         "tie_word_embeddings": False,
         "torch_dtype": "float16",
-        "transformers_version": "4.31.0",
-        "use_cache": True,
         "vocab_size": LLAMA_ROWS,
         **changes,
     }
@@ -116,12 +112,10 @@ def _smollm2(hub: Path, repository: str) -> None:
     vocab = vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
     config = {
         "architectures": ["LlamaForCausalLM"],
-        "attention_bias": False,
         "bos_token_id": 0,
         "eos_token_id": 0,
         "hidden_act": "silu",
         "hidden_size": WIDTH,
-        "initializer_range": 0.02,
         "intermediate_size": INNER,
         "max_position_embeddings": 8192,
         "model_type": "llama",
@@ -129,12 +123,10 @@ def _smollm2(hub: Path, repository: str) -> None:
         "num_hidden_layers": LAYERS,
         "num_key_value_heads": HEADS // 2,
         "rms_norm_eps": 1e-05,
-        "rope_interleaved": False,
         "rope_scaling": None,
         "rope_theta": 100000,
         "tie_word_embeddings": True,
         "torch_dtype": "bfloat16",
-        "use_cache": True,
         "vocab_size": vocab,
     }
     _write(folder, config, _llama_shapes(vocab, HEADS // 2, tied=True), "bfloat16", repository)
@@ -147,30 +139,17 @@ def _bloom(hub: Path, repository: str, seed: int) -> None:
     config = {
         "apply_residual_connection_post_layernorm": False,
         "architectures": ["BloomForCausalLM"],
-        "attention_dropout": 0.0,
-        "attention_softmax_in_fp32": True,
-        "bias_dropout_fusion": True,
         "bos_token_id": 1,
         "eos_token_id": 2,
-        "hidden_dropout": 0.0,
-        "initializer_range": 0.02,
         "layer_norm_epsilon": 1e-05,
-        "masked_softmax_fusion": True,
         "model_type": "bloom",
         "n_embed": WIDTH,
         "n_head": HEADS,
-        "n_inner": None,
         "n_layer": LAYERS + seed,
         "num_attention_heads": HEADS,
-        "offset_alibi": 100,
         "pad_token_id": 3,
-        "pretraining_tp": 4,
         "seq_length": 2048,
-        "skip_bias_add": True,
-        "skip_bias_add_qkv": False,
-        "transformers_version": "4.20.0",
         "unk_token_id": 0,
-        "use_cache": True,
         "vocab_size": vocab,
     }
     shapes: Shapes = {"word_embeddings.weight": (vocab, WIDTH)}
@@ -201,7 +180,6 @@ def _mpt(hub: Path, repository: str) -> None:
             "alibi": True,
             "alibi_bias_max": 8,
             "attn_impl": "torch",
-            "attn_pdrop": 0,
             "attn_type": "multihead_attention",
             "attn_uses_sequence_id": False,
             "clip_qkv": None,
@@ -211,11 +189,7 @@ def _mpt(hub: Path, repository: str) -> None:
         },
         "auto_map": {"AutoModelForCausalLM": "modeling_mpt.MPTForCausalLM"},
         "d_model": WIDTH,
-        "emb_pdrop": 0,
-        "embedding_fraction": 1.0,
         "expansion_ratio": 4,
-        "init_device": "cpu",
-        "learned_pos_emb": True,
         "logit_scale": None,
         "max_seq_len": 2048,
         "model_type": "mpt",
@@ -223,11 +197,8 @@ def _mpt(hub: Path, repository: str) -> None:
         "n_layers": LAYERS,
         "no_bias": True,
         "norm_type": "low_precision_layernorm",
-        "resid_pdrop": 0,
         "tokenizer_name": "EleutherAI/gpt-neox-20b",
         "torch_dtype": "bfloat16",
-        "use_cache": False,
-        "verbose": 0,
         "vocab_size": vocab,
     }
     shapes: Shapes = {"transformer.wte.weight": (vocab, WIDTH), "transformer.norm_f.weight": (WIDTH,)}
@@ -252,7 +223,6 @@ def _openelm(hub: Path, repository: str) -> None:
         "ffn_multipliers": multipliers,
         "ffn_with_glu": True,
         "head_dim": head_dim,
-        "initializer_range": 0.02,
         "max_context_length": 2048,
         "model_dim": WIDTH,
         "model_type": "openelm",
@@ -267,7 +237,6 @@ def _openelm(hub: Path, repository: str) -> None:
         "rope_max_length": 4096,
         "share_input_output_layers": True,
         "torch_dtype": "bfloat16",
-        "use_cache": True,
         "vocab_size": LLAMA_ROWS,
     }
     shapes: Shapes = {"transformer.token_embeddings.weight": (LLAMA_ROWS, WIDTH), "transformer.norm.weight": (WIDTH,)}
@@ -300,11 +269,8 @@ def _encoder(
     vocab = vocabularies.write_wordpiece(folder)
     config = {
         "architectures": ["BertModel"],
-        "attention_probs_dropout_prob": 0.1,
         "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
         "hidden_size": width,
-        "initializer_range": 0.02,
         "intermediate_size": 2 * width,
         "layer_norm_eps": 1e-12,
         "max_position_embeddings": 512,
@@ -312,7 +278,6 @@ def _encoder(
         "num_attention_heads": HEADS,
         "num_hidden_layers": LAYERS,
         "pad_token_id": 0,
-        "position_embedding_type": "absolute",
         "torch_dtype": "float32",
         "type_vocab_size": 2,
         "vocab_size": vocab,

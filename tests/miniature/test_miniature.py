@@ -156,15 +156,6 @@ def test_a_cell_may_stay_empty_where_the_plan_has_nothing_for_it(tmp_path: Path)
     assert excused == {("frontier", 1)}
 
 
-def test_a_part_is_checked_for_what_its_items_read(tmp_path: Path) -> None:
-    config = run.of_part(small(), "superposition")
-    assert config.item_names() == ["superposition_table_1"]
-    folder = a_run(tmp_path, status="failed")
-    place = "results/t/answers/{}/m/naive.jsonl: no memory"
-    assert check.faults(config, folder, part=True) == [place.format("nq_open")]
-    assert check.faults(config, folder) == [place.format("nq_open"), place.format("cut")]
-
-
 def test_the_parts_are_the_papers_items_and_read_all_pipelines_and_trainings() -> None:
     whole = planned(PAPER, OVERLAY)
     parts = {part: run.of_part(whole, part) for part in run.PARTS}
@@ -183,28 +174,3 @@ def test_times_are_never_refused_and_a_refused_one_would_be_a_fault(tmp_path: Pa
     assert not any(protocol.allow_load for protocol in planned(PAPER).protocols)
     folder = a_run(tmp_path, cell="could_not_run", note="timing refused: other processes disturbed 2 of 8 trials")
     assert len(check.faults(small(), folder)) == 2
-
-
-@pytest.mark.parametrize(
-    ("variant", "quantity", "excused"),
-    [
-        ("scored_wikipedia_retro_half", "latency", True),
-        ("scored_wikipedia_retro_p64", "latency", False),  # is timed
-        ("timed_wikipedia_s3_8", "perplexity", False),  # has that of the nearest number of lists
-        ("sizes_retro_p64", "perplexity", True),
-    ],
-)
-def test_what_is_only_scored_or_only_timed_may_lack_the_other(
-    tmp_path: Path, variant: str, quantity: str, excused: bool
-) -> None:
-    config = planned(PAPER, OVERLAY)
-    table = tmp_path / "reports/miniature/piperag_figure_8.csv"
-    table.parent.mkdir(parents=True)
-    note = f"not run: no pipeline of this experiment measures its {quantity}"
-    table.write_text(f"variant,status,note\n{variant},could_not_run,{note}\n")
-    assert (f"piperag_figure_8: {variant}: {note}" not in check.faults(config, tmp_path)) == excused
-
-
-def test_the_page_says_which_cells_stay_empty() -> None:
-    page = (CONFIGS.parent / "docs/paper-configuration.md").read_text(encoding="utf-8")
-    assert not [one for one in check.EMPTY if one.why not in page or f"`{one.item}`" not in page]

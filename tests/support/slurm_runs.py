@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import time
@@ -19,7 +18,6 @@ FORMAT = (
     "JobID:|,State:|,Partition:|,NumCPUs:|,MinMemory:|,TimeLimit:|,OverSubscribe:|,Feature:|,tres-per-job:|,"
     "WorkDir:|,Comment:|"
 )
-CLOCKS = {"offline_s", "online_s", "first_token_s", "seconds", "loading_s", "trials_s", "load_share"}
 
 
 @dataclass(frozen=True)
@@ -100,17 +98,6 @@ def wait_for(what: str, happened: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline, f"no {what} in {WAIT_S} s"
         time.sleep(0.05)
     return result
-
-
-def records(path: Path) -> list[Any]:
-    """The records of a file without what the clock said."""
-    return [timeless(json.loads(line)) for line in lines(path)]
-
-
-def timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: timeless(part) for key, part in value.items() if key not in CLOCKS}
-    return [timeless(part) for part in value] if isinstance(value, list) else value
 
 
 def lines(path: Path) -> list[bytes]:

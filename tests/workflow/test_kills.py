@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -50,16 +53,21 @@ class Run:
         target = str(self.out.relative_to(folder))
         self.arguments = [target, "--cores", "1", "--configfile", settings.name]
 
-    def until_answering(self, coordinator: psutil.Process) -> psutil.Process:
-        """The process that answers, once it has some answers."""
-        partial = self.out.with_name(f"{self.out.name}.partial")
-        deadline = time.monotonic() + PATIENCE_S
-        while not (partial.exists() and partial.read_bytes().count(b'\n{"key"') > 2):
-            assert coordinator.is_running(), "it ended before it was killed"
-            assert time.monotonic() < deadline, "no answer yet"
-            time.sleep(0.005)
-        [answering] = self.commands.working(self.folder)
-        return answering
+    @contextmanager
+    def begun(self) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+        """A run and the process that answers in it, once it has some answers."""
+        process = start(self.folder, *self.arguments, commands=self.commands)
+        try:
+            partial = self.out.with_name(f"{self.out.name}.partial")
+            deadline = time.monotonic() + PATIENCE_S
+            while not (partial.exists() and partial.read_bytes().count(b'\n{"key"') > 2):
+                assert process.poll() is None, "it ended before it was killed"
+                assert time.monotonic() < deadline, "no answer yet"
+                time.sleep(0.005)
+            [answering] = self.commands.working(self.folder)
+            yield process, answering
+        finally:
+            kill(process)
 
     def again(self) -> None:
         done = snakemake(self.folder, *self.arguments, commands=self.commands)
@@ -69,12 +77,9 @@ class Run:
 def test_a_killed_job(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
     """The workflow fails and says so; the next run asks what is left."""
     run = Run(folder, "job", preloaded)
-    process = start(folder, *run.arguments, commands=preloaded)
-    try:
-        run.until_answering(psutil.Process(process.pid)).kill()
+    with run.begun() as (process, job):
+        job.kill()
         _, told = process.communicate(timeout=PATIENCE_S)
-    finally:
-        kill(process)
     assert process.returncode == 1
     assert "Error in rule answers" in told
     assert not run.out.exists()
@@ -85,9 +90,7 @@ def test_a_killed_job(folder: Path, undisturbed: list[dict[str, object]], preloa
 def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
     """Its job answers on; a run beside it is refused the file, and one after it finds the answers."""
     run = Run(folder, "coordinator", preloaded)
-    process = start(folder, *run.arguments, commands=preloaded)
-    try:
-        job = run.until_answering(psutil.Process(process.pid))
+    with run.begun() as (process, job):
         os.kill(process.pid, signal.SIGKILL)
         job.suspend()
         beside = snakemake(folder, *run.arguments, commands=preloaded)
@@ -95,17 +98,13 @@ def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]]
         assert "another process is writing it" in beside.stdout + beside.stderr
         job.resume()
         job.wait(PATIENCE_S)
-    finally:
-        kill(process)
     run.again()
     assert records(run.out) == undisturbed
 
 
 def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
     run = Run(folder, "two", preloaded)
-    process = start(folder, *run.arguments, commands=preloaded)
-    try:
-        job = run.until_answering(psutil.Process(process.pid))
+    with run.begun() as (process, job):
         job.suspend()  # lest the first run ends while the second starts
         second = snakemake(folder, *run.arguments, commands=preloaded)
         job.resume()
@@ -113,6 +112,4 @@ def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object
         assert "another run of this workflow is active in this folder" in second.stdout + second.stderr
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
-    finally:
-        kill(process)
     assert records(run.out) == undisturbed

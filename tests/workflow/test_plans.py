@@ -95,18 +95,6 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: 
     assert sorted(exported) == [f"joint/smollm2-135m-instruct/{name}" for name in names]
 
 
-def test_retro_is_exported_once_for_a_database(plan: Plan, checkout: Path) -> None:
-    onnx = "schedule: random, engine: onnx, mode: retro, task: generate"
-    pipelines = f"pipelines={{one: {{{onnx}}}, two: {{{onnx}, interval: 32}}}}"
-    models = "models={smollm2-135m-instruct: {dtype: float32}}"
-    planned = plan(*SMOKE, "--config", models, pipelines)
-    output = planned.output
-    jobs = planned.counts
-    assert jobs["export"] == 2  # one of them is the smoke run's own
-    assert "ragauge piperag export --mode=retro --seed=0 --database=results/smoke/databases/wikipedia" in output
-    assert re.findall(r"--onnx=results/smoke/onnx/(retro\S+)", output) == ["retro/wikipedia/random"] * 2
-
-
 def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan: Plan, checkout: Path) -> None:
     rules = {
         name

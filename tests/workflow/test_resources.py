@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 import workflow_folder
 from preloaded import Preloaded
@@ -19,11 +18,6 @@ SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 JUDGE = "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}"
 TRAINING = "training={cfic: {device: cuda}}"
 RETROFIT = "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}"
-
-
-def rules(root: Path) -> dict[str, str]:
-    """The text of each file of rules."""
-    return {path.stem: path.read_text(encoding="utf-8") for path in (root / "workflow" / "rules").glob("*.smk")}
 
 
 @workflow_folder.needs_snakemake
@@ -42,14 +36,6 @@ def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> No
     assert on_gpus == {"answers", "judgements", "sft_train"} | measured
     alone = {rule for rule, asked in jobs if asked.get("slurm_extra") == "--exclusive"}
     assert alone == {"index_training"} | measured
-
-
-@pytest.mark.parametrize("profile", ["default", "slurm"])
-def test_no_cluster_is_named(root: Path, profile: str) -> None:
-    settings = yaml.safe_load((root / "profiles" / profile / "config.yaml").read_text(encoding="utf-8"))
-    asked = {"slurm_partition", "slurm_account", "constraint"}
-    assert not asked & set(settings.get("default-resources", {}))
-    assert not [name for name, text in rules(root).items() if re.search(rf"\b({'|'.join(asked)})\b", text)]
 
 
 @workflow_folder.needs_snakemake

@@ -115,9 +115,3 @@ def test_the_example_is_documents_that_answer_its_questions(
     assert (len(found), len(asked)) == (26, 12)
     for one in asked:
         assert any(answer in found[one.gold] for answer in one.answers), one
-
-
-def test_init_takes_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["init", ".", "--quiet"]) == 0
-    assert (tmp_path / "workflow/Snakefile").is_file()

@@ -6,17 +6,15 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import tiny_database
 from ragauge.errors import UserError
-from ragauge.io import folders
-from ragauge.retrieval import chunking, database
+from ragauge.retrieval import chunking
 from ragauge.retrieval.chunking import DatabaseRecipe, Split
-from ragauge.retrieval.database import Database, Shard, shard_folder
+from ragauge.retrieval.database import Database, shard_folder
 from ragauge.retrieval.documents import CorpusDocument
 from ragauge.retrieval.near_duplicates import GRAM_WORDS, THRESHOLD, EvaluationText, signatures
 from tiny_database import CHUNK
@@ -235,23 +233,3 @@ def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path: Path, corpu
     tiny_database.gather(folder, 2)
     with pytest.raises(UserError, match="its chunks were cut by the tokenizer"):
         Database(folder).check_tokenizer(other, "other")
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"kind": "chunk database"}', b"\xff", b"[" * 100000])
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / folders.MANIFEST).write_bytes(content)
-    with pytest.raises(UserError, match=r"manifest\.json"):
-        folders.read(tmp_path, database.DATABASE)
-
-
-def test_a_full_disk_is_one_line_and_leaves_nothing(
-    tmp_path: Path, corpus: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(chunking._ShardWriter, "_write", full)
-    with pytest.raises(UserError, match="No space left on device"):
-        chunking.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer), 0)
-    with pytest.raises(UserError, match="no shard"):
-        Shard.open(shard_folder(tmp_path / "db", 0))

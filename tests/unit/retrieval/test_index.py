@@ -22,7 +22,7 @@ from ragauge.retrieval.budget import SearchTime
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index
-from ragauge.retrieval.recall import exact_search, recall
+from ragauge.retrieval.recall import exact_search
 from ragauge.retrieval.retriever import Neighbours, Query, Retriever
 from ragauge.retrieval.vectors import Vectors
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder
@@ -135,25 +135,6 @@ def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
     assert others <= 2  # of 24,000: two centroids as near, up to rounding
 
 
-def test_recall_rises_with_nprobe_and_is_high_where_all_is_scanned(folder: Path) -> None:
-    vectors = Vectors.open(folder, INDEX)
-    rows = [row for row in recall(Index(vectors.database, "ivf"), vectors, queries(100)) if row["k"] == 10]
-    assert [row["nprobe"] for row in rows] == [1, 2, 4, 8]
-    values = [row["recall"] for row in rows]
-    assert values == sorted(values)
-    assert values[-1] > 0.5 > values[0]
-
-
-def test_parts_merge_to_the_whole(folder: Path) -> None:
-    database = Database(folder)
-    whole = Index(database, "ivf").search(queries(), 4, 3)
-    found = [Index(database, "ivf", (n, 3)).search(queries(), 4, 3) for n in range(3)]
-    distances, ids = (np.concatenate([part[i] for part in found], axis=1) for i in range(2))
-    order = np.argsort(distances, axis=1, kind="stable")[:, :4]
-    np.testing.assert_array_equal(np.take_along_axis(distances, order, 1), whole[0])
-    np.testing.assert_array_equal(np.sort(np.take_along_axis(ids, order, 1)), np.sort(whole[1]))
-
-
 def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(folder: Path) -> None:
     vectors = Vectors.open(folder, FILLED)
     filled = Index(vectors.database, "filled")
@@ -191,13 +172,6 @@ def test_a_prefix_of_the_database_is_its_first_shards(folder: Path) -> None:
     assert vectors.total == vectors.database.chunk_starts[2]
     with pytest.raises(UserError, match=r"shards is 9; the database .* has 3"):
         Vectors.open(folder, INDEX.model_copy(update={"shards": 9}))
-
-
-def test_nothing_is_made_twice(folder: Path) -> None:
-    assert not index.train(folder, "ivf", INDEX)
-    assert not index.add(folder, "ivf", INDEX, 0)
-    assert not index.merge(folder, "ivf", INDEX.model_copy(update={"nprobe": 2}))  # which a search may choose anyway
-    assert not embed.build_embeddings(folder, 0, tiny_database.Choice())
 
 
 def test_vectors_in_another_precision_are_other_vectors(folder: Path, tmp_path: Path) -> None:
@@ -255,19 +229,6 @@ def test_an_index_cut_short_or_of_another_database_is_refused(tmp_path: Path) ->
         Index(database, "ivf")
     with pytest.raises(UserError, match="embeddings of an earlier state of shard 0"):
         Vectors.open(tmp_path / "db", small)
-
-
-def test_a_moved_database_is_read_where_it_is(folder: Path, tmp_path: Path) -> None:
-    import shutil
-
-    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
-    found = Index(Database(moved), "ivf").search(queries(), 3, 8)[1]
-    np.testing.assert_array_equal(found, Index(Database(folder), "ivf").search(queries(), 3, 8)[1])
-
-
-def test_faiss_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    Index(Database(folder), "ivf").search(queries(), 3, 8)
-    assert capfd.readouterr().out == ""
 
 
 # --- the retriever ---

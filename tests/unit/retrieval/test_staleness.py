@@ -117,16 +117,7 @@ def test_a_wrong_entry_is_told_in_one_line(entry: dict, message: str) -> None:
 def test_an_unknown_label_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "c.yaml"
     config.write_text(json.dumps({**CONFIG, "databases": {"wikipedia": {}}, "staleness": {"wikipedia": {}}}))
-    command = [
-        "piperag",
-        "staleness",
-        "--config",
-        str(config),
-        "--entry",
-        "wiki",
-        "--database",
-        str(tmp_path),
-    ]
+    command = ["piperag", "staleness", "--config", str(config), "--entry", "wiki", "--database", str(tmp_path)]
     assert cli.main([*command, "--out", str(tmp_path / "s.json")]) == 2
     assert "unknown comparison 'wiki'; did you mean 'wikipedia'?" in capsys.readouterr().err
 

@@ -61,13 +61,6 @@ def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys:
     assert lines[-1].startswith("2 found; nprobe 4; ")
 
 
-def test_parts_answer_as_the_whole(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--text", "b", "--k", "6", "--budget", "0.08", "--json"]
-    whole = json.loads(asked(capsys, "--server", addresses[0], *arguments))
-    merged = json.loads(asked(capsys, "--server", addresses[1], "--server", addresses[2], *arguments))
-    assert merged["neighbours"] == whole["neighbours"]
-
-
 def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
     assert "partial answer: without the parts of 127.0.0.1:9" in asked(capsys, *servers, "--text", "a", "--partial")

@@ -136,16 +136,6 @@ def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
     assert (little.nprobe, much.nprobe) == (1, NLIST)
 
 
-def test_query_prints_the_text_that_was_found(
-    address: str, retriever: Retriever, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["query", "--server", address, "--text", "stone king", "--k", "1", "--nprobe", "4", "--json"]) == 0
-    [found] = retriever.search([Query(text="stone king", k=1, nprobe=4)])
-    [neighbour] = json.loads(capsys.readouterr().out)["neighbours"]
-    assert neighbour["text"] == retriever.database.tokenizer.decode(found.tokens[0, : found.lengths[0]])
-    assert any(word in neighbour["text"] + neighbour["continuation"] for word in ("river", "bridge", "stone", "king"))
-
-
 def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> None:
     asked = [query for query in queries(retriever) if query.k < 5]
     with ExitStack() as opened:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import service_parts
 import tiny_database
 from ragauge import registry
 from ragauge.errors import UserError
@@ -23,9 +21,6 @@ from ragauge.retrieval.indexes.hnsw import Hnsw
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.recall import exact_search, recall
 from ragauge.retrieval.retriever import Query, Retriever
-from ragauge.retrieval.service.client import Client
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.wire import About
 from ragauge.retrieval.settings import DatabaseSettings
 from ragauge.retrieval.vectors import Vectors
 from tiny_database import DIM, CountEncoder
@@ -124,33 +119,11 @@ def test_parts_merge_to_the_whole(database: Database, label: str) -> None:
     np.testing.assert_array_equal(np.sort(merged[1]), np.sort(whole[1]))
 
 
-def test_served_parts_answer_as_the_index_of_this_process(database: Database) -> None:
-    whole = Retriever(database, Index(database, "graph"), CountEncoder())
-    asked = [Query(text=text, k=3, nprobe=nprobe) for text in ("some words", "others") for nprobe in (None, 3, 64)]
-    with ExitStack() as opened:
-        clients = []
-        for number in range(SHARDS):
-            part = Retriever(database, Index(database, "graph", (number, SHARDS)), CountEncoder())
-            server = opened.enter_context(service_parts.server(part, About(**part.describe())))
-            clients.append(opened.enter_context(Client(server.address)))
-        found = Fanout(clients).search(asked)
-    assert [one.nprobe for one in found] == [32, 3, 64] * 2
-    service_parts.assert_same(found, whole.search(asked))
-
-
 def test_a_budget_chooses_the_candidates_of_a_graph(database: Database) -> None:
     retriever = Retriever(database, Index(database, "graph"), CountEncoder())
     retriever.calibrate([16, 256], trials=2)
     [little, much] = [retriever.search([Query(text="a", budget_s=budget)])[0] for budget in (1e-9, 1000.0)]
     assert (little.nprobe, much.nprobe) == (1, GRAPH.max_nprobe)
-
-
-def test_what_is_stored_smaller_takes_less(folder: Path) -> None:
-    sizes = {
-        label: (folder / "indexes" / label / "merged" / "00000-graph.faiss").stat().st_size
-        for label in ("graph", "half", "int8")
-    }
-    assert sizes["graph"] > sizes["half"] > sizes["int8"]
 
 
 def test_bytes_of_a_vector_are_what_the_files_have(folder: Path, database: Database, label: str) -> None:
@@ -167,6 +140,7 @@ def test_nothing_is_made_twice_and_effort_is_no_identity(folder: Path, label: st
     assert not index.train(folder, label, other)
     assert not index.add(folder, label, other, 1)
     assert not index.merge(folder, label, other)
+    assert not embed.build_embeddings(folder, 0, tiny_database.Choice())
 
 
 def test_a_build_on_one_thread_is_the_same_each_time(folder: Path, tmp_path: Path) -> None:
@@ -204,12 +178,6 @@ def test_a_graph_with_a_changed_byte_is_refused(folder: Path, tmp_path: Path) ->
 def test_an_effort_out_of_range_is_told_by_its_name(database: Database) -> None:
     with pytest.raises(UserError, match="ef_search 9999999: must be from 1 to 4096"):
         Index(database, "graph").search(queries(1), 1, 9_999_999)
-
-
-def test_a_manifest_without_a_type_is_of_ivf_pq(database: Database) -> None:
-    opened = Index(database, "ivf")
-    assert "type" not in opened.manifest["made_from"]
-    assert opened.recipe == tiny_database.INDEX.model_copy(update={"shards": SHARDS})
 
 
 # --- configuration ---

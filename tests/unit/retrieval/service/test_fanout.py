@@ -36,6 +36,7 @@ def test_the_answer_of_the_parts_is_that_of_one_index(clients: list[Client]) -> 
     assert any(len(set(found.distances.tolist())) < len(found.distances) for found in expected), "needs ties"
     parts.assert_same(Fanout(clients).search(queries), expected)
     parts.assert_same(Fanout(clients[::-1]).search(queries), expected)
+    assert all(type(found) is Neighbours for found in Fanout(clients, partial=True).search(queries[:3]))
 
 
 @settings(max_examples=50, deadline=None)
@@ -86,10 +87,6 @@ def test_where_asked_the_answer_without_it_says_so(clients: list[Client], caplog
     assert all(isinstance(one, PartialNeighbours) and one.missing == (NOBODY,) for one in found)
     parts.assert_same(found, Fanout(clients[:2]).search(queries))
     assert f"partial answer: retrieval server {NOBODY}" in caplog.text
-
-
-def test_a_whole_answer_is_not_labelled(clients: list[Client]) -> None:
-    assert all(type(found) is Neighbours for found in Fanout(clients, partial=True).search(parts.queries(3)))
 
 
 def test_no_part_at_all_is_an_error_in_any_case() -> None:
