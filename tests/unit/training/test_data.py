@@ -24,7 +24,7 @@ from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
 from ragauge.training import data
-from ragauge.training.seen import Seen
+from ragauge.training.near_duplicates import NearDuplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings
 
 TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)
@@ -177,10 +177,10 @@ def test_near_duplicates_are_met_wherever_they_stand() -> None:
     passage = " ".join(words[137:260])
     edited = " ".join(w if i % 25 else "changed" for i, w in enumerate(words[137:260]))
     for seen in (passage, edited, passage.upper()):
-        assert Seen([article(2), seen], 0.4).has(article(1, 60))
-    assert not Seen([article(2), article(3)], 0.4).has(article(1, 60))
-    assert not Seen([], 0.4).has(article(1))
-    assert Seen(["A short one."], 0.4).has("A short one!")
+        assert NearDuplicates([article(2), seen], 0.4).has(article(1, 60))
+    assert not NearDuplicates([article(2), article(3)], 0.4).has(article(1, 60))
+    assert not NearDuplicates([], 0.4).has(article(1))
+    assert NearDuplicates(["A short one."], 0.4).has("A short one!")
 
 
 def evaluation_file(path: Path, *texts: str) -> Path:
@@ -190,9 +190,9 @@ def evaluation_file(path: Path, *texts: str) -> Path:
 
 
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data.Asker, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
-    with pytest.raises(UserError, match=r"documents found, 1000 asked for; the corpora hold 8 articles") as error:
+    with pytest.raises(UserError, match=r"documents found, 1000 requested; the corpora hold 8 articles") as error:
         data.build(settings(tmp_path, documents=1000).data(), {file: 2}, tmp_path / "lacking")
     assert not (tmp_path / "lacking/train.jsonl").exists()
     found = int(str(error.value).split()[2])
@@ -214,12 +214,12 @@ def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = settings(tmp_path, documents=12).data()
     whole = Parrot()
-    monkeypatch.setattr(data.Asker, "model", lambda self: whole)
+    monkeypatch.setattr(data.Questions, "model", lambda self: whole)
     data.build(given, {}, tmp_path / "whole")
     again = 0
     for after in range(whole.calls):
         writer = Parrot(gives_up_after=1)
-        monkeypatch.setattr(data.Asker, "model", lambda self, writer=writer: writer)
+        monkeypatch.setattr(data.Questions, "model", lambda self, writer=writer: writer)
         with pytest.raises(KeyboardInterrupt):
             data.build(given, {}, tmp_path / "cut")
         again += writer.calls
@@ -232,7 +232,7 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: py
             partial.write_bytes(kept + "\n".join(["", *damaged, '["torn']).encode())
         if again == whole.calls - 1:
             break
-    monkeypatch.setattr(data.Asker, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
     data.build(given, {}, tmp_path / "cut")
     for name in (data.TRAIN, data.HELD_OUT):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Whether a text contains a passage that an evaluation asks about."""
+"""Finds training text that contains a passage of the evaluation."""
 
 from __future__ import annotations
 
@@ -13,28 +13,24 @@ PIECE_WORDS, SHINGLE_WORDS = 100, 5
 PERMUTATIONS = 128
 
 
-class Seen:
-    """Texts that were seen, as an index of MinHash signatures of their pieces."""
+class NearDuplicates:
+    """An index of texts by MinHash signatures of their pieces."""
 
     def __init__(self, texts: Iterable[str], threshold: float) -> None:
         """`threshold` is the Jaccard similarity of shingles at which two pieces count as the same."""
         from datasketch import MinHashLSH
 
         self.threshold = threshold
-        self.signatures: dict[str, MinHash] = {}
+        pieces = (piece for text in dict.fromkeys(texts) for piece in signatures(text, stride=PIECE_WORDS))
+        self.signatures = {str(number): piece for number, piece in enumerate(pieces)}
         self.index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
-        for text in dict.fromkeys(texts):
-            for signature in signatures(text, stride=PIECE_WORDS):
-                self._add(str(len(self.signatures)), signature)
-
-    def _add(self, key: str, signature: MinHash) -> None:
-        self.signatures[key] = signature
-        self.index.insert(key, signature)
+        for key, signature in self.signatures.items():
+            self.index.insert(key, signature)
 
     def has(self, text: str) -> bool:
-        """Whether any piece of the text is a near-duplicate of a piece that was seen.
+        """Whether any piece of a text is a near-duplicate of an indexed piece.
 
-        Pieces are taken every quarter of their length, so that one at any place of the text is found.
+        Pieces begin every quarter of their length, so that one at any place of the text is found.
         """
         return any(
             signature.jaccard(self.signatures[key]) >= self.threshold
