@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
     from ragauge.engines import LM
     from ragauge.generation.evaluation import EvaluationStretch
+    from ragauge.generation.performance import GenerationModel
     from ragauge.generation.pipeline import Pipeline
     from ragauge.generation.reader import NeighbourModel
+    from ragauge.generation.settings import PipelineSettings
     from ragauge.generation.specification import PipelineSpecification
     from ragauge.retrieval.service.process import Running
 
@@ -181,10 +183,28 @@ def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | Non
     searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]
     if not searches:
         return None
-    model = GenerationModel.of(first)
-    windows = settings.make_schedule().windows
-    trace = model.predicted(64, settings.tokens, windows, settings.neighbours, statistics.median(searches))
-    return overlap.ideal_s(trace)
+    return overlap.ideal_s(_predicted_trace(GenerationModel.of(first), settings, statistics.median(searches)))
+
+
+def _predicted_trace(model: GenerationModel, settings: PipelineSettings, retrieval_s: float) -> Trace:
+    """The predicted trace of continuing 64 tokens, with searches that take so many seconds."""
+    from ragauge.cost import overlap
+    from ragauge.cost.trace import Call
+    from ragauge.generation.windows import CHUNK, NEIGHBOUR
+
+    trace, length, k, windows = [], CHUNK, settings.neighbours, settings.make_schedule().windows
+    while length < settings.tokens:
+        end = min(settings.tokens, windows.first(windows.of(length - 1) + 1) + 1)
+        stage = overlap.PREFETCH if windows.stale and length > CHUNK else overlap.RETRIEVAL
+        read = overlap.AHEAD if model.ahead and stage == overlap.PREFETCH else "neighbours"
+        trace += [
+            Call(stage, (CHUNK,), (0,), macs=0, seconds=retrieval_s),
+            Call(read, (NEIGHBOUR,) * k, (1,) * k, parallel=True, seconds=model.read_s(k)),
+        ]
+        seconds = model.decode_s(length, end - length, k * NEIGHBOUR)
+        trace.append(Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds))
+        length = end
+    return trace
 
 
 def _arguments() -> argparse.Namespace:

@@ -15,9 +15,9 @@ from statistics import median
 import numpy as np
 
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL
-from ragauge.cost.trace import Call, Trace
+from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.generation.windows import CHUNK, NEIGHBOUR, Windows
+from ragauge.generation.windows import NEIGHBOUR, Windows
 
 
 @dataclass(frozen=True)
@@ -94,30 +94,3 @@ class GenerationModel:
         tokens, read = k * NEIGHBOUR, self.read_s(k)
         spare = self.decode_s(length, windows.interval, tokens) + (-read if self.ahead else read)
         return max(1e-3, spare - network_s)
-
-    def predicted(self, prompt: int, tokens: int, windows: Windows, k: int, retrieval_s: float) -> Trace:
-        """The predicted trace of a generation; `cost.overlap.ideal_s` of it is the predicted latency.
-
-        Args:
-            prompt: its tokens, at least a query's.
-            tokens: of the sequence in all.
-            retrieval_s: predicted seconds of one search.
-
-        Raises:
-            UserError: a prompt shorter than a query.
-        """
-        if prompt < CHUNK:
-            raise UserError(f"the performance model needs a prompt of at least {CHUNK} tokens, not {prompt}")
-        trace, length = [], prompt
-        while length < tokens:
-            first = length == prompt
-            end = min(tokens, windows.first(windows.of(length - 1) + 1) + 1)
-            stage = PREFETCH if windows.stale and not first else RETRIEVAL
-            trace.append(Call(stage, (CHUNK,), (0,), macs=0, seconds=retrieval_s))
-            read_s = self.read_s(k)
-            read = AHEAD if self.ahead and stage == PREFETCH else "neighbours"
-            trace.append(Call(read, (NEIGHBOUR,) * k, (1,) * k, parallel=True, seconds=read_s))
-            seconds = self.decode_s(length, end - length, k * NEIGHBOUR)
-            trace.append(Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds))
-            length = end
-        return trace

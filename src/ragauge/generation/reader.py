@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines import LM, KVCache, Limits, Row, Span
+from ragauge.engines.protocol import Traced
 
 Tokens = Sequence[int]
 State = TypeVar("State")
@@ -61,35 +62,36 @@ class DecoderModel(ABC):
         """See `NeighbourModel.open`."""
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """One sequence as it is read: a cache of its tokens and the neighbours that new tokens attend to."""
 
-    length: int  # tokens read
+    def __init__(self, lm: Traced) -> None:
+        self.lm, self.length = lm, 0  # tokens read
 
     @property
     def ahead(self) -> Prepare | None:
         """Reads neighbours before their window begins; None if that cannot be."""
-        ...
+        return None
 
+    @abstractmethod
     def attach(self, neighbours: Sequence[Tokens]) -> None:
         """Let tokens read from now on attend to these neighbours, and no more to those attached before."""
-        ...
 
+    @abstractmethod
     def read(self, ids: Tokens) -> Tensor:
         """Read the next tokens of the sequence; the logits after each: (token, vocab)."""
-        ...
 
+    @abstractmethod
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
         """Greedy continuation by that many tokens, of which the last is not read yet.
 
         Args:
             logits: (vocab,) after the last token read.
         """
-        ...
 
     def note(self, call: Call) -> None:
         """Add a call that was made elsewhere (a retrieval) to the trace."""
-        ...
+        self.lm.note(call)
 
 
 class StateCache(Generic[State]):
@@ -119,18 +121,12 @@ class StateCache(Generic[State]):
         return [found[key] for key in keys]
 
 
-class PreparingReader(ABC):
+class PreparingReader(Reader):
     """A reader that can read neighbours before their window begins."""
-
-    length: int
 
     @abstractmethod
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         """See `Prepare`. Safe beside `read` and `decode` by one other thread."""
-
-    @abstractmethod
-    def note(self, call: Call) -> None:
-        """See `Reader.note`."""
 
     @property
     def ahead(self) -> Prepare:
@@ -148,8 +144,10 @@ class PreparingReader(ABC):
 class CachedReader(PreparingReader):
     """A reader over the engine's decoder: the whole cache is attended to, neighbours in it or not."""
 
+    lm: LM
+
     def __init__(self, lm: LM, cache: KVCache) -> None:
-        self.lm, self.length = lm, 0
+        super().__init__(lm)
         self._cache = cache
 
     def read(self, ids: Tokens) -> Tensor:
@@ -164,7 +162,3 @@ class CachedReader(PreparingReader):
         ids = self.lm.generate(self._cache, logits, self.length, Limits(tokens, ignore_stop=True))
         self.length += len(ids) - 1
         return ids
-
-    def note(self, call: Call) -> None:
-        """See `Reader.note`."""
-        self.lm.note(call)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -31,11 +32,13 @@ Budget = Callable[[int], float]
 """Seconds that a retrieval may take while the window after `length` tokens is decoded."""
 
 
-class NeighbourSource(Protocol):
+@dataclass
+class NeighbourSource(ABC):
     """Neighbours for the windows of one sequence."""
 
-    results: list[Neighbours]  # of all searches, in order
+    results: list[Neighbours] = field(default_factory=list, init=False)  # of all searches, in order
 
+    @abstractmethod
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared | None:
         """The neighbours of a window, given all tokens known at its start; None: those of the window before stay.
 
@@ -47,11 +50,9 @@ class NeighbourSource(Protocol):
         Raises:
             UserError: the retriever failed; the sequence must not go on without its neighbours.
         """
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most have nothing to cancel)
         """Cancel a pending retrieval."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -102,28 +103,21 @@ def fetched_tokens(found: Neighbours, place: int) -> list[int]:
     return [int(token) for token in (*chunk, *after)]
 
 
-@dataclass
-class NoNeighbours:
+class NoNeighbours(NeighbourSource):
     """The decoder alone."""
-
-    results: list[Neighbours] = field(default_factory=list)
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> None:
         """See `NeighbourSource.neighbours`."""
 
-    def close(self) -> None:
-        """See `NeighbourSource.close`."""
-
 
 @dataclass
-class BlockingRetrieval:
+class BlockingRetrieval(NeighbourSource):
     """Windows query with their own tokens and wait (RETRO; RETRO+ where the interval is below 64)."""
 
     options: RetrievalOptions
     windows: Windows
     note: Note
     reads_at: Callable[[int], bool] = lambda window: True  # where not, the neighbours of the window before stay
-    results: list[Neighbours] = field(default_factory=list)
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | None:
         """See `NeighbourSource.neighbours`."""
@@ -135,9 +129,6 @@ class BlockingRetrieval:
         self.results.append(found)
         return self.options.texts(found, self.windows.part(window))
 
-    def close(self) -> None:
-        """See `NeighbourSource.close`."""
-
 
 @dataclass(frozen=True)
 class Fetched:
@@ -148,22 +139,22 @@ class Fetched:
     neighbours: Sequence[Tokens] | Prepared
 
 
-class PrefetchedRetrieval:
+@dataclass
+class PrefetchedRetrieval(NeighbourSource):
     """PipeRAG: while a window is decoded, another thread queries for the next one, with this window's tokens.
 
     The first retrieval blocks. At each window's start the pending reply is awaited and the next query sent. The search
     runs concurrently with decoding: a service's client waits on its socket, faiss and torch leave Python's lock.
     """
 
-    def __init__(self, options: RetrievalOptions, windows: Windows, note: Note, prepare: Prepare | None = None) -> None:
-        """
-        Args:
-            prepare: has the searching thread read the neighbours as well; default: whoever reads the text does.
-        """
-        if not windows.stale:
+    options: RetrievalOptions
+    windows: Windows
+    note: Note
+    prepare: Prepare | None = None  # by it the searching thread reads the neighbours too; None: whoever reads the text
+
+    def __post_init__(self) -> None:
+        if not self.windows.stale:
             raise ValueError("a query can be sent ahead only where it is stale")
-        self.options, self.windows, self.note, self.prepare = options, windows, note, prepare
-        self.results: list[Neighbours] = []
         self._thread = ThreadPoolExecutor(1, "prefetch")
         self._pending: Future[Fetched] | None = None
 
@@ -217,7 +208,7 @@ class Passages(Protocol):
 
 
 @dataclass
-class RandomNeighbours:
+class RandomNeighbours(NeighbourSource):
     """The control: as many neighbours of the same database, drawn at random, each with its continuation."""
 
     passages: Passages
@@ -225,14 +216,10 @@ class RandomNeighbours:
     rng: np.random.Generator
     k: int = 2
     excluded_documents: frozenset[int] = frozenset()  # numbers
-    results: list[Neighbours] = field(default_factory=list)
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens]:
         """See `NeighbourSource.neighbours`."""
         return [self._draw() for _ in range(self.k)]
-
-    def close(self) -> None:
-        """See `NeighbourSource.close`."""
 
     def _draw(self) -> list[int]:
         for _ in range(1000):

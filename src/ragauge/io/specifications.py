@@ -76,25 +76,3 @@ class IndexFacts(_Section):
     vectors: int | None = Field(None, description="vectors that it holds; null: not known before it is made")
     nprobe: int | None = Field(None, description="nprobe of a search that states none")
     filled: int | None = Field(None, description="vectors in all where some were drawn; null: all are of chunks")
-
-
-class ScheduleFacts(_Section):
-    """What tables and figures ask of a schedule besides its name."""
-
-    reads_neighbours: bool = Field(description="false: the decoder alone")
-    asks_index: bool = Field(description="false: no neighbours, or neighbours drawn at random")
-    every_window: bool = Field(description="new neighbours at every window, so that the interval matters")
-    stale: bool = Field(description="a window's query is that of the window before")
-
-
-class PipelineSpecification(_Section):
-    """What the records of one pipeline are sequences of."""
-
-    version: Literal[2] = VERSION
-    pipeline: dict[str, Any] = Field(description="every key of the section `pipelines`, defaults resolved")
-    schedule: ScheduleFacts
-    model: str = Field(description="label of the decoder")
-    database: str = Field(description="label of the chunk database")
-    index: IndexFacts | None = Field(None, description="null: the schedule asks no index")
-    adapters_sha256: str | None = Field(None, description="hash of weights that were trained to read neighbours")
-    engine: dict[str, Any] = Field(description="engine's name, dtype, device, threads, cores")

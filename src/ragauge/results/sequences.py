@@ -94,18 +94,18 @@ def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cel
     """The paired difference of a system that retrieves from random neighbours, read in the same way."""
     if system.scored is None or system.kind in ("no_retrieval", "random"):
         return
-    alike = [s for s in group if s.kind == "random" and s.scored is not None and s.options == system.options]
-    chance = min(alike, key=lambda s: abs(s.interval - system.interval), default=None)
-    if chance is None:
+    others = [s for s in group if s.kind == "random" and s.scored is not None and s.options == system.options]
+    random = min(others, key=lambda s: abs(s.interval - system.interval), default=None)
+    if random is None:
         measure = Measure(reason="not run: no pipeline with random neighbours and these options")
     else:
-        measure = difference(runs, system.scored, chance.scored)
-        apart = chance.interval != system.interval
-        measure = noted(measure, _passed(measure), f"random neighbours every {chance.interval} tokens" if apart else "")
+        measure = difference(runs, system.scored, random.scored)
+        interval = f"random neighbours every {random.interval} tokens" if random.interval != system.interval else ""
+        measure = noted(measure, _verdict(measure), interval)
     yield Cell(system.keys, AGAINST_RANDOM, measure)
 
 
-def _passed(measure: Measure) -> str:
+def _verdict(measure: Measure) -> str:
     """What a paired difference between retrieved and random neighbours says."""
     if measure.value is None:
         return ""

@@ -18,12 +18,14 @@ import service_parts
 import tiny_models
 from ragauge import registry
 from ragauge.cli import main
-from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
+from ragauge.cost.overlap import RETRIEVAL
 from ragauge.cost.trace import Call
+from ragauge.engines import load_lm
 from ragauge.errors import UserError
 from ragauge.generation import pipeline
 from ragauge.generation.evaluation import DatabaseChunks, EvaluationStretch, texts
-from ragauge.generation.modes._joint import JointDecoder
+from ragauge.generation.modes._cross_attention import CrossWeights
+from ragauge.generation.modes._joint import Adapters, JointDecoder
 from ragauge.generation.modes._retro import random_network
 from ragauge.generation.performance import GenerationModel, fit
 from ragauge.generation.pipeline import Pipeline
@@ -201,7 +203,7 @@ def calls(decode: float, grows: float, neighbours: float) -> Iterator[Call]:
         yield Call("decode", (1,), (past,), steps=10, seconds=10 * (decode + grows * (past + 4.5)))
 
 
-def test_the_model_finds_the_lines_and_predicts_by_them() -> None:
+def test_the_model_finds_the_lines() -> None:
     model = GenerationModel.of(calls(0.02, 1e-5, 0.3))
     assert model.decode(350) == pytest.approx(0.0235)
     assert model.decode.error == pytest.approx(0, abs=1e-9)
@@ -209,14 +211,6 @@ def test_the_model_finds_the_lines_and_predicts_by_them() -> None:
     windows = Windows(32, stale=True)
     budget = model.budget_s(100, windows, 2, network_s=0.1)
     assert budget == pytest.approx(0.3 + 32 * (0.02 + 1e-5 * (100 + 256 + 15.5)) - 0.1)
-    trace = model.predicted(64, 160, windows, 2, retrieval_s=0.5)
-    assert [c.stage for c in trace if c.stage in (RETRIEVAL, PREFETCH)] == [RETRIEVAL, PREFETCH, PREFETCH]
-    spans = [0.3 + model.decode_s(length, 32, 256) for length in (64, 96, 128)]
-    assert ideal_s(trace) == pytest.approx(0.5 + sum(spans))
-    assert ideal_s(model.predicted(64, 160, windows, 2, 9.0)) == pytest.approx(9.0 * 3 + spans[-1])
-    assert ideal_s(model.predicted(64, 160, Windows(64), 2, 0.5)) == pytest.approx(
-        1.0 + 0.3 + model.decode_s(64, 64, 256) + 0.3 + model.decode_s(128, 32, 256)
-    )
 
 
 def test_neighbours_that_are_read_ahead_take_of_the_time_for_searching() -> None:
@@ -224,8 +218,6 @@ def test_neighbours_that_are_read_ahead_take_of_the_time_for_searching() -> None
     model, windows = GenerationModel.of(ahead), Windows(32, stale=True)
     decode_s = model.decode_s(100, 32, 256)
     assert model.budget_s(100, windows, 2) == pytest.approx(decode_s - 0.3)
-    hidden = ideal_s(model.predicted(64, 128, windows, 2, retrieval_s=0.1))
-    assert hidden == pytest.approx(0.1 + 0.3 + model.decode_s(64, 32, 256) + model.decode_s(96, 32, 256))
 
 
 def test_the_model_knows_how_much_was_read_before() -> None:
@@ -234,14 +226,6 @@ def test_the_model_knows_how_much_was_read_before() -> None:
     model = GenerationModel.of([*found, *read, *(c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode")])
     assert model.fresh == 0.5  # of four windows one read two neighbours, two read one
     assert model.read_s(2) == pytest.approx(0.15)
-
-
-def test_predicted_windows_are_those_of_a_real_generation() -> None:
-    chosen = specified("piperag", 16, "generate")
-    trace = [Call.from_json(call) for call in made(chosen).record(TEXTS[0]).trace]
-    predicted = GenerationModel.of(trace).predicted(64, 150, Windows(16, True), 2, 0.1)
-    kinds = (RETRIEVAL, PREFETCH)
-    assert [c.stage for c in trace if c.stage in kinds] == [c.stage for c in predicted if c.stage in kinds]
 
 
 def test_a_slope_below_zero_is_noise() -> None:
@@ -296,27 +280,6 @@ def test_scores_and_control_by_the_command_line(
     assert "perplexity" in capsys.readouterr().out
 
 
-def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None:
-    from ragauge.engines import load_lm
-    from ragauge.generation.modes._joint import Adapters
-
-    lm = load_lm(str(folder / "model"))
-    adapters = Adapters(lm.decoder.weights)
-    scores = []
-    for value in (0.0, 0.5):
-        with torch.no_grad():
-            for offset in adapters.offset:
-                offset.fill_(value)
-        adapters.save(tmp_path / "a.safetensors")
-        out = tmp_path / f"{value}.jsonl"
-        assert command(folder, out, "--schedule", "random", "--adapters", str(tmp_path / "a.safetensors")) == 0
-        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
-    assert command(folder, tmp_path / "plain.jsonl", "--schedule", "random") == 0
-    plain = [record.nll for record in read_kind(tmp_path / "plain.jsonl", SequenceRecord)]
-    assert scores[0] == pytest.approx(plain, abs=1e-5)
-    assert scores[1] != pytest.approx(plain, abs=1e-3)
-
-
 TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
 
 
@@ -335,46 +298,31 @@ def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
     assert all((record.nll or 0) > 0 for record in read_kind(tmp_path / "p.jsonl", SequenceRecord))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--mode", "retro"], "--task: 'perplexity' is meaningless with random weights"),
-        (
-            ["--mode", "retro", "--task", "generate", "--reach", "64"],
-            "--reach: only valid with mode 'joint', not 'retro'",
-        ),
-        (["--mode", "retro", "--weights", "none.pt"], "--weights: no such file: none.pt"),
-        (["--weights", "none.pt"], "--weights: only valid with mode 'retro', not 'joint'"),
-    ],
-)
-def test_what_retro_itself_does_not_take(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+@pytest.mark.parametrize("mode", ["joint", "cross_attention"])
+def test_trained_weights_change_the_score_and_belong_to_their_mode(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
-    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", *options) == 2
-    assert message in capsys.readouterr().err
+    lm, path = load_lm(str(folder / "model")), tmp_path / "trained.safetensors"
+    weights = Adapters(lm.decoder.weights) if mode == "joint" else CrossWeights(lm.decoder, (0,), 1)
+    effects = list(weights.offset) if isinstance(weights, Adapters) else [weights.weights["cross_0_gate"]]
 
+    def scores(name: str, *options: str) -> list[float | None]:
+        assert command(folder, tmp_path / name, "--schedule", *options) == 0
+        return [record.nll for record in read_kind(tmp_path / name, SequenceRecord)]
 
-def test_trained_cross_attention_is_another_mode(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ragauge.engines import load_lm
-    from ragauge.generation.modes._cross_attention import CrossWeights
-
-    lm, path = load_lm(str(folder / "model")), tmp_path / "c.safetensors"
-    weights, scores = CrossWeights(lm.decoder, (0,), 1), []
-    given = ["--mode", "cross_attention", "--adapters", str(path)]
-    for gate in (0.0, 1.0):
+    found = []
+    for value in (0.0, 1.0):
         with torch.no_grad():
-            weights.weights["cross_0_gate"].fill_(gate)
+            for effect in effects:
+                effect.fill_(value)
         weights.save(path)
-        assert command(folder, tmp_path / f"{gate}.jsonl", "--schedule", "random", *given) == 0
-        scores.append([record.nll for record in read_kind(tmp_path / f"{gate}.jsonl", SequenceRecord)])
-    assert command(folder, tmp_path / "none.jsonl", "--schedule", "no_retrieval") == 0
-    plain = [record.nll for record in read_kind(tmp_path / "none.jsonl", SequenceRecord)]
-    assert scores[0] == pytest.approx(plain, abs=1e-5)
-    assert scores[1] != pytest.approx(plain, abs=1e-4)
-    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--adapters", str(path)) == 2
-    assert "trained for mode 'cross_attention', not 'joint'" in capsys.readouterr().err
+        found.append(scores(f"{value}.jsonl", "random", "--mode", mode, "--adapters", str(path)))
+    without = scores("plain.jsonl", "random" if mode == "joint" else "no_retrieval")
+    assert found[0] == pytest.approx(without, abs=1e-5)
+    assert found[1] != pytest.approx(without, abs=1e-4)
+    other = "cross_attention" if mode == "joint" else "joint"
+    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--mode", other, "--adapters", str(path)) == 2
+    assert f"trained for mode {mode!r}, not {other!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
@@ -398,19 +346,15 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--schedule", "random", "--mode", "cross_attention"], "--mode: 'cross_attention' must be trained first"),
-        (
-            ["--schedule", "random", "--mode", "cross_attention", "--adapters", "a.safetensors", "--bias", "1"],
-            "--bias: only valid with mode 'joint', not 'cross_attention'",
-        ),
+        (["--schedule", "random", "--mode", "retro"], "--task: 'perplexity' is meaningless with random weights"),
+        (["--schedule", "random", "--mode", "retro", "--weights", "none.pt"], "--weights: no such file: none.pt"),
+        (["--schedule", "random", "--weights", "none.pt"], "--weights: only valid with mode 'retro', not 'joint'"),
         (["--schedule", "retro"], "give --index or --server"),
         (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
-        (["--schedule", "random", "--interval", "7"], "does not divide"),
         (
             ["--schedule", "random", "--nprobe", "many"],
             "--nprobe: must be a whole number from 1, or 'hide', not 'many'",
         ),
-        (["--schedule", "random", "--nprobe", "hide"], "--nprobe: 'hide' requires a schedule"),
         (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
         (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
         (["--schedule", "random", "--tokens", "65"], "--tokens: must be greater than or equal to 66, not '65'"),
@@ -440,16 +384,7 @@ def test_a_configuration_names_a_running_server(
             "pipelines": {"piperag": {**entry, "server": [server.address]}},
         }
         (tmp_path / "c.yaml").write_text(json.dumps(settings))
-        asked = [
-            "piperag",
-            "run",
-            "--config",
-            str(tmp_path / "c.yaml"),
-            "--entry",
-            "piperag",
-            "--database",
-            str(folder / "db"),
-        ]
+        asked = ["piperag", "run", f"--config={tmp_path / 'c.yaml'}", "--entry=piperag", f"--database={folder / 'db'}"]
         assert main([*asked, "--out", str(tmp_path / "p.jsonl")]) == 0
         [record] = read_kind(tmp_path / "p.jsonl", SequenceRecord)
         meta: Any = read_meta(tmp_path / "p.jsonl")

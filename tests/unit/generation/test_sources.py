@@ -131,7 +131,7 @@ def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> 
     assert all(call.seconds and call.lengths for call in trace if call.stage == AHEAD)
 
 
-@pytest.mark.parametrize("mode", [JointAttention(reach=20), JointAttention(sink=False, bias=-1.0)], ids=str)
+@pytest.mark.parametrize("mode", [JointAttention(reach=20), JointAttention(bias=-1.0)], ids=str)
 def test_reading_ahead_changes_no_score(mode: JointAttention) -> None:
     lm, windows, ids, scores = tiny_models.tiny_lm(), Windows(16, stale=True), [*PROMPT, *tokens(80, 5)], []
     for ahead in (True, False):

@@ -6,7 +6,7 @@ al., 2022) has cross-attention layers in this place; what is attended to, and by
 
 Positions. All neighbours of a window have the same positions and end where the sequence begins, as documents retrieved
 for a prompt do, or, once the sequence has grown, `reach` tokens before the window: no key is farther away than that,
-however long the sequence. Each neighbour is read behind the first token of the sequence (`sink`): decoders put much of
+however long the sequence. Each neighbour is read behind the first token of the sequence: decoders put much of
 their attention on the first token they see, and neighbours that each had a first token of their own would draw it to
 themselves.
 
@@ -93,7 +93,7 @@ class JointReader(CachedReader):
         """
         lm = LM(self.adapted.decoder, self.adapted.tokenizer)
         texts = [tuple(ids) for ids in neighbours if len(ids)]
-        if self.mode.sink and self._sink is None:
+        if self._sink is None:
             raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
         last = 0 if self.mode.reach is None else max(0, length - self.mode.reach)
         with lm.tracing() as trace:
@@ -107,10 +107,9 @@ class JointReader(CachedReader):
 
     def _read(self, lm: LM, texts: Sequence[Tokens], last: int) -> list[KVCache]:
         """Each neighbour's keys and values, in a cache of its own; they end before position `last`."""
-        tokens = sum(map(len, texts))
-        cache = lm.join(self._sink, [Span(0, 1)], tokens) if self._sink and self.mode.sink else lm.new_cache(tokens)
-        past = (Span(0, cache.length),) if cache.length else ()
-        rows = [Row(ids, range(last - len(ids), last), past) for ids in texts]
+        assert self._sink is not None
+        cache = lm.join(self._sink, [Span(0, 1)], sum(map(len, texts)))
+        rows = [Row(ids, range(last - len(ids), last), (Span(0, 1),)) for ids in texts]
         read = lm.extend(cache, rows, stage="neighbours", parallel=True)
         return [lm.join(cache, [span], 0) for span in read.spans]
 

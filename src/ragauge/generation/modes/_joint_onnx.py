@@ -69,8 +69,11 @@ class OnnxJointDecoder(OnnxModel):
 class OnnxJointReader(PreparingReader):
     """A sequence and its neighbours in slots of one cache: first those of neighbours, then the sequence's."""
 
+    lm: OnnxJointDecoder
+
     def __init__(self, lm: OnnxJointDecoder, front: int) -> None:
-        self.lm, self.mode, self.front, self.length = lm, lm.mode, front, 0
+        super().__init__(lm)
+        self.mode, self.front = lm.mode, front
         self._slots = lm.decoder.slots(front)
         self._sink: Slots | None = None  # the sequence's first token
         self._states: StateCache[Tensor] = StateCache()
@@ -96,11 +99,10 @@ class OnnxJointReader(PreparingReader):
     def _read(self, texts: Sequence[Tokens], last: int) -> tuple[list[Tensor], Call]:
         """Each neighbour's keys and values; they end before position `last`."""
         assert self._sink is not None
-        started, sink = time.perf_counter(), int(self.mode.sink)
-        behind = self._sink if sink else self.lm.adapted.slots()
-        states = [self.lm.adapted.run(ids, last - len(ids), behind)[1] for ids in texts]
-        lengths, past = tuple(map(len, texts)), (sink,) * len(texts)
-        return states, Call("neighbours", lengths, past, parallel=len(texts) > 1, seconds=_since(started))
+        started = time.perf_counter()
+        states = [self.lm.adapted.run(ids, last - len(ids), self._sink)[1] for ids in texts]
+        lengths = tuple(map(len, texts))
+        return states, Call("neighbours", lengths, (1,) * len(texts), parallel=len(texts) > 1, seconds=_since(started))
 
     def _put_neighbours(self, states: Sequence[Tensor], last: int) -> None:
         self._slots.mask[: self.front] = HIDDEN
@@ -126,10 +128,6 @@ class OnnxJointReader(PreparingReader):
         if tokens > 1:
             self.lm.note(Call("decode", (1,), (past,), logits=(1,), steps=tokens - 1, seconds=_since(started)))
         return ids
-
-    def note(self, call: Call) -> None:
-        """See `Reader.note`."""
-        self.lm.note(call)
 
     def _step(self, ids: Tokens) -> Tensor:
         """Read tokens of the sequence: logits (token, vocab)."""

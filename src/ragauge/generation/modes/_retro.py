@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError
 from ragauge.generation.modes._base import Checkpoint
 from ragauge.generation.modes._retro_network import RetroNetwork
-from ragauge.generation.reader import Prepare, Tokens
+from ragauge.generation.reader import Reader, Tokens
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 
@@ -110,13 +110,14 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
 # --- reading ---
 
 
-class OwnReader(ABC):
-    """One sequence of RETRO's, whatever runs it."""
+class OwnReader(Reader):
+    """One sequence of RETRO's, whatever runs it.
 
-    ahead: Prepare | None = None  # the encoder is conditioned on the query, so neighbours are encoded with it
+    The encoder is conditioned on the query, so that neighbours cannot be read ahead: they are encoded with it.
+    """
 
     def __init__(self, lm: Traced) -> None:
-        self.lm, self.length = lm, 0
+        super().__init__(lm)
         self._pending: list[Tokens] | None = None  # neighbours not encoded yet: the query's last token is not read
         self._since = 0  # the place of that token, from which cross-attention counts
 
@@ -159,10 +160,6 @@ class OwnReader(ABC):
         if self.length > past:
             self.lm.note(_call("decode", 1, past, self.length - past, time.perf_counter() - started))
         return ids
-
-    def note(self, call: Call) -> None:
-        """See `Reader.note`."""
-        self.lm.note(call)
 
     def encode_pending(self) -> None:
         """Encode the pending neighbours, given the states of the query's tokens, of which the last was just read."""

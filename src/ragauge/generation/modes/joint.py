@@ -34,7 +34,6 @@ class JointAttention(Mode):
     """A decoder reads neighbours itself; untrained, or trained by RETRO-fit."""
 
     reach: int | None = None  # most tokens between a neighbour's end and its window; None: no bound
-    sink: bool = True  # neighbours are read behind the sequence's first token
     bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
 
     label: ClassVar[str] = "joint attention"

@@ -35,7 +35,6 @@ MODES = [
     JointAttention(),
     JointAttention(reach=0),
     JointAttention(reach=40),
-    JointAttention(sink=False),
     JointAttention(bias=-1.5),
 ]
 
@@ -58,8 +57,7 @@ def dense_logits(
     causal = (group[:, None] == group) & (places[None] <= places[:, None])
     mine = np.array([windows.of(p) if p < len(ids) else -2 for p in places])
     causal |= (own[None] >= 0) & (own[None] == mine[:, None])
-    if mode.sink:
-        causal[len(ids) :, 0] = True
+    causal[len(ids) :, 0] = True
     bias = torch.zeros(len(owner), len(owner))
     bias[: len(ids), len(ids) :] = mode.bias
     return tiny_models.dense(lm, graph, bias, causal)[0][: len(ids)]  # type: ignore[arg-type]

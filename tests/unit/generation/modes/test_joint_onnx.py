@@ -64,7 +64,7 @@ def opened(folder: Path, mode: JointAttention = PLAIN, **trained: str) -> OnnxJo
     return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1, **trained), mode)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mode", [JointAttention(), JointAttention(40, False, -1.0)], ids=str)
+@pytest.mark.parametrize("mode", [JointAttention(), JointAttention(40, -1.0)], ids=str)
 @pytest.mark.parametrize("step", [7, 300])
 def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, step: int) -> None:
     windows, logits = Windows(16), []
