@@ -1,5 +1,4 @@
-"""The start of a workflow run: its configuration is checked, its folder is locked, and jobs that a killed run left in
-Slurm are cancelled."""
+"""The start of a workflow run: check its configuration, lock its folder, cancel Slurm jobs that a killed run left."""
 
 from __future__ import annotations
 
@@ -9,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
@@ -34,7 +34,7 @@ ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
 
 def workflow_files() -> Path:
-    """The folder of `workflow` and `profiles`: the clone that the package is read from, or what a wheel brought.
+    """Find the folder of `workflow` and `profiles`, in the clone that the package is read from or in a wheel's package.
 
     Raises:
         UserError: there is none.
@@ -47,7 +47,7 @@ def workflow_files() -> Path:
 
 
 def command(folder: Path, config: Path) -> list[str]:
-    """Snakemake with the package's own workflow, in a folder that has none. Both paths are absolute.
+    """Return the command of the package's own workflow in a folder that has none. Both paths are absolute.
 
     Snakemake looks for profiles next to the Snakefile and where it is started; the package's are in neither place.
     """
@@ -57,13 +57,10 @@ def command(folder: Path, config: Path) -> list[str]:
 
 
 def check_module(paths: Any) -> None:
-    """Refuse what would change the paths of this workflow where another one uses it as a module.
+    """Raise UserError if a workflow that uses this one as a module changes its paths, which its commands name, too.
 
     Args:
         paths: Snakemake's modifier of the module's paths.
-
-    Raises:
-        UserError: it changes any; commands of the rules name paths, too, which would stay as they are.
     """
     if paths.prefix or paths.modifies_prefixes:
         raise UserError("module: prefix and replace_prefix are not supported; the configuration's `run` names folders")
@@ -77,21 +74,17 @@ def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], 
     Args:
         outer: the handler before this module was read, which comes first.
     """
-    read_before = isinstance(outer, _Onstart)  # a module's files are read once for each `use rule`
-    workflow._onstart = outer if read_before else _Onstart(outer, begin)
+    read_before = getattr(outer, "func", None) is _start_both  # a module's files are read once for each `use rule`
+    workflow._onstart = outer if read_before else partial(_start_both, outer, begin)
 
 
-class _Onstart(NamedTuple):
-    outer: Callable[[Any], None]
-    begin: Callable[[], None]
-
-    def __call__(self, log: Any) -> None:
-        self.outer(log)
-        self.begin()
+def _start_both(outer: Callable[[Any], None], begin: Callable[[], None], log: Any) -> None:
+    outer(log)
+    begin()
 
 
 def experiment(merged: Mapping[str, Any], files: Sequence[str], changes: Mapping[str, Any] | None) -> Config:
-    """The checked experiment of a run.
+    """Check the configuration of a run.
 
     Args:
         merged: the configuration as Snakemake has it.
@@ -109,7 +102,7 @@ def experiment(merged: Mapping[str, Any], files: Sequence[str], changes: Mapping
 
 
 def retyped(data: Any, given: Any) -> Any:
-    """`data` with the command line's values in their types: Snakemake reads nested ones as text."""
+    """Return `data` with the command line's values in their types: Snakemake reads nested ones as text."""
     if isinstance(given, Mapping):
         return {key: retyped(value, given[key]) if key in given else value for key, value in data.items()}
     if isinstance(given, list):
@@ -146,7 +139,7 @@ def start_fork_server(folder: Path = FORKS) -> None:
 
 
 def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> None:
-    """Write the experiment with what the command line changed, for the commands to read; `dtype: auto` is resolved.
+    """Write the checked configuration for the commands of the rules to read; `dtype: auto` is resolved.
 
     The lock of the configuration, the last of its `files`, is copied next to it, and is in use from here on.
 
@@ -155,16 +148,16 @@ def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> Non
     """
     config = dtypes.resolved(config, path)
     write_file(path, yaml.safe_dump(loading.resolved(config), sort_keys=False).encode())
-    locks = [lock for lock in (pins.lock_path(Path(file)) for file in files[-1:]) if lock.is_file()]
-    if locks:
-        pins.write(pins.lock_path(path), pins.read(locks[0]))
+    lock = pins.lock_path(Path(files[-1])) if files else None
+    if lock and lock.is_file():
+        pins.write(pins.lock_path(path), pins.read(lock))
         pins.activate_lock(path)
     else:
         pins.lock_path(path).unlink(missing_ok=True)
 
 
 def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
-    """Write for each server that is a job which files it is needed for, and remove what is left of them from before.
+    """List for each server that is a job the files that are made with it, and remove those of an earlier run.
 
     Args:
         clients: the files that are made, by the file that lists them.
@@ -176,10 +169,10 @@ def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
 
 
 def end_left_jobs(patience_s: float = ENDING_S) -> None:
-    """Cancel the jobs of this folder that a killed run left in Slurm, and wait until they have ended: they write the
-    files that the next run makes.
+    """Cancel the jobs that a killed run in this folder left in Slurm, and wait until they have ended.
 
-    Call it with the folder locked, so that no jobs of a live run are cancelled. Answers that they made are not lost.
+    They write the files that the next run makes. Call it with the folder locked, so that no jobs of a live run are
+    cancelled. Answers that they made are not lost.
 
     Raises:
         UserError: they do not end.
@@ -193,7 +186,7 @@ def end_left_jobs(patience_s: float = ENDING_S) -> None:
 
 
 def left_jobs() -> list[str]:
-    """The numbers of this user's jobs in Slurm that a run in this folder submitted."""
+    """Return the numbers of this user's jobs in Slurm that a run in this folder submitted."""
     if not SLURM_LOGS.is_dir() or shutil.which("squeue") is None:
         return []
     command = ["squeue", "--me", "--noheader", "--format=%i|%j|%Z"]

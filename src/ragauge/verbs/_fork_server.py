@@ -120,17 +120,16 @@ def _answer(connection: socket.socket) -> None:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """Kill this process when the command at the other end is gone."""
+    """Kill this process when the command at the other end of the connection has ended."""
     connection.recv(1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _status(arguments: list[str]) -> int:
-    """The exit status of `ragauge` with these arguments, after what Python does on exit."""
+    """Run `ragauge` with these arguments and what Python runs on exit; return the exit status."""
     sys.argv = ["ragauge", *arguments]
-    status: Any
     try:
-        status = cli.main()
+        status: Any = cli.main()
     except SystemExit as ended:
         status = ended.code
     except BaseException:
