@@ -262,16 +262,6 @@ def test_no_width_scrolls_sideways(page: Chrome, width: int) -> None:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_the_night_is_dark(page: Chrome) -> None:
-    features = [{"name": "prefers-color-scheme", "value": "dark"}]
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    try:
-        ground, ink = run(page, "['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])")
-        assert max(map(int, re.findall(r"\d+", ground))) < 60 < min(map(int, re.findall(r"\d+", ink)))
-    finally:
-        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
 @pytest.mark.parametrize("kind", ["nothing", "one point", "no cost"])
 def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -> None:
     if kind != "nothing":

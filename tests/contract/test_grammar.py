@@ -159,38 +159,6 @@ def test_wrong_usage_says_what_was_meant(
     assert message in told
 
 
-QUESTIONS = ["--dataset", "nq_open", "--out", "x.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "--method", "naiv", "--model", "m", *QUESTIONS], "did you mean 'naive'?"),
-        (["run", "--method", "Naive", "--model", "m", *QUESTIONS], "did you mean 'naive'?"),
-        (["run", "--method", "naive", "--model", "smollm2-135m-instrct", *QUESTIONS], "'smollm2-135m-instruct'?"),
-        (["fetch", "--dataset", "nqopen", "--out", "x.jsonl"], "did you mean 'nq_open'?"),
-        (["fetch", "--dataset", "nq_open", "--set", "shufle=1", "--out", "x.jsonl"], "did you mean 'shuffle'?"),
-        (["score", "--metric", "F11", "x.jsonl"], "did you mean 'f1'?"),
-        (["cost", "--method", "naive", "--model", "mpt-7b-instrct"], "did you mean 'mpt-7b-instruct'?"),
-        (["cost", "--method", "naive", "--model", "MPT-7B-Instruct", "--tokens", "nqopen"], "did you mean 'nq_open'?"),
-        (["fetch", "smollm2-135m-instrct"], "did you mean 'smollm2-135m-instruct'?"),
-        (
-            ["report", "item", "superposition_table1", "--config", "config.yaml"],
-            "did you mean 'superposition_table_1'?",
-        ),
-    ],
-    ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
-)
-def test_a_misspelled_name_says_what_was_meant(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(root)
-    assert cli.main(arguments) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
-
-
 def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.schema import ModelEntry
