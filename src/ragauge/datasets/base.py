@@ -259,10 +259,10 @@ def fewer(example: Example, count: int | None, place: str) -> Example:
         return example
     others = [i for i in range(len(example.documents)) if i not in example.gold]
     if not len(example.gold) <= count <= len(example.documents):
-        raise UserError(f"{place}: {len(example.gold)} to {len(example.documents)} documents can be kept, not {count}")
-    kept = sorted([*example.gold, *others[: count - len(example.gold)]])
-    documents = tuple(example.documents[i] for i in kept)
-    return replace(example, documents=documents, gold=tuple(kept.index(g) for g in example.gold))
+        raise UserError(f"{place}: must have {len(example.gold)} to {len(example.documents)} documents, not {count}")
+    chosen = sorted([*example.gold, *others[: count - len(example.gold)]])
+    documents = tuple(example.documents[i] for i in chosen)
+    return replace(example, documents=documents, gold=tuple(chosen.index(g) for g in example.gold))
 
 
 def joined(example: Example, size: int) -> Example:

@@ -11,7 +11,7 @@ from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Example, documents_of
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
-RETRIEVAL = "retrieval.json"  # beside the questions: what retrieval found of what they need
+RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold passages
 
 
 @dataclass(frozen=True)

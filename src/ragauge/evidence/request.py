@@ -1,4 +1,4 @@
-"""CFIC's request for evidence: the words around a document, the same when a model is trained and when it is asked."""
+"""CFIC's request for evidence: the words around a document, the same in training and in use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class EvidenceRequest:
     def after_document(self, tokenizer: Any, question: str, task: Sequence[int]) -> list[int]:
         """Token ids from the document's end to where the evidence begins; `task` are the template's words after the
         user's turn."""
-        asked = token_ids(tokenizer, self.after.format(question=question))
-        return [*asked, *task, *(token_ids(tokenizer, self.cue) if self.cue else ())]
+        question_ids = token_ids(tokenizer, self.after.format(question=question))
+        return [*question_ids, *task, *(token_ids(tokenizer, self.cue) if self.cue else ())]
 
     def text(self, question: str) -> str:
         """The request as one text, `{article}` in the place of the document, without a template's words."""

@@ -25,7 +25,7 @@ class Sentence:
     stop: int  # after the last character, white space included
     first: int  # first token, in the tokens of all sources
     last: int  # after the last token
-    end: int  # after the last token that is not white space alone: where the sentence is said to have ended
+    end: int  # after the last token that is not white space alone: where the sentence ends
 
 
 def split(text: str) -> list[tuple[int, int]]:

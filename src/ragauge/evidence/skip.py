@@ -65,23 +65,23 @@ def decode(
 
 
 def write_on(
-    engine: SpanEngine, context: EvidenceContext, prefixes: Sequence[Prefix], begun: Sequence[Sequence[int]], d: int
+    engine: SpanEngine, context: EvidenceContext, prefixes: Sequence[Prefix], begins: Sequence[Sequence[int]], d: int
 ) -> list[list[int]]:
     """The ablation without skip decoding: each prefix and what the model writes after it, greedily, side by side.
 
     Args:
-        begun: token ids of each prefix.
+        begins: token ids of each prefix.
         d: tokens of a prefix and its continuation at most, as in skip decoding.
     """
     rows = []
-    for prefix, ids in zip(prefixes, begun, strict=True):
+    for prefix, ids in zip(prefixes, begins, strict=True):
         done = len(prefix.read)
         positions = [context.position + done + j for j in range(len(ids) - done)]
         rows.append(Row(ids[done:], positions, (context.span, *prefix.read)))
-    most = [max(0, d - len(ids)) for ids in begun]
+    most = [max(0, d - len(ids)) for ids in begins]
     stop = frozenset(engine.shape.eos)
     more = write(engine, context.cache, rows, most=most, ended=stop.__contains__, stage="skip", tree=True)
-    return [[*ids, *new] for ids, new in zip(begun, more, strict=True)]
+    return [[*ids, *new] for ids, new in zip(begins, more, strict=True)]
 
 
 def eos_logp(logits: Tensor, eos: Sequence[int]) -> Tensor:

@@ -18,7 +18,7 @@ class Node:
 
 
 class Trie:
-    """A trie over sentences' token ids; its nodes are made when they are asked for.
+    """A trie over sentences' token ids; nodes are made on demand.
 
     Identical sentences stay together in one settled node, each with its own number and so its own place.
     """

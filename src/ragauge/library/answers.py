@@ -30,7 +30,7 @@ class Answer:
     online_s: float | None  # seconds of the calls that the user waits for
     first_token_s: float | None  # seconds from the question to the first token
     offline_s: float | None  # seconds of the calls before the question
-    cache_bytes: int | None  # of cached keys and values, the most that was held at one time
+    cache_bytes: int | None  # of cached keys and values at their peak
     trace: tuple[Call, ...] = field(repr=False, default=())  # every call of the model
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Answer:
 
     def _costs(self) -> dict[str, str]:
         return {
-            "documents kept": ", ".join(document.title for document in self.documents),
+            "documents used": ", ".join(document.title for document in self.documents),
             "compute cycles (MACs)": "" if self.cycles is None else f"{self.cycles:.3g}",
             "MACs in all": "" if self.macs is None else f"{self.macs:.3g}",
             "seconds": "" if self.online_s is None else f"{self.online_s:.3f}",

@@ -41,8 +41,8 @@ def evaluate(
         model: a name, source or folder, or what `load_model` gave.
         limit: how many questions, from the first; None: all that were loaded.
         out: a folder, as the workflow's `results/<run>`: records go to `answers/DATASET/MODEL/VARIANT.jsonl` in it.
-            What is there is not asked again, so an interrupted evaluation goes on, and further data sets and models
-            join it. None: a temporary folder that goes with the results.
+            Questions with records are not asked again, so an interrupted evaluation goes on, and further data sets and
+            models join it. None: a temporary folder that goes with the results.
         max_new_tokens: of an answer; None: the data set's, or 100.
         batch: questions answered together, which then have no times of their own; auto: as many as are worth it.
         overwrite: replace records of other settings; they are refused otherwise.

@@ -51,7 +51,7 @@ class CFIC(Method):
     prefix: bool = True
     skip: bool = True
     search: prefix_search.Rule = "beam"
-    request: Wording = "paper"  # Table 2's words; "copy" is ours, for models that were not trained
+    request: Wording = "paper"  # Table 2's words; "copy" is this project's, for models that were not trained
 
     def unsupported(self, engine: SpanEngine) -> str | None:
         return why_not(engine)
@@ -92,15 +92,15 @@ class CFIC(Method):
     ) -> tuple[Evidence, ...]:
         """What the decoder writes from each prefix on, in the order of the prefixes in the document."""
         ordered = sorted(found, key=lambda prefix: prefix.sentence)
-        begun = [text.sentence_ids[prefix.sentence][: prefix.tokens] for prefix in ordered]
-        passages = skip.write_on(finder, context, ordered, begun, self.d)
+        beginnings = [text.sentence_ids[prefix.sentence][: prefix.tokens] for prefix in ordered]
+        passages = skip.write_on(finder, context, ordered, beginnings, self.d)
         pieces = [piece for ids in passages for piece in written(finder.tokenizer.decode(ids), prompt.sources)]
         return tuple(dict.fromkeys(pieces))
 
 
 @dataclass(frozen=True)
 class PreparedDocuments:
-    """The documents as they were read, and what may be said of them."""
+    """The documents as they were read, and the trie of their sentences."""
 
     reading: Grounding
     trie: Trie

@@ -31,14 +31,14 @@ class Epic(Method):
     bos: bool = False  # every document begins with a copy of the prompt's first token, which stays in the prompt
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        return read_apart(engine, self._begun(prompt), behind_first=self.tokens == 0)
+        return read_apart(engine, self._with_bos(prompt), behind_first=self.tokens == 0)
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        assembled = state.assembled(self._begun(prompt), limits)
+        assembled = state.assembled(self._with_bos(prompt), limits)
         first = [slot for span in state.documents for slot in range(*span)[: self.tokens]]
         return assembled.answer(first, limits)
 
-    def _begun(self, prompt: Prompt) -> Prompt:
+    def _with_bos(self, prompt: Prompt) -> Prompt:
         if not self.bos:
             return prompt
         return replace(prompt, documents=[[prompt.preamble[0], *ids] for ids in prompt.documents])

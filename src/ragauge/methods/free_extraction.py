@@ -27,7 +27,7 @@ class FreeExtraction(Method):
     requires = FINDING
 
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
-    request: Wording = "paper"  # Table 2's words; "copy" is ours
+    request: Wording = "paper"  # Table 2's words; "copy" is this project's
 
     def unsupported(self, engine: SpanEngine) -> str | None:
         return why_not(engine)

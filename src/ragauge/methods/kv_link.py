@@ -45,20 +45,21 @@ class KVLink(Method):
         taken = [token for token in (self.begin, self.end) if self.first_link <= token <= last]
         if last >= engine.shape.vocab or taken:
             raise UserError(f"kv_link: {len(prompt.documents)} documents: link tokens up to id {last} are not free")
-        return read_apart(engine, self._begun(prompt))
+        return read_apart(engine, self._delimited(prompt))
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        begun, count = self._begun(prompt), len(prompt.documents)
-        assembled = state.assembled(begun, limits, gap=self.links)
-        stops = list(accumulate((len(ids) + self.links for ids in begun.documents), initial=len(begun.preamble)))
-        ids = [*range(self.first_link, self.first_link + self.links * count), *begun.ending]
+        delimited, count = self._delimited(prompt), len(prompt.documents)
+        assembled = state.assembled(delimited, limits, gap=self.links)
+        lengths = (len(ids) + self.links for ids in delimited.documents)
+        stops = list(accumulate(lengths, initial=len(delimited.preamble)))
+        ids = [*range(self.first_link, self.first_link + self.links * count), *delimited.ending]
         positions = [place for stop in stops[1:] for place in unit_steps(stop - self.links, self.links)]
-        positions += unit_steps(stops[-1], len(begun.ending))
+        positions += unit_steps(stops[-1], len(delimited.ending))
         slots = range(assembled.length, assembled.length + len(ids))
         row = Row(ids, positions, (Span(0, assembled.length),), slots)
         read = engine.extend(assembled.cache, [row], stage="prompt", last_logits=True)
         return assembled.response(read, limits)
 
-    def _begun(self, prompt: Prompt) -> Prompt:
+    def _delimited(self, prompt: Prompt) -> Prompt:
         """The prompt with the tokens before and behind its documents."""
         return replace(prompt, preamble=[*prompt.preamble, self.begin], query=[self.end, *prompt.query])

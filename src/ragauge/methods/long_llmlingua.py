@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RESTRICTION = " We can get the answer to this question in the given documents."
-EXTRA = 100  # tokens by which the kept documents may exceed the budget
+EXTRA = 100  # tokens by which the selected documents may exceed the budget
 PIECE = 200  # tokens compressed at a time
 
 
 @dataclass(frozen=True)
 class LongLLMLingua(Method):
-    """The question's own perplexity ranks the documents; tokens that the question makes likelier are kept.
+    """The question's own perplexity ranks the documents; tokens that the question makes likelier remain.
 
     Sections 4.1 to 4.3 of the paper; released code: microsoft/LLMLingua, `prompt_compressor.py`, with the options of
     its README. Documents are ranked by the mean negative log-probability of the question and a restriction after them,
-    and kept until they exceed the budget. In pieces of 200 tokens, after the text compressed so far, a token's gain is
-    its negative log-probability without the question less that with it; of each document the share of tokens with the
-    largest gain is kept, more of those ranked first. The released code has a small language model for this; here it is
-    the one that answers. All of its passes are online. Subquestions and the recovery of compressed names are left out.
-    Requires log-probabilities.
+    and selected until they exceed the budget. In pieces of 200 tokens, after the text compressed so far, a token's gain
+    is its negative log-probability without the question less that with it; of each document the share of tokens with
+    the largest gain remains, more of those ranked first. The released code has a small language model for this; here it
+    is the one that answers. All of its passes are online. Subquestions and the recovery of compressed names are left
+    out. Requires log-probabilities.
     """
 
     requires = frozenset({Capability.SPANS, Capability.TEXT, Capability.WEIGHTS})
@@ -47,12 +47,12 @@ class LongLLMLingua(Method):
         lengths = [len(ids) for ids in prompt.documents]
         around = len(prompt.preamble) + len(prompt.ending)
         target = self.rate * (around + sum(lengths)) - around
-        kept = _within(ranked, lengths, target + EXTRA) if self.rate < 1 else ranked
-        left = {i: prompt.documents[i] for i in kept}
-        share = target / sum(lengths[i] for i in kept)
+        selected = _within(ranked, lengths, target + EXTRA) if self.rate < 1 else ranked
+        left = {i: prompt.documents[i] for i in selected}
+        share = target / sum(lengths[i] for i in selected)
         if share < 1:
             left = dict(self._compressed(engine, left, share, [prompt.preamble[0], *question]))
-        order = tuple(i for i in (kept if self.reorder else sorted(kept)) if left[i])
+        order = tuple(i for i in (selected if self.reorder else sorted(selected)) if left[i])
         ids = read_plain(engine, prompt, (left[i] for i in order), limits)
         return Answer(ids, order, tuple(-s for s in surprise))
 
@@ -65,24 +65,24 @@ class LongLLMLingua(Method):
             question: begins with the token that either text begins with.
         """
         tokens = sum(map(len, documents.values()))
-        plain, asked = (_Text(engine, start, tokens) for start in (question[:1], question))
+        plain, with_question = (_Text(engine, start, tokens) for start in (question[:1], question))
         for rank, (document, ids) in enumerate(documents.items()):
             slope = 1 - 2 * rank / (len(documents) - 1) if len(documents) > 1 else 0.0
             keep = min(1.0, max(0.0, share + slope * self.dynamic))
             found: list[int] = []
             for at in range(0, len(ids), PIECE):
                 piece = ids[at : at + PIECE]
-                gain = asked.logp(piece) - plain.logp(piece)
+                gain = with_question.logp(piece) - plain.logp(piece)
                 best = gain.sort(descending=True, stable=True).indices[: round(keep * len(piece))]
                 chosen = [piece[i] for i in sorted(best.tolist())]
                 plain.take(chosen)
-                asked.take(chosen)
+                with_question.take(chosen)
                 found += chosen
             yield document, found
 
 
 class _Text:
-    """A text that grows by what is kept of pieces that were tried after it."""
+    """A text that grows by the selected tokens of pieces that were tried after it."""
 
     def __init__(self, engine: SpanEngine, start: Sequence[int], room: int) -> None:
         self.engine, self.cache = engine, engine.new_cache(len(start) + room + PIECE)
@@ -107,11 +107,11 @@ def _surprise(engine: SpanEngine, document: Sequence[int], question: Sequence[in
 
 
 def _within(ranked: Sequence[int], lengths: Sequence[int], budget: float) -> list[int]:
-    """The first documents until they exceed the budget; the one that does is kept."""
-    kept: list[int] = []
+    """Select the first documents until they exceed the budget, the one that does among them."""
+    selected: list[int] = []
     for document in ranked:
-        kept.append(document)
+        selected.append(document)
         budget -= lengths[document]
         if budget < 0:
             break
-    return kept
+    return selected

@@ -30,12 +30,12 @@ class Superposition(Method):
     Section 3 of the paper. The graph is the fork-join: preamble -> document i -> query i -> task. Path caching reads
     the documents before the query is known, path parallelization reads all paths in one batch, path pruning keeps
     the `top_k` most salient. The first two never change the answer. With `iterations` > 1 (section 3.5,
-    for questions of several hops) the kept documents join the prefix of the next round over the remaining ones;
+    for questions of several hops) the selected documents join the prefix of the next round over the remaining ones;
     only the first round can be cached. `factor` is the superposition factor of Figure 5: adjacent documents are joined
     until there are that many paths.
     """
 
-    top_k: Annotated[int, Field(ge=1)] = 1  # paths kept in each round
+    top_k: Annotated[int, Field(ge=1)] = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
     saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"  # "none" keeps every path
     path_caching: bool = True
@@ -44,7 +44,7 @@ class Superposition(Method):
     factor: Annotated[int, Field(ge=1)] | None = None  # paths; None: one a document
     iterations: Annotated[int, Field(ge=1)] = 1
     drop_first_token: bool = False  # the released code's: drop the first token of every segment after the preamble
-    path_temperature: Annotated[float, Field(gt=0)] | None = None  # the released code's: bias kept paths by saliency
+    path_temperature: Annotated[float, Field(gt=0)] | None = None  # the released code's: bias paths by saliency
 
     def required(self) -> Capabilities:
         observed = {Capability.ATTENTION} if self.prunes and self.saliency == "attention" else set()
@@ -59,7 +59,7 @@ class Superposition(Method):
 
     def answer(self, engine: SpanEngine, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
         current = state.again() if state else self._first_round(engine, prompt, offline=False)
-        kept: list[int] = []
+        selected: list[int] = []
         saliency: list[float | None] = [None] * len(prompt.documents)
         for iteration in range(self.iterations):
             scores = self._read_queries(current, prompt)
@@ -67,12 +67,12 @@ class Superposition(Method):
             for path, score in zip(current.paths, scores, strict=False):
                 for document in path:
                     saliency[document] = score
-            kept += [document for path in chosen for document in current.paths[path]]
-            remaining = [i for i in range(len(prompt.documents)) if i not in kept]
+            selected += [document for path in chosen for document in current.paths[path]]
+            remaining = [i for i in range(len(prompt.documents)) if i not in selected]
             if iteration + 1 == self.iterations or not remaining:
                 break
             current = self._next_round(current, chosen, remaining, prompt)
-        return Answer(self._respond(current, chosen, scores, prompt, limits), tuple(kept), tuple(saliency))
+        return Answer(self._respond(current, chosen, scores, prompt, limits), tuple(selected), tuple(saliency))
 
     # ---- rounds
 
@@ -85,10 +85,10 @@ class Superposition(Method):
         return self._read_documents(reading, paths, [PREAMBLE], len(prompt.preamble), prompt, offline)
 
     def _next_round(self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt) -> _Round:
-        """The kept documents, without their queries, become part of the prefix."""
+        """The selected documents, without their queries, become part of the prefix."""
         prefix = [*last.prefix, *(last.documents[path] for path in chosen)]
         room = sum(len(prompt.documents[i]) + QUERY_TOKENS_PER_PATH for i in remaining) + ANSWER_TOKENS
-        reading = last.reading.keep(prefix, room)
+        reading = last.reading.select(prefix, room)
         reading.graph = reading.graph.part(prefix)
         paths: Paths = [(i,) for i in remaining]
         return self._read_documents(reading, paths, prefix, last.stop, prompt, offline=False)
@@ -135,10 +135,10 @@ class Superposition(Method):
     def _respond(
         self, current: _Round, chosen: Sequence[int], scores: Sequence[float], prompt: Prompt, limits: Limits
     ) -> list[int]:
-        """The task and the response see the preamble and all kept documents and queries."""
+        """The task and the response see the preamble and all selected documents and queries."""
         names = [*current.prefix, *(current.documents[p] for p in chosen), *(current.queries[p] for p in chosen)]
         task = self._trim(prompt.task)
-        reading = current.reading.keep(names, len(task) + limits.max_new_tokens)
+        reading = current.reading.select(names, len(task) + limits.max_new_tokens)
         if self.path_temperature is not None and scores:
             _bias_paths(reading, current, chosen, scores, self.path_temperature)
         start = current.stop + len(self._trim(prompt.query))
@@ -168,7 +168,7 @@ class _Round:
         return _Round(self.reading.again(), self.paths, self.documents, self.prefix, self.stop, self.prior)
 
     def compressed(self, compress: Compress) -> _Round:
-        """The same paths, their documents compressed; questions see what is kept of them."""
+        """The same paths, their documents compressed; questions see their remaining tokens."""
         old, before = self.reading, [self.reading.spans[name] for name in self.prefix]
         cache = old.engine.join(
             old.cache,
@@ -180,9 +180,9 @@ class _Round:
             spans[name] = Span(at, at + len(old.spans[name]))
             at = spans[name].stop
         for name in self.documents:
-            kept = compress(old.cache, before, old.spans[name], old.graph[name].ids)
-            spans[name] = Span(cache.length, cache.length + kept.length)
-            cache.append(kept, Span(0, kept.length))
+            smaller = compress(old.cache, before, old.spans[name], old.graph[name].ids)
+            spans[name] = Span(cache.length, cache.length + smaller.length)
+            cache.append(smaller, Span(0, smaller.length))
         return replace(self, reading=Reading(old.engine, old.graph, cache, spans))
 
     def attended(self, read: Extension) -> list[tuple[Name, Name, Tensor]]:
@@ -203,7 +203,7 @@ def _document_attention(reading: Reading, document: Name, query: Name, weights: 
 def _bias_paths(
     reading: Reading, current: _Round, chosen: Sequence[int], scores: Sequence[float], temperature: float
 ) -> None:
-    """Add log softmax(score / temperature), less its maximum, to the attention on each kept path."""
+    """Add log softmax(score / temperature), less its maximum, to the attention on each selected path."""
     import torch
 
     log_weights = torch.tensor([scores[p] for p in chosen]).div(temperature).log_softmax(0)

@@ -23,11 +23,11 @@ def best_over_answers(metric: Callable[[str, str], float], prediction: str, answ
 
 def token_f1(prediction: str, answer: str) -> float:
     """F1 of the normalised words that two texts share."""
-    said, asked = normalise(prediction).split(), normalise(answer).split()
-    if not said or not asked:  # nothing to share: right only where both are empty
-        return float(said == asked)
-    common = sum((Counter(said) & Counter(asked)).values())
+    predicted, expected = normalise(prediction).split(), normalise(answer).split()
+    if not predicted or not expected:  # nothing to share: right only where both are empty
+        return float(predicted == expected)
+    common = sum((Counter(predicted) & Counter(expected)).values())
     if common == 0:
         return 0.0
-    precision, recall = common / len(said), common / len(asked)
+    precision, recall = common / len(predicted), common / len(expected)
     return 2 * precision * recall / (precision + recall)

@@ -9,10 +9,10 @@ from ragauge.metrics._text import normalise
 
 
 def score(record: Mapping[str, Any]) -> float | None:
-    """The share of the prediction's words, those of the question left out, that the kept passages hold, in [0, 1].
+    """The share of the prediction's words, those of the question left out, that the passages used hold, in [0, 1].
 
-    Reads `prediction`, `question`, and `passages`, the texts of the documents that were kept, which do not stand in a
-    record. None without them, where none was kept, and where the prediction has no word of its own. Words may stand in
+    Reads `prediction`, `question`, and `passages`, the texts of the documents that were used, which do not stand in a
+    record. None without them, where none was used, and where the prediction has no word of its own. Words may stand in
     the passages in another order and say something else there: it finds what was made up, not what was misread.
     """
     passages = record.get("passages")

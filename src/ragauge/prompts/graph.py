@@ -60,9 +60,9 @@ class PromptGraph:
 
     def part(self, names: Iterable[Name]) -> PromptGraph:
         """A graph of these segments alone, with those of their parents that are among them."""
-        kept = set(names)
-        segments = (s for s in self if s.name in kept)
-        return PromptGraph(replace(s, parents=tuple(p for p in s.parents if p in kept)) for s in segments)
+        chosen = set(names)
+        segments = (s for s in self if s.name in chosen)
+        return PromptGraph(replace(s, parents=tuple(p for p in s.parents if p in chosen)) for s in segments)
 
     def ancestors(self, name: Name) -> tuple[Name, ...]:
         """All segments that this one attends to besides itself, in the order they were added."""

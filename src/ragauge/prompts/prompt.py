@@ -95,16 +95,16 @@ def build_prompt(
     if whole and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
         after, task = _parted(after, task.strip())
     preamble, query = ids(f"{opening}{before}", first=True), ids(after)
-    kept, truncated = sources, 0
+    shown, truncated = sources, 0
     if whole and context is not None:
         room = _halves(context, len(preamble), len(query) + len(ids(task)))
-        kept, truncated = cut_middle(sources, tokenizer, *room)
+        shown, truncated = cut_middle(sources, tokenizer, *room)
     texts = tuple(s.shown if whole else document_text(s.title, s.text) for s in sources)
     end = "" if whole else "\n"
     prompt = Prompt(
         opening=ids(opening, first=True),
         preamble=preamble,
-        documents=[ids(text + end) for text in texts] if not truncated else _documents(kept, len(sources), ids),
+        documents=[ids(text + end) for text in texts] if not truncated else _documents(shown, len(sources), ids),
         query=query,
         task=ids(task),
         question=question,
@@ -112,7 +112,7 @@ def build_prompt(
         gold=tuple(gold),
         sources=sources,
         gold_sources=tuple(gold_sources),
-        cut=kept if truncated else (),
+        cut=shown if truncated else (),
         document_end=end,
         truncated=truncated,
     )
@@ -141,6 +141,6 @@ def _halves(context: int, before: int, after: int) -> tuple[int, int]:
     return head, tail
 
 
-def _documents(kept: Sequence[Source], count: int, ids: Callable[[str], list[int]]) -> list[list[int]]:
+def _documents(shown: Sequence[Source], count: int, ids: Callable[[str], list[int]]) -> list[list[int]]:
     """Token ids of each document's stretches, one after another."""
-    return [[token for s in kept if s.document == index for token in ids(s.shown)] for index in range(count)]
+    return [[token for s in shown if s.document == index for token in ids(s.shown)] for index in range(count)]

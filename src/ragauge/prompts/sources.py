@@ -32,13 +32,13 @@ def cut_middle(sources: Sequence[Source], tokenizer: Any, head: int, tail: int) 
     total = sum(map(len, offsets))
     if total <= head + tail:
         return tuple(sources), 0
-    kept: list[Source] = []
+    shown: list[Source] = []
     at = 0
     for source, tokens in zip(sources, offsets, strict=True):
         first, last = max(0, head - at), max(0, at + len(tokens) - (total - tail))
         at += len(tokens)
-        kept += [source] if first + last >= len(tokens) else _ends(source, tokens, first, last)
-    return tuple(kept), total - head - tail
+        shown += [source] if first + last >= len(tokens) else _ends(source, tokens, first, last)
+    return tuple(shown), total - head - tail
 
 
 def _offsets(source: Source, tokenizer: Any) -> list[tuple[int, int]]:

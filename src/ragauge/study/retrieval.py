@@ -18,9 +18,9 @@ from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 
-DEPTH = 100  # ranks of a ranking that are fused and reported; more where more passages are asked for
+DEPTH = 100  # ranks of a ranking that are fused and reported; more where questions need more
 FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the sum of 1 / (k + rank)
-RERANKED = 50  # first passages of a ranking that a cross-encoder reads; more where more passages are asked for
+RERANKED = 50  # first passages of a ranking that a cross-encoder reads; more where questions need more
 SHARD = 10_000  # passages whose embeddings are a file: what is encoded when a study is stopped stays encoded
 BLOCK = 256  # passages encoded between two updates of the progress bar
 

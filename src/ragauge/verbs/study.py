@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--writer", metavar="SOURCE", help=f"writes questions: {chat} {WRITER}_URL; default: --model")
     add("--attempts", type=options.count, metavar="M", help="maximum questions tried (25 for each)")
     add("--judge", metavar="SOURCE", help=f"judges answers: {chat} {JUDGE}_URL")
-    add("--seed", type=int, default=0, help="seed of the choice of passages that are asked about (0)")
+    add("--seed", type=int, default=0, help="seed of the choice of passages for questions (0)")
     budget = "end within this time, as in 30m; limits are reduced to fit"
     add("--budget", type=options.duration, metavar="TIME", help=budget)
     add("--no-run", action="store_true", help="write the study without running it")
@@ -249,7 +249,7 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve
         print("ragauge: warning: --budget: the run was ended; the report has what is done", file=sys.stderr)
         _report_what_is_done(out, name)
     elif code:
-        raise UserError(f"Snakemake ended with exit code {code}; what it has done is kept")
+        raise UserError(f"Snakemake ended with exit code {code}; run it again to go on")
     spent = f", after {deadline.spent_s:.0f} s" if deadline.budget_s else ""
     print(f"the report: {out / 'reports' / name / 'index.html'}{spent}")
 

@@ -96,7 +96,7 @@ def test_fewer_and_joined_documents(tmp_path: Path, name: str) -> None:
     assert pairs.documents == (Document(one.title, f"{one.text}\n{two.title}: {two.text}"), three.documents[2])
     assert pairs.gold == tuple(sorted({g // 2 for g in three.gold}))
     for options, said in (
-        ({"documents": 6}, "to 5 documents can be kept, not 6"),
+        ({"documents": 6}, "to 5 documents, not 6"),
         ({"documents": 0}, f"dataset {name}: documents must be a positive integer, not 0"),
         ({"joined": "2"}, f"dataset {name}: joined must be a positive integer, not '2'"),
     ):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
 
 CHUNK = 1024  # tokens of the document that are read in one pass: the mask is (CHUNK, tokens before), never square
-QUESTION_ROOM = 256  # tokens kept free for the request when a document is cut to the context
+QUESTION_ROOM = 256  # tokens reserved for the request when a document is cut to the context
 EVIDENCE_ROOM = 576  # and for evidence, at least, of a long context: variants then read the same of every document
 
 
@@ -143,7 +143,7 @@ def answer_from(
     Where there is no piece, it is generated from none: the record's evidence is then empty.
 
     Args:
-        request: what the finder was asked, for the record.
+        request: to the finder, for the record.
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
     ids = read_plain(engine, prompt, [token_ids(engine.tokenizer, text)], limits)

@@ -26,7 +26,7 @@ class Ranked(Method):
 
     With `path_caching` (the paper's accounting of its baselines) the best document was read after the preamble before
     the query was known, and only the others are read after it. Which document that will be is known with the query
-    alone, so all of them would have been read; here the one needed is read when it is first asked for, and its call
+    alone, so all of them would have been read; here the one needed is read when it is first used, and its call
     is marked as offline.
     """
 
@@ -81,7 +81,7 @@ class RankedState:
 class ProjectedContriever(Ranked):
     """Dense retrieval without an encoder's weights, for costs that are computed from shapes.
 
-    The cost does not depend on which documents are kept, and encoding costs what the paper states.
+    The cost does not depend on which documents are chosen, and encoding costs what the paper states.
     """
 
     def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
@@ -109,7 +109,7 @@ def _answer_after(cached: Reading, order: Sequence[int], prompt: Prompt, limits:
         cached.read([first], stage="documents", offline=True)
     rest = [token for i in order[1:] for token in prompt.documents[i]]
     ids = [*rest, *prompt.ending]
-    reading = cached.keep([PREAMBLE, first], len(ids) + limits.max_new_tokens).again()
+    reading = cached.select([PREAMBLE, first], len(ids) + limits.max_new_tokens).again()
     start = len(prompt.preamble) + len(prompt.documents[order[0]])
     reading.graph.add(Segment(TASK, ids, unit_steps(start, len(ids)), (first,)))
     return reading.generate(TASK, limits)

@@ -71,14 +71,14 @@ class Reading:
             tuple(values for part in parts for values in part.attention),
         )
 
-    def keep(self, names: Iterable[Name], room: int) -> Reading:
+    def select(self, names: Iterable[Name], room: int) -> Reading:
         """Copy these segments alone into a cache with room for more; the same cache if they are all there is."""
-        kept = sorted((self.spans[name], name) for name in names)
-        if sum(len(span) for span, _ in kept) == self.cache.length:
+        selected = sorted((self.spans[name], name) for name in names)
+        if sum(len(span) for span, _ in selected) == self.cache.length:
             return self
-        cache = self.engine.join(self.cache, [span for span, _ in kept], room)
+        cache = self.engine.join(self.cache, [span for span, _ in selected], room)
         at, spans = 0, {}
-        for span, name in kept:
+        for span, name in selected:
             spans[name] = Span(at, at + len(span))
             at += len(span)
         return Reading(self.engine, self.graph, cache, spans)
