@@ -1,4 +1,4 @@
-"""What verbs share: groups of arguments, the objects that they name, and printing of results."""
+"""Groups of arguments that verbs share, the objects that they name, and the printing of results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Have SIGTERM end the block as an interruption does, so that what it holds open is closed."""
+    """Have SIGTERM end the block as an interruption does, so that open files and servers are closed."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -125,13 +125,13 @@ def add_database(parser: argparse.ArgumentParser, help: str, required: bool = Tr
 
 
 def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False, required: bool = False) -> None:
-    """The address of a running server, or of one for each part of a database."""
+    """Add the address of a running server, or of one for each part of a database."""
     action = "append" if several else "store"
     parser.add_argument("--server", action=action, required=required, metavar="HOST:PORT", help=help)
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
-    """What a server with TLS and a token asks of its clients."""
+    """Add the certificates and the token that a server may require."""
     parser.add_argument("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
     parser.add_argument("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
@@ -139,7 +139,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_access`, as a client of the service takes them."""
+    """Return the options of `add_access` as a client of the service takes them."""
     return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
 
 
@@ -170,12 +170,12 @@ def add_answered_questions(parser: argparse.ArgumentParser, exclude: Collection[
 
 
 def add_decoder(parser: argparse.ArgumentParser) -> None:
-    """The decoder of generation with retrieval, which has no label."""
+    """Add the decoder of generation with retrieval, which has no label."""
     parser.add_argument("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
 
 
 def add_reader(parser: argparse.ArgumentParser) -> None:
-    """What reads neighbours: the decoder, with what was trained for it, or the weights of a form with its own model."""
+    """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a model of its own."""
     from ragauge.generation.settings import PipelineSettings
 
     add, fields = parser.add_argument, PipelineSettings.model_fields
@@ -191,7 +191,7 @@ def check_adapters(path: Path | None) -> None:
 
 
 def add_device(parser: argparse.ArgumentParser, default: str = "cpu", help: str = "where the model runs (cpu)") -> None:
-    """Options that name a device also take `auto`, which is settled here: no record depends on it."""
+    """Add a device; `auto` is resolved while options are parsed, so that no record depends on it."""
     known = f"{{{','.join((AUTO, *DEVICES))}}}"
     parser.add_argument("--device", type=device, default=default, metavar=known, help=help)
 
@@ -203,7 +203,7 @@ def count(text: str) -> int:
 
 
 def device(text: str) -> str:
-    """A device, `auto` settled."""
+    """Return a device in place of `auto`."""
     try:
         return device_here(text)
     except UserError as error:
@@ -378,7 +378,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def show(result: Any, as_json: bool) -> None:
-    """A result on standard output: one JSON object on the last line, or one line per value."""
+    """Print a result: one JSON object on the last line, or one line per value."""
     if as_json:
         print(json.dumps(result, ensure_ascii=False, default=str))
         return
@@ -387,7 +387,7 @@ def show(result: Any, as_json: bool) -> None:
 
 
 def tell(args: argparse.Namespace, text: object, **result: Any) -> None:
-    """What was made, on standard output: a text, or with --json the result as one JSON object on the last line."""
+    """Print a text, or with --json the result as one JSON object on the last line."""
     if args.json:
         show(result, as_json=True)
     else:

@@ -65,7 +65,7 @@ def _chat(args: argparse.Namespace) -> Chat:
 
 
 def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
-    """Return what is asked about a record: its evidence, or its answer by the passages of examples."""
+    """Return the function that asks about a record: its evidence or, by the passages of examples, its answer."""
     from ragauge.datasets import read_examples
     from ragauge.evidence.judge import about_answer, about_evidence
 
