@@ -29,10 +29,10 @@ from ragauge.assets import archive, store
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
-from ragauge.io.records import Record
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.documents import Share
 from ragauge.testing import write_checkpoint, write_questions
+from written_records import KEYS, answered, run
 
 Make = Callable[[Path], Reader]
 READERS: dict[str, Make] = {}
@@ -45,28 +45,11 @@ def reader(make: Make) -> Make:
 
 # --- records ---
 
-KEYS = ("q0", "q1", "q2")
-
-
-def answered(key: str, **more: Any) -> Record:
-    fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
-    call = {"stage": "prompt", "lengths": [9], "past": [0], "seconds": 0.5}
-    return Record.model_validate(
-        {"key": key, "text": "x\u2028é", "saliency": [0.1, None], "trace": [call], **fields, **more}
-    )
-
-
-def write_records(path: Path, **more: Any) -> Path:
-    with RecordWriter(path, {"method": "bm25"}, KEYS) as writer:
-        for key in KEYS:
-            writer.append(answered(key, **more))
-        writer.finish({})
-    return path
-
 
 @reader
 def finished_records(folder: Path) -> Reader:
-    path = write_records(folder / "x.jsonl")
+    path = folder / "x.jsonl"
+    run(path)
     return Reader(path, partial(records.read, path), damaged_lines, files=80)
 
 

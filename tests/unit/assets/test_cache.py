@@ -65,14 +65,10 @@ def test_the_list_has_what_is_ours(home: Path, capsys: pytest.CaptureFixture[str
     assert found["bytes"] == sum(sizes.values())
 
 
-def test_pruning_without_remove_removes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pruning_by_age_removes_what_is_old_and_ours(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = snapshot(home)
     assert names(asked(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
     assert snapshot(home) == before
-
-
-def test_pruning_by_age_removes_what_is_old_and_ours(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = snapshot(home)
     asked(capsys, "prune", "--older-than-days", "30", "--remove")
     gone = set(before) - set(snapshot(home))
     assert gone == {path for path in before if "old-0123456789" in path.parts}

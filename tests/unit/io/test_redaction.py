@@ -76,33 +76,19 @@ def test_a_fetch_writes_and_shows_no_secret(place: str, tmp_path: Path) -> None:
     """The successful one, the refused one, one of no such host, and a model that a record would name."""
     query = f"token={TOKEN}&X-Amz-Signature={SIGNATURE}"
     environment = {**os.environ, "RAGAUGE_HOME": str(tmp_path / "home"), "HF_TOKEN": HF_TOKEN}
+    run = ["run", "--method", "naive", "--dataset", "nq_open", "--out", "a.jsonl"]
     commands = [
         ["fetch", f"{place}/file.bin?{query}", "--out", "manifest.json", "--json"],
         ["fetch", f"{place}/absent.bin?{query}"],
         ["fetch", f"{place}/?{query}"],
         ["fetch", f"{place}/file.bin?{query}"],
-        [
-            "run",
-            "--model",
-            f"{place}/file.bin?{query}",
-            "--method",
-            "naive",
-            "--dataset",
-            "nq_open",
-            "--out",
-            "a.jsonl",
-        ],
+        [*run, "--model", f"{place}/file.bin?{query}"],
         ["fetch", f"no such asset {HF_TOKEN}"],
     ]
     codes, told = [], ""
     for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", "ragauge.cli", *command],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "-m", "ragauge.cli", *command]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         codes.append(done.returncode)
         told += done.stdout + done.stderr
     assert codes == [0, 2, 2, 0, 2, 2], told

@@ -52,13 +52,6 @@ def test_only_long_articles_are_read(tmp_path: Path) -> None:
     assert [article.title for article in read_articles(written(tmp_path, export(*pages)))] == ["Kept & long"]
 
 
-def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, export(page("Town")))
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UserError, match=r"export\.xml\.bz2: cannot be read as bzip2"):
-        list(read_articles(path))
-
-
 @pytest.mark.parametrize("content", [b"no archive at all", None])
 def test_a_file_that_is_no_archive_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "export.xml.bz2"
