@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from ragauge.engines import LM
+from ragauge.generation.modes._cross_attention import CrossWeights
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.specification import PipelineSpecification
 from ragauge.generation.windows import CHUNK
@@ -111,3 +114,13 @@ class ExactRetriever:
             nprobe=query.nprobe or 0,
             seconds={"search": self.delay_s},
         )
+
+
+def cross_weights(lm: LM) -> CrossWeights:
+    """Weights of cross-attention as training might leave them."""
+    made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for place, weight in made.weights.items():
+            noise = torch.randn(weight.shape, generator=draw)
+            weight.add_(1.0 if place.endswith("gate") else 0.1 * noise)
+    return made

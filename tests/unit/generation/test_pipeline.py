@@ -65,12 +65,6 @@ def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
     assert sum(call["seconds"] for call in record.trace if call["stage"] not in beside) <= record.trials_s[0]
 
 
-def test_until_the_first_retrieval_all_schedules_are_alike() -> None:
-    runs = [made(specified(kind)).record(TEXTS[0]) for kind in ("no_retrieval", "random")]
-    assert runs[0].nll != runs[1].nll
-    assert runs[0].scored == runs[1].scored == 86
-
-
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     chosen = specified("piperag", 32)
     whole = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "whole.jsonl")
@@ -117,13 +111,6 @@ def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
     assert [record.key for record in found if record.status == "failed"] == [fatal]
     [failed] = [record for record in found if record.status == "failed"]
     assert failed.reason == "2 processes were killed while they answered it, most likely for want of memory"
-
-
-def test_records_of_another_schedule_are_not_taken(tmp_path: Path) -> None:
-    first, second = specified("random"), specified("random", seed=1)
-    out = pipeline.run(lambda: made(first), TEXTS, first, tmp_path / "a.jsonl")
-    with pytest.raises(UserError, match="another run"):
-        pipeline.run(lambda: made(second), TEXTS, second, out)
 
 
 def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
@@ -426,18 +413,6 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     assert "does not take --adapters" in capsys.readouterr().err
     assert main([*common, "--entry", "chanc"]) == 2
     assert "did you mean 'chance'" in capsys.readouterr().err
-
-
-def test_a_server_is_asked_by_the_command_line(folder: Path, tmp_path: Path) -> None:
-    database, out = Database(folder / "db"), tmp_path / "s.jsonl"
-    about = replace(EXACT, tokenizer=database.manifest["tokenizer"])
-    with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
-        asked = ["--schedule", "piperag", "--interval", "16", "--nprobe", "4", "--server", server.address]
-        assert command(folder, out, *asked, "--task", "generate", "--no-read-ahead") == 0
-    assert all(record.status == "ok" and record.neighbours for record in read_kind(out, SequenceRecord))
-    told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
-    assert told.index is not None
-    assert (told.index.type, told.pipeline.nprobe, told.pipeline.read_ahead) == ("server", 4, False)
 
 
 def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,7 +16,7 @@ import tiny_models
 from ragauge.cost.overlap import AHEAD
 from ragauge.engines import LM, random_lm
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate, read_through, token_nll
+from ragauge.generation.decoding import read_through, token_nll
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
@@ -29,16 +27,11 @@ from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.reader import PreparingReader
 from ragauge.generation.sources import (
     BlockingRetrieval,
-    NeighbourSource,
     NoNeighbours,
-    PrefetchedRetrieval,
-    RandomNeighbours,
     RetrievalOptions,
 )
 from ragauge.generation.windows import Windows
-from ragauge.training.fit import RetroFit, RetrofitMaterial
-from ragauge.training.settings import RetrofitSettings
-from retro_parts import ExactRetriever, specified, tokens
+from retro_parts import ExactRetriever, cross_weights, specified, tokens
 
 IDS = tokens(150, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
@@ -51,17 +44,7 @@ def lm() -> LM:
 
 @pytest.fixture(scope="module")
 def weights(lm: LM) -> CrossWeights:
-    return changed(lm)
-
-
-def changed(lm: LM) -> CrossWeights:
-    """Weights as training might leave them."""
-    made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for place, weight in made.weights.items():
-            noise = torch.randn(weight.shape, generator=draw)
-            weight.add_(1.0 if place.endswith("gate") else 0.1 * noise)
-    return made
+    return cross_weights(lm)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +146,7 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
 )
 def test_every_family_and_half_precision(family: str, changes: dict[str, Any], dtype: str, atol: float) -> None:
     lm, windows = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1), Windows()
-    weights = changed(lm)
+    weights = cross_weights(lm)
     assert ("cross_0_q_bias" in weights.weights) == (lm.shape.bias or lm.shape.attention_bias)
     source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
     nll = token_nll(opened(CrossDecoder(lm, weights)), IDS, source, windows)[63:]
@@ -195,57 +178,6 @@ def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> No
         added = layer.added(lm.decoder, x, at, layer.memory(lm.decoder, x, at))
         values = mine.qkv(mine.attention_norm(x))[:, 6 * 8 :].view(1, 2, 8).repeat_interleave(2, 1).flatten(1)
     torch.testing.assert_close(added, mine.out(values))
-
-
-# ---- generation
-
-
-def sources(windows: Windows, reader: PreparingReader) -> dict[str, NeighbourSource]:
-    searcher = ExactRetriever(DOCUMENTS)
-    made: dict[str, NeighbourSource] = {
-        "none": NoNeighbours(),
-        "fresh": BlockingRetrieval(RetrievalOptions(searcher), windows, reader.note),
-        "once": BlockingRetrieval(
-            RetrievalOptions(searcher), windows, reader.note, reads_at=lambda window: window == 0
-        ),
-        "random": RandomNeighbours(searcher, windows, np.random.default_rng(0)),
-    }
-    if windows.stale:
-        made["prefetched"] = PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note, reader.prepare)
-    return made
-
-
-@pytest.mark.parametrize("stale", [False, True])
-def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(cross: CrossDecoder, stale: bool) -> None:
-    windows, prompt = Windows(16, stale), IDS[:70]
-    for name in sources(windows, opened(cross)):
-        reader, again = opened(cross, 130), opened(cross, 130)
-        source, other = sources(windows, reader)[name], sources(windows, again)[name]
-        new = generate(reader, prompt, 130, source, windows)
-        forced = read_through(again, [*prompt, *new], 129, other, windows)
-        logits = torch.cat([part for *_, part in forced])
-        assert logits[69:].argmax(-1).tolist() == new, name
-        for made in (source, other):
-            made.close()
-
-
-def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(cross: CrossDecoder) -> None:
-    windows, parts = Windows(16, stale=True), {}
-    for step in (1, 150):
-        reader = opened(cross)
-        source = sources(windows, reader)["fresh"]
-        stops = range(step, 151, step)
-        parts[step] = torch.cat([p for stop in stops for *_, p in read_through(reader, IDS, stop, source, windows)])
-    torch.testing.assert_close(parts[1], parts[150])
-
-
-def test_a_window_without_neighbours_forgets_those_before(lm: LM, cross: CrossDecoder) -> None:
-    readers = [opened(cross), JointDecoder(lm, JointAttention()).open(100)]
-    for reader in readers:
-        reader.read(IDS[:64])
-    readers[0].attach([DOCUMENTS[0][:128], []])
-    readers[0].attach([])
-    torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
 
 
 # ---- records
@@ -308,21 +240,3 @@ def test_files_are_checked(lm: LM, weights: CrossWeights, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("layers", "count", "chosen"), [(30, 3, (9, 19, 29)), (12, 3, (3, 7, 11)), (2, 3, (0, 1))])
 def test_layers_are_spread_over_the_decoder(layers: int, count: int, chosen: tuple[int, ...]) -> None:
     assert cross_layers(layers, count) == chosen
-
-
-# ---- training
-
-
-def test_training_opens_the_gates_and_leaves_the_decoder_alone(tmp_path: Path) -> None:
-    text, rest = tokens(256, 7), [tokens(256, seed) for seed in range(20, 31)]
-    searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
-    recipe = RetrofitSettings(minutes=0.01, batch=1, held_out=1, mode="cross_attention", encoder_layers=1)
-    made = RetroFit(tiny_models.tiny_lm(), RetrofitMaterial(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
-    before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
-    trained = CrossWeights.load(made.fit(), made.lm)
-    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
-    assert curve[0]["held_out_retrieved"] == pytest.approx(curve[0]["held_out_random"], abs=1e-5)
-    assert curve[-1]["held_out_retrieved"] < curve[0]["held_out_retrieved"]
-    assert all(trained.weights[f"cross_{i}_gate"].detach().abs() > 0 for i in range(2))
-    for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
-        torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)

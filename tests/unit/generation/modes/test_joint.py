@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +13,13 @@ from torch import Tensor
 import tiny_models
 from ragauge.engines import LM, Row
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate, read_through, token_nll
+from ragauge.generation.decoding import read_through, token_nll
 from ragauge.generation.modes._joint import JointDecoder
 from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.reader import StateCache
 from ragauge.generation.sources import (
     BlockingRetrieval,
-    NeighbourSource,
     NoNeighbours,
-    PrefetchedRetrieval,
-    RandomNeighbours,
     RetrievalOptions,
 )
 from ragauge.generation.windows import Windows
@@ -85,61 +81,6 @@ def test_without_neighbours_it_is_the_decoder() -> None:
     plain = lm.extend(lm.new_cache(len(IDS)), [Row(IDS, range(len(IDS)))], stage="prompt", logp=True).logp[0]
     nll = token_nll(JointDecoder(lm, JointAttention()).open(len(IDS)), IDS, NoNeighbours(), windows)
     torch.testing.assert_close(nll, -plain)
-
-
-def sources(windows: Windows, searcher: ExactRetriever) -> dict[str, NeighbourSource]:
-    def nothing(call: Any) -> None: ...
-
-    made: dict[str, NeighbourSource] = {
-        "none": NoNeighbours(),
-        "fresh": BlockingRetrieval(RetrievalOptions(searcher), windows, nothing),
-        "once": BlockingRetrieval(RetrievalOptions(searcher), windows, nothing, reads_at=lambda window: window == 0),
-        "random": RandomNeighbours(searcher, windows, np.random.default_rng(0)),
-    }
-    return made | (
-        {"prefetched": PrefetchedRetrieval(RetrievalOptions(searcher), windows, nothing)} if windows.stale else {}
-    )
-
-
-@pytest.mark.parametrize("interval", [8, 64])
-@pytest.mark.parametrize("stale", [False, True])
-def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(interval: int, stale: bool) -> None:
-    """Scored as given text, every generated token is the one of the highest logit, whatever the neighbours."""
-    lm, windows, prompt = tiny_models.tiny_lm(), Windows(interval, stale), IDS[:70]
-    for name, source in sources(windows, ExactRetriever(DOCUMENTS)).items():
-        new = generate(JointDecoder(lm, JointAttention()).open(180, 256), prompt, 180, source, windows)
-        assert len(new) == 110
-        whole = [*prompt, *new]
-        again = sources(windows, ExactRetriever(DOCUMENTS))[name]
-        forced = read_through(JointDecoder(lm, JointAttention()).open(180, 256), whole, 179, again, windows)
-        logits = torch.cat([part for _, _, part in forced])
-        assert logits[69:].argmax(-1).tolist() == new, name
-        for made in (source, again):
-            made.close()
-
-
-def test_one_token_at_a_time_has_the_logits_of_teacher_forcing() -> None:
-    lm, windows = tiny_models.tiny_lm(), Windows(16, stale=True)
-    parts = {}
-    for step in (1, 200):
-        reader, source = (
-            JointDecoder(lm, JointAttention()).open(200, 256),
-            sources(windows, ExactRetriever(DOCUMENTS))["fresh"],
-        )
-        parts[step] = torch.cat(
-            [part for stop in range(step, 201, step) for *_, part in read_through(reader, IDS, stop, source, windows)]
-        )
-    torch.testing.assert_close(parts[1], parts[200])
-
-
-def test_a_window_without_neighbours_forgets_those_before() -> None:
-    lm = tiny_models.tiny_lm()
-    readers = [JointDecoder(lm, JointAttention()).open(100, 128) for _ in range(2)]
-    for reader in readers:
-        reader.read(IDS[:64])
-    readers[0].attach([DOCUMENTS[0][:128]])
-    readers[0].attach([])
-    torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
 
 
 def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:

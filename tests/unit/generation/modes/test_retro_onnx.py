@@ -99,19 +99,8 @@ def test_generation_by_the_command_line_is_torchs(
     root: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of_database, exported = ["--mode", "retro", "--database", str(root / "db")], str(folder)
-    run = [
-        "piperag",
-        "run",
-        *of_database,
-        "--schedule",
-        "random",
-        "--task",
-        "generate",
-        "--tokens",
-        "100",
-        "--limit",
-        "2",
-    ]
+    run = ["piperag", "run", *of_database, "--schedule", "random", "--task", "generate", "--tokens", "100"]
+    run += ["--limit", "2"]
     written = []
     for engine in ([], ["--onnx", exported]):
         out = tmp_path / f"{len(engine)}.jsonl"

@@ -1,0 +1,87 @@
+"""Generation and teacher forcing agree, whatever the attention mode and the source of neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_models
+from ragauge.generation.decoding import generate, read_through
+from ragauge.generation.modes._cross_attention import CrossDecoder
+from ragauge.generation.modes._joint import JointDecoder
+from ragauge.generation.modes.joint import JointAttention
+from ragauge.generation.reader import NeighbourModel
+from ragauge.generation.sources import (
+    BlockingRetrieval,
+    NeighbourSource,
+    NoNeighbours,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+)
+from ragauge.generation.windows import Windows
+from retro_parts import ExactRetriever, cross_weights, tokens
+
+IDS = tokens(200, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
+
+
+@pytest.fixture(scope="module", params=["joint", "cross_attention"])
+def model(request: pytest.FixtureRequest) -> NeighbourModel:
+    lm = tiny_models.tiny_lm()
+    return JointDecoder(lm, JointAttention()) if request.param == "joint" else CrossDecoder(lm, cross_weights(lm))
+
+
+def sources(windows: Windows, reader: Any) -> dict[str, NeighbourSource]:
+    asked = RetrievalOptions(ExactRetriever(DOCUMENTS))
+    made: dict[str, NeighbourSource] = {
+        "none": NoNeighbours(),
+        "fresh": BlockingRetrieval(asked, windows, reader.note),
+        "once": BlockingRetrieval(asked, windows, reader.note, reads_at=lambda window: window == 0),
+        "random": RandomNeighbours(ExactRetriever(DOCUMENTS), windows, np.random.default_rng(0)),
+    }
+    if windows.stale:
+        made["prefetched"] = PrefetchedRetrieval(asked, windows, reader.note)
+        made["read ahead"] = PrefetchedRetrieval(asked, windows, reader.note, reader.prepare)
+    return made
+
+
+@pytest.mark.parametrize("interval", [8, 64])
+@pytest.mark.parametrize("stale", [False, True])
+def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(
+    model: NeighbourModel, interval: int, stale: bool
+) -> None:
+    """Scored as given text, every generated token is the one of the highest logit, whatever the neighbours."""
+    windows, prompt = Windows(interval, stale), IDS[:70]
+    for name in sources(windows, model.open(180, 256)):
+        reader, again = model.open(180, 256), model.open(180, 256)
+        source, other = sources(windows, reader)[name], sources(windows, again)[name]
+        new = generate(reader, prompt, 180, source, windows)
+        assert len(new) == 110
+        forced = read_through(again, [*prompt, *new], 179, other, windows)
+        logits = torch.cat([part for *_, part in forced])
+        assert logits[69:].argmax(-1).tolist() == new, name
+        for made in (source, other):
+            made.close()
+
+
+def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(model: NeighbourModel) -> None:
+    windows, parts = Windows(16, stale=True), {}
+    for step in (1, 200):
+        reader = model.open(200, 256)
+        source = sources(windows, reader)["fresh"]
+        stops = range(step, 201, step)
+        parts[step] = torch.cat([p for stop in stops for *_, p in read_through(reader, IDS, stop, source, windows)])
+    torch.testing.assert_close(parts[1], parts[200])
+
+
+def test_a_window_without_neighbours_forgets_those_before(model: NeighbourModel) -> None:
+    readers: list[Any] = [model.open(100, 128) for _ in range(2)]
+    for reader in readers:
+        reader.read(IDS[:64])
+    readers[0].attach([DOCUMENTS[0][:128]])
+    readers[0].attach([])
+    torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
