@@ -30,6 +30,7 @@ from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
 from ragauge.evidence import prefix, skip
 from ragauge.evidence.prefix import EvidenceContext, Prefix
+from ragauge.evidence.trie import Trie
 from ragauge.experiment.schema import ModelEntry
 from ragauge.methods import make
 from ragauge.methods.base.grounding import GroundingText
@@ -62,13 +63,22 @@ def main() -> None:
             found = _search(lm, state, prompt, method.top_k)
             tasks = _tasks(lm, state, prompt, found, (method, bare))
             agree = tasks[ONE_PASS]() == tasks[ONE_BY_ONE]()
-            facts.append(Facts(len(state.reading.text.ids), found.steps, state.trie.depth, agree))
+            facts.append(Facts(len(state.reading.text.ids), found.steps, _depth(state.trie), agree))
             for _ in range(args.rounds):
                 for name in random.sample(list(tasks), len(tasks)):
                     started = time.perf_counter()
                     tasks[name]()
                     seconds.setdefault(name, []).append(time.perf_counter() - started)
     _report(args, seconds, facts, load.share)
+
+
+def _depth(trie: Trie) -> int:
+    """Tokens until every prefix is of one sentence alone."""
+    depth, open_nodes = 0, [trie.root]
+    while open_nodes:
+        after = [node for opened in open_nodes for _, node in trie.branches(opened)]
+        depth, open_nodes = depth + 1, [node for node in after if not trie.settled(node)]
+    return depth
 
 
 def _tasks(

@@ -39,7 +39,7 @@ def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
 
     def run(script: str, *arguments: str, threads: bool = True) -> str:
         one = ["--threads", "1"] if threads else []
-        folders = (str(root / "tests"), str(root / "benchmarks"))
+        folders = (str(root / "tests/support"), str(root / "benchmarks"))
         return preloaded.run("python", "-c", SCRIPT, *folders, str(root / "benchmarks" / script), *one, *arguments)
 
     return run
