@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,9 @@ from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.evaluation import latency
 from ragauge.evaluation.timing import Bench
-from ragauge.experiment import loading
 from ragauge.methods import make
-from ragauge.rendering.writing import render
 from ragauge.results.runs import Runs
-from synthetic_run import MODEL, write_latency, write_variant
+from synthetic_run import write_latency, write_variant
 from tiny_models import tiny_lm, tiny_prompt
 
 RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
@@ -118,19 +115,6 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path)
     assert list(curve.index) == [i / 10 for i in range(11)]
     naive = table[table["variant"] == "naive"]
     assert set(naive["measured"]) == {3.0}
-
-
-def test_the_item_is_rendered(results: Path, tmp_path: Path) -> None:
-    data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-    settings = loading.parse({**data, "items": ["documents_reuse"]}, "small.yaml")
-    paths = render("documents_reuse", settings, results, tmp_path / "out")
-    assert {path.suffix for path in paths} == {".csv", ".md", ".tex", ".svg", ".pdf", ".png"}
-    [written] = [path for path in paths if path.suffix == ".csv"]
-    with open(written, encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if (row["variant"], row["quantity"]) == ("k1", "mean_latency_s")]
-    found = {float(row["hit_rate"]): float(row["measured"]) for row in rows}
-    assert found[0.0] == 6.5  # 1 s of answering, and each miss 5.5 s of computing and writing
-    assert found[1.0] == 1.5  # and each hit 0.5 s of reading
 
 
 def test_without_times_of_documents_the_reason_is_told(tmp_path: Path) -> None:

@@ -134,9 +134,3 @@ def test_attention_to_cached_tokens_counts_by_family():
         expected = row_macs(call, shape)[0] + (times - 1) * cached
         assert cycles.compute_cycles([call], shape, "published") == expected
         assert cycles.compute_cycles([call], shape, "critical_path") == row_macs(call, shape)[0]
-
-
-def test_the_page_explains_the_exceptions(root):
-    page = (root / "docs" / "cost-accounting.md").read_text(encoding="utf-8")
-    explained = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| table ")]
-    assert explained == list(EXCEPTIONS)

@@ -11,7 +11,6 @@ import pytest
 from ragauge import registry
 from ragauge.cli import main
 from ragauge.evaluation import predictions
-from ragauge.rendering import dots
 from ragauge.results.publications import PREDICTED
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_variant
@@ -66,13 +65,6 @@ def test_ours_is_a_quantity_of_its_own(folder: Path) -> None:
     assert kept_8["measured"] == pytest.approx(84, abs=1)  # its queries are read at the same time
 
 
-def test_accuracy_stays_published_alone(folder: Path) -> None:
-    found = table(1, folder)
-    accuracy = found[(found["model"] == MPT) & (found["quantity"] == "accuracy")]
-    assert accuracy["measured"].isna().all()
-    assert set(accuracy["note"]) == {"published for another model"}
-
-
 def test_what_was_measured_comes_before_what_was_predicted(folder: Path) -> None:
     write_variant(folder, "plain", "naive", [None, None], model=MPT)  # longer than its context
     write_variant(folder, "sp", "superposition", [True, False], params={"top_k": 1}, model=MPT)
@@ -83,18 +75,6 @@ def test_what_was_measured_comes_before_what_was_predicted(folder: Path) -> None
     assert mine.loc["naive", "note"].startswith(PREDICTED)
     assert "too long" in mine.loc["naive", "note"]
     assert math.isnan(mine.loc["naive", "low"])
-
-
-def test_figures_show_predictions_with_the_published_numbers(folder: Path) -> None:
-    for block in dots.blocks(table(1, folder)):
-        predicted = block.table["note"].str.startswith(PREDICTED) & block.table["published"].notna()
-        assert block.published or not predicted.any()
-
-
-def test_a_run_without_predictions_shows_what_it_has(tmp_path: Path) -> None:
-    write_variant(tmp_path, "plain", "naive", [True])
-    found = table(1, tmp_path)
-    assert found[found["model"] == MPT]["measured"].isna().all()
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

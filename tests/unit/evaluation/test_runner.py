@@ -399,38 +399,3 @@ def test_parts_by_the_command_line_are_the_whole(
     assert main(["run", "--gather", *map(str, parts), "--out", str(out)]) == 0
     assert [untimed(r) for r in records.read(out)] == [untimed(r) for r in records.read(whole)]
     assert sum(len(records.read(path)) for path in parts) == len(records.read(whole)) > 1
-
-
-def test_another_setting_is_refused_and_overwrite_replaces(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "x.jsonl"
-    assert main([*arguments(model, data), "--out", str(out)]) == 0
-    before = contents(tmp_path)
-    changed = [*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]
-    capsys.readouterr()
-    assert main(changed) == 2
-    error = capsys.readouterr().err
-    assert "holds records of another run: " in error
-    assert "use --overwrite or another --out" in error
-    assert contents(tmp_path) == before
-    assert main([*changed, "--overwrite"]) == 0
-    assert all(len(record.kept) == 2 for record in records.read(out))
-
-
-def test_a_longer_run_asks_the_new_questions_alone(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "x.jsonl"
-    assert main([*arguments(model, data, "naive", "--limit", "1"), "--out", str(out)]) == 0
-    first, asked = records.read(out), []
-    ask = runner.ask
-
-    def counted(lm: LM, method: Any, example: Any, setting: Any) -> Record:
-        asked.append(example.key)
-        return ask(lm, method, example, setting)
-
-    monkeypatch.setattr(runner, "ask", counted)
-    assert main([*arguments(model, data, "naive", "--limit", "3"), "--out", str(out)]) == 0
-    assert records.read(out)[:1] == first
-    assert asked == [example.key for example in examples_of(data)[1:3]]

@@ -20,106 +20,7 @@ from ragauge.experiment.schema import Config, JudgeSettings
 from ragauge.results.runs import Runs
 
 MODEL, TRAINED = "smollm2-135m-instruct", "smollm2-cfic"
-SINGLE = {
-    *("naive", "closed_book", "oracle", "attention_sort", "prompt_cache"),
-    *(f"{ranker}_k{k}" for ranker in ("bm25", "tfidf", "dense") for k in (1, 2, 4)),
-}
-SWEPT = {f"superposition_k{k}" for k in (1, 2, 4)}
-CHANGED = {f"superposition_{name}" for name in ("left_aligned", "query", "attention", "none", "g4")}
-ITERATED = {"superposition_t2_k4", "superposition_t4_k1"}
-LONG = {
-    *("closed_book", "oracle", "full_article", "free_extraction"),
-    *("sliding_minilm", "paragraph_minilm", "sliding_bm25", "paragraph_bm25"),
-}
-CFIC = {"cfic", "cfic_k1", "cfic_k5", "cfic_d64", "cfic_d128"}
-ABLATED = {"cfic_no_prefix", "cfic_no_skip", "cfic_no_both"}
-LONG_KEPT = LONG - {"full_article"}
-MULTI = {"naive", "closed_book", "oracle", "prompt_cache", "superposition_k4"}
-BESIDE = {
-    "wiki_single": SINGLE - {"closed_book", "attention_sort"} | SWEPT,
-    "wiki_multi": MULTI - {"closed_book"},
-    "wiki_long": {"oracle"},
-}
-
-# item -> the variants that it reads of a data set, of the model as it comes
-ANSWERS: dict[str, dict[str, set[str]]] = {
-    "superposition_table_1": {"wiki_single": SINGLE | {"superposition_k1"}},
-    "superposition_table_2": {"wiki_multi": MULTI | ITERATED},
-    "superposition_table_3": {"wiki_single": {"superposition_k1", "superposition_left_aligned"}},
-    "superposition_table_4": {
-        "wiki_single": {f"superposition_{name}" for name in ("k1", "query", "attention", "none")}
-    },
-    "superposition_table_5": {
-        "wiki_single": SINGLE - {"closed_book", "oracle", "attention_sort", "prompt_cache"} | SWEPT
-    },
-    "superposition_table_6": {"wiki_single": {"naive", "superposition_k1", "superposition_none"}},
-    "superposition_table_7": {"wiki_single": {"naive", "attention_sort", "prompt_cache"}},
-    "superposition_figure_1": {"wiki_single": SINGLE - {"closed_book", "oracle"} | SWEPT},
-    "superposition_figure_5": {
-        "wiki_single": {"naive"} | SWEPT | CHANGED,
-        "wiki_multi": {"naive", "superposition_k4"} | ITERATED,
-    },
-    "superposition_dataset_statistics": {"wiki_single": SINGLE | SWEPT | CHANGED, "wiki_multi": MULTI | ITERATED},
-    "cfic_table_1": {"wiki_long": LONG | CFIC | ABLATED},
-    "cfic_table_3": {"wiki_long": LONG | CFIC},
-    "cfic_table_4": {"wiki_long": {"full_article", "free_extraction"} | CFIC | ABLATED},
-    "cfic_table_5": {"wiki_long": {"free_extraction"} | CFIC},
-    "cfic_table_6": {"wiki_long": {"free_extraction"} | CFIC},
-    "cfic_table_7": {"wiki_long": LONG_KEPT | CFIC | ABLATED},
-    "cfic_table_8": {"wiki_long": {"free_extraction"} | CFIC},
-    "cfic_figure_3": {"wiki_long": CFIC},
-    "frontier": {
-        "wiki_single": SINGLE | SWEPT | CHANGED,
-        "wiki_multi": MULTI | ITERATED,
-        "wiki_long": LONG | CFIC | ABLATED,
-    },
-    "reuse_table": {
-        "wiki_single": {"naive", "prompt_cache"} | SWEPT,
-        "wiki_multi": {"naive", "prompt_cache", "superposition_k4"},
-    },
-    "reuse_frontier": BESIDE,
-    "reuse_length": BESIDE,
-    "documents_reuse": {
-        "wiki_single": {"naive", "prompt_cache", "bm25_k1", "dense_k1"} | SWEPT,
-        "wiki_long": {"cfic", "cfic_k1", "free_extraction"},
-    },
-}
-OF_TRAINED = {
-    "cfic_table_1",
-    "cfic_table_3",
-    "cfic_table_4",
-    "cfic_table_5",
-    "cfic_table_7",
-    "cfic_table_8",
-    "cfic_figure_3",
-}
-ANSWERS["study_answers"] = ANSWERS["frontier"]
-OF_TRAINED |= {"frontier", "study_answers", "documents_reuse"}
-TIMES = {
-    "superposition_table_5": {"wiki_single"},
-    "superposition_table_7": {"wiki_single"},
-    "cfic_table_6": {"wiki_long"},
-    "cfic_table_8": {"wiki_long"},
-    "frontier": {"wiki_single", "wiki_long"},
-    "reuse_table": {"wiki_single", "wiki_long"},
-    "reuse_frontier": {"wiki_single", "wiki_long"},
-    "reuse_length": {"wiki_single", "wiki_long"},
-    "documents_reuse": {"wiki_single", "wiki_long"},
-}
-PREDICTED = {f"superposition_table_{number}" for number in (1, 2, 5, 6)}
-SCHEDULES = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
-ASKED = {
-    "piperag_table_1": ("no_retrieval", "retrieve_once", "retro", "piperag"),
-    "piperag_figure_4": SCHEDULES,
-    "piperag_figure_5": ("no_retrieval", "retro", "retro_plus", "piperag"),
-    "piperag_figure_6": SCHEDULES,
-    "piperag_figure_7": ("no_retrieval", "retrieve_once", "retro", "piperag"),
-    "piperag_figure_8": ("no_retrieval", "retro_plus", "piperag"),
-    "piperag_figure_10": ("retro", "retro_plus", "piperag"),
-    "piperag_control": SCHEDULES,
-}
-
-OF_STUDIES = {"study_retrieval"}  # which test_study_retrieval.py reads; the default experiment has no study
+OF_STUDIES = {"study_retrieval"}  # the default experiment has no study
 
 
 @pytest.fixture(scope="module")
@@ -131,39 +32,6 @@ def config(root: Path) -> Config:
 @pytest.fixture(scope="module")
 def plan(config: Config) -> Plan:
     return Plan(config)
-
-
-def test_every_item_is_expected_to_read_something() -> None:
-    apart = {"piperag_table_2", "load_curve", "reuse_stream"}
-    assert set(registry.names("item")) == {*ANSWERS, *ASKED, *apart, *OF_STUDIES}
-
-
-@pytest.mark.parametrize("item", registry.names("item"))
-def test_an_items_inputs_are_what_it_reads_and_nothing_else(plan: Plan, config: Config, item: str) -> None:
-    expected: dict[str, set[str]] = {}
-    if item in ANSWERS:
-        places = {(dataset, MODEL, name) for dataset, names in ANSWERS[item].items() for name in names}
-        places |= {("wiki_long", TRAINED, "cfic")} if item in OF_TRAINED else set()
-        expected["answers"] = {f"results/default/answers/{d}/{m}/{name}.jsonl" for d, m, name in places}
-    if item in TIMES:
-        expected["latency"] = {f"results/default/latency/{dataset}/{MODEL}.json" for dataset in TIMES[item]}
-    if item in PREDICTED:
-        expected["predictions"] = {"results/default/predictions.json"}
-    if item in ASKED:
-        entries = {label: entry for label, entry in config.pipelines.items() if entry.schedule in ASKED[item]}
-        expected["pipelines"] = {f"results/default/pipelines/{label}.jsonl" for label in entries}
-        indexes = {entry.index for entry in entries.values() if entry.asks_index}
-        recall = "results/default/databases/wikipedia/indexes/{}/recall.json"
-        expected["recall"] = {recall.format(index) for index in indexes}
-    if item == "cfic_table_1":
-        expected["training"] = {"results/default/training/cfic/data/train.jsonl"}
-    if item == "load_curve":
-        expected["load"] = {f"results/default/load/wiki_single/{MODEL}.json"}
-    if item == "reuse_stream":
-        expected["stream"] = {f"results/default/stream/wiki_single/{MODEL}.json"}
-    if item == "piperag_table_2":
-        expected["staleness"] = {"results/default/staleness/wikipedia.json"}
-    assert {name: set(paths) for name, paths in plan.items.inputs(item).items()} == expected
 
 
 def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
