@@ -10,7 +10,7 @@ LOCKED := workflow retrieval training cluster service study docs dev
 OLDEST := workflow retrieval service study dev
 OLDEST_TESTS ?= tests/unit/engines tests/unit/cost tests/unit/prompts tests/unit/metrics/test_metrics.py \
   tests/unit/results/test_scoring.py tests/unit/results/test_stats.py tests/unit/rankers/test_rankers.py \
-  tests/unit/methods/test_superposition.py tests/unit/evaluation/test_runner.py tests/unit/assets/test_gguf.py \
+  tests/unit/methods/test_superposition.py tests/unit/measure/test_runner.py tests/unit/assets/test_gguf.py \
   tests/unit/assets/test_tokenizer.py tests/unit/retrieval/test_encoder_graphs.py tests/unit/retrieval/test_index.py \
   tests/equivalence tests/workflow/test_plans.py tests/workflow/test_module.py
 CORES ?= all
@@ -103,7 +103,7 @@ format: $(READY) #- make format: format the code and fix what the linter can
 	snakefmt Snakefile workflow
 
 schema: $(READY) #- make schema: write the JSON schema of configurations
-	python -m ragauge.experiment.schema workflow/schemas/config.schema.json
+	python -m ragauge.config.schema workflow/schemas/config.schema.json
 
 proto: $(READY) #- make proto: generate the modules of the retrieval service's messages
 	python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \

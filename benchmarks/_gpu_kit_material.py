@@ -18,7 +18,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ragauge.cost import shapes, tokens
-from ragauge.evaluation.timing import shape_of
+from ragauge.measure.timing import shape_of
 from ragauge.testing import byte_tokenizer
 
 QUESTIONS = 3

@@ -24,14 +24,14 @@ from typing import NamedTuple
 
 import torch
 
+from ragauge.config.schema import ModelEntry
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
 from ragauge.engines import LM, Limits, Row, Span, load_lm
-from ragauge.evaluation.inputs import Questions, specification
-from ragauge.evaluation.runner import prompt_of
 from ragauge.evidence import prefix, skip
 from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.trie import Trie
-from ragauge.experiment.schema import ModelEntry
+from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.runner import prompt_of
 from ragauge.methods import make
 from ragauge.methods.base.grounding import GroundingText
 from ragauge.methods.cfic import CFIC, PreparedDocuments

@@ -21,7 +21,7 @@ from _common import Task, interleaved, load_line
 from ragauge import assets
 from ragauge.cost.machine import cpu_model
 from ragauge.engines import DTYPES, LM, Limits, Row, load_lm
-from ragauge.evaluation.latency import spread
+from ragauge.measure.latency import spread
 
 OURS, ATTENTIONS = "ragauge", ("sdpa", "eager")
 

@@ -24,7 +24,7 @@ from ragauge.cost.flop import flop
 from ragauge.cost.roofline import matmul_rate
 from ragauge.engines import LM, Limits, random_lm
 from ragauge.engines.batching import BatchScheduler
-from ragauge.evaluation.timing import shape_of
+from ragauge.measure.timing import shape_of
 from targets import Verdicts
 
 

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from ragauge import methods
+from ragauge.config.schema import ModelEntry
 from ragauge.cost.machine import provenance
 from ragauge.engines import LM, Row, load_lm
-from ragauge.evaluation.inputs import Questions, specification
-from ragauge.evaluation.runner import ask
-from ragauge.experiment.schema import ModelEntry
+from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.runner import ask
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ragauge.cost import machine
-from ragauge.evaluation.databases import BY_SHARD, STEPS, BuildJob
+from ragauge.measure.databases import BY_SHARD, STEPS, BuildJob
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.documents import Share

@@ -34,7 +34,7 @@ PACKAGES = {
     "schedule": "ragauge.generation.schedules",
     "item": "ragauge.items",
     "index": "ragauge.retrieval.indexes",
-    "verb": "ragauge.verbs",
+    "verb": "ragauge.cli",
 }
 
 

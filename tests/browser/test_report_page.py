@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ragauge import report
-from ragauge.experiment import loading, schema
+from ragauge.config import loading, schema
 from ragauge.rendering.writing import render
 from synthetic_run import MODEL, write_latency, write_variant
 

@@ -335,7 +335,7 @@ def test_the_schedule_and_the_form_are_run_planned_and_checked(
     assert "pipelines 2: alternate, in_context" in ragauge("validate", "config.yaml")
     assert "no_retrieval,piperag" in ragauge("piperag", "run", "--help").replace("alternate,", "")
     code = (
-        "from ragauge.errors import UserError\nfrom ragauge.experiment import reading\n"
+        "from ragauge.errors import UserError\nfrom ragauge.config import reading\n"
         "from ragauge.generation.settings import PipelineSettings\n"
         "try:\n    reading.checked_options(PipelineSettings, {'schedule': 'alternate', 'interval': '64'})\n"
         "except UserError as error:\n    print(error)"

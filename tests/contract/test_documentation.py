@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli, registry
+from ragauge import registry
+from ragauge.cli._parser import command_parser
 from ragauge.methods import Method
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def commands(page: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_parses(root: Path, page: str) -> None:
     for arguments in commands(text(root, page)):
-        cli.command_parser(arguments).parse_args(arguments)
+        command_parser(arguments).parse_args(arguments)
 
 
 def test_every_verb_has_an_example(root: Path) -> None:

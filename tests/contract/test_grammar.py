@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import cli, registry
-from ragauge.verbs import _parser
+from ragauge.cli import _parser
 
 VERBS = registry.names("verb")
 # What a spelling stands for: how its value is written, in every verb that has it.
@@ -107,10 +107,10 @@ def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[s
 def test_a_command_line_imports_no_verb_but_its_own() -> None:
     code = (
         "import sys\nfrom ragauge.cli import main\nmain(['list', 'verbs'][:1] + ['methods'])\n"
-        "print(sorted(n for n in sys.modules if n.startswith('ragauge.verbs.') and '._' not in n))"
+        "print(sorted(n for n in sys.modules if n.startswith('ragauge.cli.') and '._' not in n))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "['ragauge.verbs.list']"
+    assert done.stdout.splitlines()[-1] == "['ragauge.cli.list']"
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_wrong_usage_says_what_was_meant(
 
 
 def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
-    from ragauge.experiment.checks import check_source
-    from ragauge.experiment.schema import ModelEntry
+    from ragauge.config.checks import check_source
+    from ragauge.config.schema import ModelEntry
 
     assert check_source("SmolLM2-135M-Instruct", "--model") == "smollm2-135m-instruct"
     assert ModelEntry(source="SMOLLM2-135M-INSTRUCT").source == "smollm2-135m-instruct"

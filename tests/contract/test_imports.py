@@ -36,21 +36,21 @@ ALLOWED: dict[str, set[str]] = {
     "methods": {"engines", "prompts", "compressors", "cost", "rankers", "evidence"},
     "generation": {"engines", "cost", "retrieval", "io", "assets"},
     "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
-    "experiment": {
+    "config": {
         *("assets", "datasets", "engines", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
         *("prompts",),
     },
-    "evaluation": {
+    "measure": {
         *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
-        *("experiment", "results"),
+        *("config", "results"),
     },
-    "results": {"assets", "io", "metrics", "cost", "datasets", "experiment", "methods", "generation"},
+    "results": {"assets", "io", "metrics", "cost", "datasets", "config", "methods", "generation"},
     "rendering": {"results", "io"},
-    "items": {"experiment", "rendering", "results"},
+    "items": {"config", "rendering", "results"},
     "report": {"io", "items", "rendering", "results"},
     "study": {"assets", "datasets", "evidence", "io", "metrics", "prompts", "rankers", "retrieval"},
     "library": {
-        *("cost", "datasets", "engines", "evaluation", "experiment", "io", "methods", "results"),
+        *("cost", "datasets", "engines", "measure", "config", "io", "methods", "results"),
     },
     "skeletons": {"io"},
     "testing": set(),
@@ -69,8 +69,8 @@ def part(module: str) -> str:
 
 def test_the_page_on_architecture_states_these_rules(root: Path) -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", (root / "docs/architecture.md").read_text(), re.MULTILINE)
-    assert {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows} == {
-        room: ALLOWED[room] for room in set(ALLOWED) - LEAVES
+    assert {layer: set(re.findall(r"`(\w+)`", imports)) for layer, imports in rows} == {
+        layer: ALLOWED[layer] for layer in set(ALLOWED) - LEAVES
     }
 
 
@@ -133,7 +133,7 @@ def test_components_of_a_kind_do_not_import_each_other() -> None:
 
 
 def test_no_part_is_without_a_rule() -> None:
-    entries = {"cli", "verbs", ""}  # the top, which may import everything
+    entries = {"cli", ""}  # the top, which may import everything
     assert {part(module) for module in modules()} == set(ALLOWED) | entries
 
 
@@ -153,7 +153,7 @@ FOREIGN = {
         "grpc",
     },
     "ragauge.items": {"torch", "transformers", "matplotlib", "pandas"},
-    "ragauge.experiment.schema": {"torch", "transformers", "snakemake", "pandas"},
+    "ragauge.config.schema": {"torch", "transformers", "snakemake", "pandas"},
     "ragauge.results.scoring": {"torch", "transformers", "matplotlib", "pandas", "sklearn"},
     "ragauge": HEAVY | {"numpy", "pydantic", "yaml"},
     "ragauge.cli": {"torch", "numpy", "pydantic", "yaml"},

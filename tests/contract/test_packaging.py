@@ -177,7 +177,7 @@ for found in pkgutil.walk_packages(ragauge.__path__, "ragauge."):
     room = found.name.split(".")[1]
     if room in rooms and not any(found.name.startswith(one) for one in {sorted(NEEDING)!r}):
         importlib.import_module(found.name)
-import ragauge.cli, ragauge.evaluation.runner, ragauge.results.scoring
+import ragauge.cli, ragauge.measure.runner, ragauge.results.scoring
 """
     done = without_extras(code, tmp_path)
     assert done.returncode == 0, done.stderr

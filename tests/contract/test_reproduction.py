@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.evaluation.predictions import predict
-from ragauge.experiment import loading
+from ragauge.config import loading
+from ragauge.measure.predictions import predict
 from ragauge.report.reproduction import Shown, State, page, published, states
 from ragauge.results.planned import planned
 from ragauge.results.runs import Runs

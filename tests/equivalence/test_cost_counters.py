@@ -20,7 +20,7 @@ from ragauge.cost.shapes import alibi_slopes
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
 from ragauge.engines import Limits, ShapeLM
-from ragauge.evaluation.counting import fvcore_macs
+from ragauge.measure.counting import fvcore_macs
 from ragauge.methods import make
 from ragauge.prompts import Prompt
 

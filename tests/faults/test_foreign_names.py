@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from ragauge.assets import cache, store
+from ragauge.config import loading
 from ragauge.engines import tuning
 from ragauge.errors import UserError
-from ragauge.evaluation import inputs
 from ragauge.evidence.chat import Chat, RecordedChat, Replies
-from ragauge.experiment import loading
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
+from ragauge.measure import inputs
 from ragauge.testing import write_checkpoint
 from sft_material import DAMAGED_REPLIES
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ragauge.cli import main
-from ragauge.evaluation import runner
 from ragauge.io import records
+from ragauge.measure import runner
 from ragauge.testing import write_checkpoint, write_questions
 
 QUESTIONS, FATAL = 4, 1

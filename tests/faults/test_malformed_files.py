@@ -243,7 +243,7 @@ EXPERIMENT: dict[str, Any] = {
 
 @reader
 def configuration(folder: Path) -> Reader:
-    from ragauge.experiment import loading
+    from ragauge.config import loading
 
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(EXPERIMENT))

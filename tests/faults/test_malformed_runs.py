@@ -19,9 +19,9 @@ from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged
 from endpoints import Reply, says, served
 from ragauge import registry, report
 from ragauge.cli import main
+from ragauge.config import loading, schema
 from ragauge.errors import UserError
 from ragauge.evidence.endpoint import Endpoint
-from ragauge.experiment import loading, schema
 from ragauge.results.runs import Runs
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import wire

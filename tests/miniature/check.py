@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge.experiment.plan import Plan
-from ragauge.experiment.plan.paths import Paths
-from ragauge.experiment.schema import Answers, Config
+from ragauge.config.plan import Plan
+from ragauge.config.plan.paths import Paths
+from ragauge.config.schema import Answers, Config
 from ragauge.generation.settings import PipelineSettings
 from ragauge.results.cells import Status
 

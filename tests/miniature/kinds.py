@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from ragauge.experiment.loading import parse
-from ragauge.experiment.schema import Config, VariantEntry
+from ragauge.config.loading import parse
+from ragauge.config.schema import Config, VariantEntry
 
 Kind = tuple[Any, ...]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from endpoints import Reply, says, served
 from miniature import check, hub, texts
 from miniature.kinds import planned
-from ragauge.experiment.schema import Config
+from ragauge.config.schema import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "resources" / "miniature"

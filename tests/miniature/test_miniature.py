@@ -13,9 +13,9 @@ import yaml
 from miniature import check, hub, run
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.experiment.loading import parse
-from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import Config
+from ragauge.config.loading import parse
+from ragauge.config.plan import Plan
+from ragauge.config.schema import Config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PAPER, OVERLAY = CONFIGS / "papers/paper.yaml", CONFIGS / "ci/miniature.yaml"

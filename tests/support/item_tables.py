@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import registry
-from ragauge.experiment.loading import parse
+from ragauge.config.loading import parse
 from ragauge.results import Runs, Table
 
 

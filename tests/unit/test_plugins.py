@@ -15,10 +15,10 @@ import yaml
 from plugin_packages import METHOD, Install, forget, installer
 from ragauge import methods, metrics, registry, skeletons
 from ragauge.cli import main
+from ragauge.config import loading, schema
+from ragauge.config.plan import Plan
 from ragauge.cost.machine import package_versions
 from ragauge.errors import UserError
-from ragauge.experiment import loading, schema
-from ragauge.experiment.plan import Plan
 from ragauge.io import digest
 from ragauge.results import scoring
 from ragauge.testing import write_checkpoint
@@ -164,7 +164,7 @@ def test_a_module_without_a_component_is_told_by_name(install: Install) -> None:
 
 def of_last() -> str:
     forget()
-    return digest.digest("ragauge.evaluation.runner", "acme_rag.last")
+    return digest.digest("ragauge.measure.runner", "acme_rag.last")
 
 
 def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
         *("acme_rag", "acme_rag.last", "acme_rag.helper", "acme_rag.deep", "acme_rag.deep.inner", "acme_rag.other"),
     }
     assert "ragauge.methods.base" in digest.reachable("acme_rag.last")
-    own, seen = digest.digest("ragauge.evaluation.runner", "ragauge.methods.naive"), [of_last()]
+    own, seen = digest.digest("ragauge.measure.runner", "ragauge.methods.naive"), [of_last()]
     (site / "acme_rag/helper.py").write_text("VALUE = 1  # a comment\n")
     (site / "acme_rag/unrelated.py").write_text("VALUE = 2\n")
     assert of_last() == seen[0]
@@ -193,7 +193,7 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
     install("acme-rag", METHODS, {}, version="1.1")
     seen.append(of_last())
     assert len(set(seen)) == 5
-    assert digest.digest("ragauge.evaluation.runner", "ragauge.methods.naive") == own
+    assert digest.digest("ragauge.measure.runner", "ragauge.methods.naive") == own
 
 
 def test_provenance_names_the_packages(install: Install) -> None:

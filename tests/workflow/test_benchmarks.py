@@ -12,7 +12,7 @@ import pytest
 
 import tiny_models
 from preloaded import Preloaded
-from ragauge.evaluation import databases
+from ragauge.measure import databases
 from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from preloaded import Preloaded
 from ragauge import registry
-from ragauge.experiment.loading import load
+from ragauge.config.loading import load
 from workflow_folder import Planned, needs_snakemake, snakemake
 
 pytestmark = needs_snakemake

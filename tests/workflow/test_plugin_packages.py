@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from preloaded import Preloaded
+from ragauge.cli.list import KINDS
 from ragauge.testing import write_checkpoint
-from ragauge.verbs.list import KINDS
 from workflow_folder import copy_workflow, needs_snakemake
 
 pytestmark = [needs_snakemake, pytest.mark.slow]

@@ -68,8 +68,8 @@ def test_every_rule_has_its_shell_line_here() -> None:
 
 @pytest.mark.parametrize("section", ["models", "datasets", "methods", "databases", "pipelines", "training", "run"])
 def test_a_label_cannot_become_an_option(section: str) -> None:
+    from ragauge.config import loading
     from ragauge.errors import UserError
-    from ragauge.experiment import loading
 
     data: dict[str, Any] = {"run": "small", "models": {"smollm2-135m-instruct": {}}, "methods": {"naive": {}}}
     data["datasets"] = {"nq_open": {}}

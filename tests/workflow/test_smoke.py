@@ -13,7 +13,7 @@ import yaml
 
 from preloaded import Preloaded
 from ragauge.cli import main
-from ragauge.experiment.loading import load
+from ragauge.config.loading import load
 from ragauge.report.problems import problems
 from ragauge.results import Runs
 from ragauge.testing import write_checkpoint, write_questions

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ragauge import cli
+from ragauge.cli.init import WRITTEN
 from ragauge.study import EXAMPLE
-from ragauge.verbs.init import WRITTEN
 from workflow_folder import needs_snakemake
 
 BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src", *WRITTEN)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import launch, run_progress, sources
-from ragauge.experiment.plan import ALONE, ASSET, Plan, code_of, grown
+from ragauge.config import launch, run_progress, sources
+from ragauge.config.plan import ALONE, ASSET, Plan, code_of, grown
 from snakemake.exceptions import WorkflowError
 
 

@@ -14,6 +14,6 @@ rule predictions:
         mem_mb=grown(2000),
         runtime=10,
     params:
-        code=code_of("evaluation.predictions"),
+        code=code_of("measure.predictions"),
     shell:
         "ragauge cost --published --out {output:q} 2>&1 | tee {log:q}"

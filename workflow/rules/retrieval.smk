@@ -234,7 +234,7 @@ rule index_recall:
     params:
         config=PATHS.settings,
         settings=PLAN.retrieval.index_settings,
-        code=code_of("verbs.index"),
+        code=code_of("cli.index"),
         folder=PLAN.retrieval.folder,
     shell:
         "ragauge index recall --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"

@@ -19,7 +19,7 @@ rule staleness:
         config=PATHS.settings,
         settings=PLAN.retrieval.staleness_settings,
         folder=PLAN.retrieval.staleness_folder,
-        code=code_of("verbs._piperag_staleness"),
+        code=code_of("cli._piperag_staleness"),
     shell:
         "ragauge piperag staleness --config {params.config:q} --entry {wildcards.staleness:q} --database {params.folder:q}"
         " --threads {threads} --out {output:q} 2>&1 | tee {log:q}"

@@ -25,7 +25,7 @@ rule sft_data:
         config=PATHS.settings,
         settings=PLAN.training.data_settings,
         limits=PLAN.training.limits,
-        code=code_of("verbs.sft", "training.data"),
+        code=code_of("cli.sft", "training.data"),
         folder=f"{PATHS.training}/data",
     shell:
         "ragauge sft data --config {params.config:q} --entry {wildcards.training:q} --evaluation {input.evaluation:q}"
@@ -56,7 +56,7 @@ rule sft_train:
     params:
         config=PATHS.settings,
         settings=PLAN.training.settings,
-        code=code_of("verbs.sft", "training.finetuning"),
+        code=code_of("cli.sft", "training.finetuning"),
         data=PLAN.training.data_folder,
         checkpoints=f"{PATHS.training}/checkpoints",
     shell:

@@ -36,7 +36,7 @@ EXCLUDED = frozenset(
         *("io.digest", "io.files", "io.folders", "io.home", "io.progress", "io.record_writer", "io.redaction"),
         *("assets.archive", "assets.cache", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
         *(
-            f"experiment{name}"
+            f"config{name}"
             for name in (
                 "",
                 ".checks",
@@ -50,7 +50,7 @@ EXCLUDED = frozenset(
             )
         ),
         "engines.tuning",
-        "verbs._options",
+        "cli._options",
     )
 )
 

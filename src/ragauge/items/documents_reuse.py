@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.experiment.reads import Reads, timed
+from ragauge.config.reads import Reads, timed
 from ragauge.rendering import Axis, Figure, Lines
 from ragauge.results import Cell, Measure, Runs, Table, frame, noted, quality, timing
 from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragauge.experiment.reads import Reads, every
+from ragauge.config.reads import Reads, every
 from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, Variant, frame, noted, quality

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame
 from ragauge.results.provenance import machine

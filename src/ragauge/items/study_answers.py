@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ragauge.experiment.reads import Reads, every
+from ragauge.config.reads import Reads, every
 from ragauge.rendering import Axis, Dots, Figure
 from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, materials, mean, noted, scored
 from ragauge.results.stats import resampled_means

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines, Panel, Row, lines
 from ragauge.rendering.footer import sentence
 from ragauge.rendering.style import counted

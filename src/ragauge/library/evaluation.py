@@ -9,13 +9,13 @@ from copy import copy
 from pathlib import Path
 
 from ragauge.errors import UserError, explain_missing_extra
-from ragauge.evaluation import inputs, runner
-from ragauge.evaluation.runner import Batch
 from ragauge.io.records import partial_path
 from ragauge.library.methods import NEW_TOKENS, Method, method
 from ragauge.library.models import Model, load_model
 from ragauge.library.questions import Dataset, load_dataset
 from ragauge.library.results import Results
+from ragauge.measure import inputs, runner
+from ragauge.measure.runner import Batch
 
 Methods = Mapping[str, "str | Method"] | Iterable["str | Method"] | str | Method
 

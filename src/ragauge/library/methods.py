@@ -9,10 +9,10 @@ from typing import Any
 from ragauge import methods
 from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
 from ragauge.errors import UserError, explain_missing_extra
-from ragauge.evaluation import runner
 from ragauge.library.answers import Answer, of_record
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
+from ragauge.measure import runner
 
 Documents = Sequence[str | tuple[str, str] | Document]  # texts, (title, text), or a data set's
 NEW_TOKENS = 100  # of an answer, where the data set's own protocol says nothing

@@ -9,15 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragauge.config import schema
+from ragauge.config.checks import check_source
+from ragauge.config.dtypes import with_dtype
+from ragauge.config.reading import checked
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.cost.shape import Shape
 from ragauge.errors import explain_missing_extra
-from ragauge.evaluation import inputs, runner
-from ragauge.experiment import schema
-from ragauge.experiment.checks import check_source
-from ragauge.experiment.dtypes import with_dtype
-from ragauge.experiment.reading import checked
 from ragauge.io.specifications import AnswerSpecification
+from ragauge.measure import inputs, runner
 
 if TYPE_CHECKING:
     from ragauge.engines import Engine

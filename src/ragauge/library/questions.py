@@ -9,7 +9,7 @@ from typing import Any
 from ragauge import datasets, registry
 from ragauge.datasets import Example
 from ragauge.errors import explain_missing_extra
-from ragauge.evaluation.inputs import Questions
+from ragauge.measure.inputs import Questions
 
 
 @dataclass(frozen=True)

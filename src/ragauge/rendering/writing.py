@@ -18,7 +18,7 @@ from ragauge.results import Runs, Table, provenance
 from ragauge.results.cells import VALUES
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Config
+    from ragauge.config.schema import Config
 
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},

@@ -10,7 +10,7 @@ def write(config: Any, results_dir: Path, out_dir: Path) -> Path:
     """Write `index.html` below `out_dir` from whatever the run left behind; the page names what is missing.
 
     Args:
-        config: the ragauge.experiment.schema.Config of the run; it says what was asked for.
+        config: the ragauge.config.schema.Config of the run; it says what was asked for.
         results_dir: the run's folder, `results/<run>`.
         out_dir: the folder with its rendered items, usually `reports/<run>`.
 

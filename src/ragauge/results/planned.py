@@ -10,7 +10,7 @@ from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFa
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Config
+    from ragauge.config.schema import Config
 
 
 def planned(config: Config, predictions: list[dict[str, Any]]) -> Runs:

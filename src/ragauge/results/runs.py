@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ragauge import registry
+from ragauge.config.reads import Datasets, Kind, kind_of, of_kind
 from ragauge.cost import shapes
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.datasets import Dataset
 from ragauge.errors import UserError, unknown
-from ragauge.experiment.reads import Datasets, Kind, kind_of, of_kind
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import AnswerSpecification
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Config
+    from ragauge.config.schema import Config
 
 Record = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import quartiles
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Price
+    from ragauge.config.schema import Price
 
 MILLION, QUESTIONS = 1e6, 1000
 UNSTATED = "the server does not count tokens"

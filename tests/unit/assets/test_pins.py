@@ -15,10 +15,10 @@ from hub_server import COMMIT, MODEL, Hub, served_hub
 from ragauge import assets, datasets
 from ragauge.assets import pins
 from ragauge.cli import main
+from ragauge.config import checks, launch, loading, sources
+from ragauge.config.plan import Plan
 from ragauge.datasets import nq_open
 from ragauge.errors import UserError
-from ragauge.experiment import checks, launch, loading, sources
-from ragauge.experiment.plan import Plan
 from ragauge.retrieval import hub as corpora
 from ragauge.testing import write_questions
 from served_site import Site, served_site

@@ -14,8 +14,8 @@ from ragauge.cost.settings import LatencySettings
 from ragauge.cost.trace import Call
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
-from ragauge.evaluation import latency
-from ragauge.evaluation.timing import Bench
+from ragauge.measure import latency
+from ragauge.measure.timing import Bench
 from ragauge.methods import make
 from ragauge.results.runs import Runs
 from synthetic_run import write_latency, write_variant

@@ -11,7 +11,7 @@ import pytest
 from ragauge.cost import gpu_load
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import Load
-from ragauge.evaluation import latency, timing
+from ragauge.measure import latency, timing
 
 FAKE = """#!/bin/sh
 echo "$@" >> {folder}/asked

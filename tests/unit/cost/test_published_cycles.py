@@ -16,8 +16,8 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import named
 from ragauge.cost.tokens import TokenCounts
 from ragauge.cost.trace import Call
-from ragauge.evaluation import predictions
-from ragauge.evaluation.predictions import COUNTS, SWITCHES
+from ragauge.measure import predictions
+from ragauge.measure.predictions import COUNTS, SWITCHES
 from ragauge.results.publications import read_csv
 
 QUANTITIES = ("compute_cycles", "theoretical_speedup")

@@ -11,7 +11,7 @@ from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
 from ragauge.engines import LM, Decoder, KVCache, Limits, random_lm, steps
 from ragauge.engines.steps import FixedSteps, StepsByCapacity
-from ragauge.evaluation import latency
+from ragauge.measure import latency
 from tiny_models import LLAMA
 
 ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))

@@ -13,9 +13,9 @@ import pytest
 import service_parts
 import tiny_database
 from ragauge import cli, registry
+from ragauge.config.loading import parse
+from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
-from ragauge.experiment.schema import Config
 from ragauge.generation.evaluation import texts
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.rendering.footer import footer

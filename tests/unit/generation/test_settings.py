@@ -10,8 +10,8 @@ import yaml
 
 from ragauge import registry
 from ragauge.cli import main
+from ragauge.config import loading, schema
 from ragauge.errors import UserError
-from ragauge.experiment import loading, schema
 
 BASE: dict[str, Any] = {
     "run": "x",

@@ -96,7 +96,7 @@ def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: 
 
 def test_a_fix_to_what_cannot_change_a_result_discards_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not to the downloader, the progress bar or a message: partial answers, trainings and pipelines go on."""
-    results = ("evaluation.runner", "methods.naive", "training.finetuning", "generation.pipeline", "retrieval.embed")
+    results = ("measure.runner", "methods.naive", "training.finetuning", "generation.pipeline", "retrieval.embed")
     left_out = shutil.ignore_patterns("__pycache__", "*.csv")
     copy = Path(shutil.copytree(module.ROOT / "ragauge", tmp_path / "ragauge", ignore=left_out))
     monkeypatch.setattr(module, "ROOT", tmp_path)
@@ -111,13 +111,13 @@ def test_a_fix_to_what_cannot_change_a_result_discards_none(tmp_path: Path, monk
     with (copy / "io" / "records.py").open("a") as file:
         file.write("\nCHANGED = True\n")
     forget()
-    assert module.digest("ragauge.evaluation.runner") != before["evaluation.runner"]
+    assert module.digest("ragauge.measure.runner") != before["measure.runner"]
     monkeypatch.undo()
     forget()
 
 
 def test_answers_rest_on_the_decoder_prompts_and_converted_weights() -> None:
-    reached = module.reachable("ragauge.evaluation.runner", without=module.EXCLUDED)
+    reached = module.reachable("ragauge.measure.runner", without=module.EXCLUDED)
     assert {"ragauge.engines.decoder", "ragauge.prompts.prompt", "ragauge.assets.gguf"} <= reached
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from item_tables import line, table
 from ragauge import registry
+from ragauge.config.loading import parse
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
 from ragauge.generation.settings import PipelineSettings
 from ragauge.items.piperag import _lines
 from ragauge.rendering import lines

@@ -13,10 +13,10 @@ import pytest
 from endpoints import says, served
 from ragauge import datasets, metrics
 from ragauge.cli import main
+from ragauge.config import loading
+from ragauge.config.plan import Plan
 from ragauge.datasets import write_examples
 from ragauge.errors import UserError
-from ragauge.experiment import loading
-from ragauge.experiment.plan import Plan
 from ragauge.items import study_answers
 from ragauge.results.measures import quality, scored
 from ragauge.results.runs import Runs

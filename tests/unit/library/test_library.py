@@ -14,7 +14,7 @@ import ragauge
 from ragauge import methods
 from ragauge.cli import main
 from ragauge.engines import ANSWERING
-from ragauge.evaluation import runner
+from ragauge.measure import runner
 from ragauge.results.scoring import compare_files
 from ragauge.testing import write_checkpoint, write_questions
 

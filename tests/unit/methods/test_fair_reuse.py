@@ -8,10 +8,10 @@ import pytest
 
 from ragauge import compressors, datasets, methods
 from ragauge.compressors.base import Context
+from ragauge.config.loading import load
+from ragauge.config.schema import Config
 from ragauge.engines import Span
 from ragauge.errors import UserError
-from ragauge.experiment.loading import load
-from ragauge.experiment.schema import Config
 from ragauge.items.reuse._family import KNOBS
 from ragauge.methods.base import plain_row
 from ragauge.methods.base.compression import Press

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.evaluation.inputs import template_of
+from ragauge.measure.inputs import template_of
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import document_text, query_text, wrapper
 from ragauge.testing import write_checkpoint

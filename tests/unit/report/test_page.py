@@ -19,8 +19,8 @@ import yaml
 
 from ragauge import report
 from ragauge.cli import main
+from ragauge.config import loading, schema
 from ragauge.errors import UserError
-from ragauge.experiment import loading, schema
 from ragauge.rendering.writing import render
 from ragauge.report import blocks, page
 from ragauge.report.problems import problems

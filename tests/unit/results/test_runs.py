@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ragauge import methods
+from ragauge.config.loading import parse
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
 from ragauge.io import records
 from ragauge.results.runs import Runs, Variant, known_names
 from synthetic_run import MODEL, write_variant

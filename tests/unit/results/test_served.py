@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ragauge.config.loading import parse
+from ragauge.config.plan import Plan
+from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
-from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import Config
 from ragauge.io import records
 from ragauge.items import frontier
 from ragauge.rendering.footer import footer

@@ -11,8 +11,8 @@ import pytest
 
 import tiny_database
 from ragauge import cli
+from ragauge.config.loading import parse
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.retriever import Retriever
 from ragauge.retrieval.staleness import Comparison

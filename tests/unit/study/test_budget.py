@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ragauge.cli import main
+from ragauge.cli._deadline import Deadline
+from ragauge.cli._parser import parser_of
+from ragauge.config import loading
 from ragauge.errors import UserError
-from ragauge.experiment import loading
 from ragauge.study import budget, writing
-from ragauge.verbs._deadline import Deadline
-from ragauge.verbs._parser import parser_of
 
 QUESTIONS = 100
 

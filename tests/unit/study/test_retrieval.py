@@ -13,9 +13,9 @@ import torch
 import yaml
 
 from ragauge.cli import main
+from ragauge.config import loading
+from ragauge.config.plan import Plan
 from ragauge.errors import UserError
-from ragauge.experiment import loading
-from ragauge.experiment.plan import Plan
 from ragauge.items import study_retrieval
 from ragauge.rankers.cross_encoder import CrossEncoder
 from ragauge.rankers.dense import Encoder

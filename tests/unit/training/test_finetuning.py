@@ -386,7 +386,7 @@ def test_bfloat16_passes_update_float32_weights(folder: Path, deepspeed: Preload
 
 def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """`python -m ragauge.cli`, as a job of several threads runs, has a file as its name that nothing can execute."""
-    from ragauge.verbs import sft
+    from ragauge.cli import sft
 
     started = list[str]()
 

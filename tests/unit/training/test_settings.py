@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ragauge.config import loading
 from ragauge.errors import UserError
-from ragauge.experiment import loading
 
 TRAINED = {"training": "cfic", "methods": ["cfic"], "datasets": ["wiki_long"]}
 

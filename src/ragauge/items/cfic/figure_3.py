@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ragauge.experiment.reads import ANY, Reads, defaults
+from ragauge.config.reads import ANY, Reads, defaults
 from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Figure, Lines, lines
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, quality, read_csv, scored

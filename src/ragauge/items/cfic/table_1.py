@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from ragauge.experiment.reads import Reads, every
+from ragauge.config.reads import Reads, every
 from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Dots, Figure
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, frame, materials, mean, noted, read_csv

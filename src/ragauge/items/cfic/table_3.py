@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ragauge.experiment.reads import ANY, Reads, defaults, others
+from ragauge.config.reads import ANY, Reads, defaults, others
 from ragauge.items.cfic import _shared
 from ragauge.items.cfic._shared import MethodRow
 from ragauge.rendering import Axis, Grid, style

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ragauge.experiment.reads import ANY, Reads, defaults, every
+from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Grid
 from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, join, merge, noted

@@ -13,7 +13,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from ragauge.experiment.reads import ANY, Reads, defaults, every
+from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared
 from ragauge.rendering import Figure, style
 from ragauge.results import Cell, Runs, Table, Variant, frame, mean, scored

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragauge.experiment.reads import ANY, Reads, defaults, every
+from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import Axes, Figure, style
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, mean, read_csv, timing

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.experiment.reads import Reads, others
+from ragauge.config.reads import Reads, others
 from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, Variant, evidence_quality, frame, materials, mean, read_csv

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ragauge.experiment.reads import ANY, Reads, defaults, every
+from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import Axis, Figure, Lines, Panel, lines
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, noted, quality, read_csv, timing

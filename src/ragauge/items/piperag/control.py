@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Dots, style
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines
 from ragauge.rendering import Axis, Figure, Row, lines
 from ragauge.results import Cell, Measure, Runs, Table, noted, sequences

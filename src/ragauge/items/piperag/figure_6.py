@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items.piperag import _claims, _lines, _published
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.systems import KINDS, System, grouped

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
 from ragauge.rendering import Figure
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, noted, sequences

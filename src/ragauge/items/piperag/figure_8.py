@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items.piperag import _claims, _lines
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.systems import System, grouped

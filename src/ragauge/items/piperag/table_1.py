@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
 from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, sequences

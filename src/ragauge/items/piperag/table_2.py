@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines, Row
 from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
 from ragauge.results.staleness import LikenessRecord, StalenessEntry, comparisons

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.experiment.reads import ANY, AnswersRead, defaults, every
+from ragauge.config.reads import ANY, AnswersRead, defaults, every
 from ragauge.results import Measure, Runs, Variant, scored, timing
 from ragauge.results.measures import FLOOR
 from ragauge.results.runs import defaults as default_options

@@ -18,7 +18,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items._frontier import (
     LIKELY,
     latencies,

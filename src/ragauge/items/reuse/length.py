@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items.reuse._family import AT_FLOOR, RANKERS, VariantSeconds, answers, belongs, floor
 from ragauge.rendering import Axis, Figure, Lines, Panel, lines
 from ragauge.results import Cell, Runs, Table, Variant, difference, frame, naive, noted, quality

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.rendering import Axes, Figure, style
 from ragauge.rendering.axis import log_axis
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, mean

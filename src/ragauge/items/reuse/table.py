@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragauge.experiment.reads import Reads
+from ragauge.config.reads import Reads
 from ragauge.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.rendering import Axis, Dots, style
 from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, mean, merge, noted, published, timing

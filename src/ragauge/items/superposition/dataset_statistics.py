@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragauge.experiment.reads import Reads, every
+from ragauge.config.reads import Reads, every
 from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
 

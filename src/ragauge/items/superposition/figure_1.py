@@ -8,7 +8,7 @@ Limits: the speedup is that of compute cycles under the paper's rules (prompt pr
 
 from __future__ import annotations
 
-from ragauge.experiment.reads import ANY, Reads, defaults, every
+from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Lines
 from ragauge.results import Cell, Runs, Table, find, frame, merge, published, standard

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragauge.experiment.reads import Reads, every
+from ragauge.config.reads import Reads, every
 from ragauge.rendering import Axis, Lines
 from ragauge.results import Cell, Runs, Table, Variant, find, frame, naive, noted, quality
 from ragauge.results.runs import defaults

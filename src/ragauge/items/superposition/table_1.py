@@ -13,7 +13,7 @@ processing alone, not the generated tokens.
 
 from __future__ import annotations
 
-from ragauge.experiment.reads import SMALLEST, Reads, defaults, others
+from ragauge.config.reads import SMALLEST, Reads, defaults, others
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Dots
 from ragauge.results import Cell, Runs, Table, Variant, difference, find, frame, noted, quality, standard

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.experiment.reads import ANY, Reads, defaults, others
+from ragauge.config.reads import ANY, Reads, defaults, others
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Dots, style
 from ragauge.results import Cell, Runs, Table, Variant, frame, quality, standard

@@ -9,7 +9,7 @@ Limits: the paper's defaults for all other options, and single-hop questions.
 
 from __future__ import annotations
 
-from ragauge.experiment.reads import COMPARED, Reads, defaults
+from ragauge.config.reads import COMPARED, Reads, defaults
 from ragauge.items.superposition._ablation import Ablation
 
 POSITIONS = ("left_aligned", "equilibrium")

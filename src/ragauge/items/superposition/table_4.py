@@ -11,7 +11,7 @@ of Table 6, and it does not say how they differ.
 
 from __future__ import annotations
 
-from ragauge.experiment.reads import ANY, COMPARED, Reads, defaults
+from ragauge.config.reads import ANY, COMPARED, Reads, defaults
 from ragauge.items.superposition._ablation import Ablation
 
 PRUNING = ("attention", "query", "bayesian")

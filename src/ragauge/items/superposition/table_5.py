@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragauge.experiment.reads import ANY, Reads, defaults, every
+from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Lines
 from ragauge.results import Runs, Table, Variant, find, frame, standard, timing

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
-from ragauge.experiment.reads import ANY, SMALLEST, Reads, defaults, every
+from ragauge.config.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Dots
 from ragauge.results import Cell, Measure, Runs, Table, Variant, find, frame, naive, noted, quality

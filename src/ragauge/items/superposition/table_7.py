@@ -9,7 +9,7 @@ Limits: Table 5 has the measured speedups of superposition and the rankers.
 
 from __future__ import annotations
 
-from ragauge.experiment.reads import Reads, every
+from ragauge.config.reads import Reads, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Dots, Figure
 from ragauge.results import Cell, Runs, Table, find, frame, quality, timing

@@ -16,9 +16,9 @@ from ragauge import assets
 from ragauge.assets import retro
 from ragauge.assets.catalog import entries
 from ragauge.cli import main
+from ragauge.config import loading
+from ragauge.config.plan import Plan
 from ragauge.errors import UserError
-from ragauge.experiment import loading
-from ragauge.experiment.plan import Plan
 from ragauge.generation.decoding import generate, read_through
 from ragauge.generation.evaluation import texts
 from ragauge.generation.modes import Checkpoint

@@ -11,8 +11,8 @@ import pytest
 
 import tiny_database
 from ragauge import registry
+from ragauge.config import loading
 from ragauge.errors import UserError
-from ragauge.experiment import loading
 from ragauge.retrieval import embed, index
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index

@@ -12,9 +12,9 @@ import pytest
 
 import service_parts as parts
 from ragauge.cli import main
+from ragauge.config.loading import parse
+from ragauge.config.plan import Plan
 from ragauge.errors import UserError
-from ragauge.experiment.loading import parse
-from ragauge.experiment.plan import Plan
 from ragauge.retrieval.service import jobs
 
 

@@ -1,0 +1,83 @@
+"""The command line. A verb is a file of this package.
+
+A verb's module has a docstring, whose first line is the help text, `add_arguments(parser)` and `run(args)`. It imports
+what it needs inside `run`, so that `ragauge --help` answers at once; `run` returns an exit code other than 0, or
+nothing. `_options.py` holds the options that verbs share, so that one thing has one spelling (docs/command-line.md),
+`_parser.py` the parsers and the groups of the help.
+
+Exit codes: 0 on success; 1 where `ragauge serve` stopped too early; 2 with one line on a mistake of the user's; 3 where
+`ragauge run` left questions without an answer; 130 when interrupted. Anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from ragauge.cli._parser import command_parser
+from ragauge.errors import UserError, explain_missing_extra
+from ragauge.io import progress
+from ragauge.io.redaction import redacted
+
+# Errors of a disk that is full, over its quota, read-only, someone else's or broken; not bugs.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; return the exit code."""
+    _set_up_logging()
+    code = 0
+    try:
+        args = command_parser(arguments).parse_args(arguments)
+        progress.hide(args.quiet)
+        if args.quiet:
+            logging.getLogger("ragauge").setLevel(logging.WARNING)
+        with explain_missing_extra():
+            code = int(args.verb(args) or 0)
+        sys.stdout.flush()
+    except UserError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("ragauge: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except MemoryError as error:
+        return _fail(f"out of memory: {error or 'an allocation failed'}")
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        return _fail(f"{error.filename or 'writing'}: {error.strerror}")
+    return code
+
+
+def _fail(message: str) -> int:
+    """Print a message in one line and return the exit code of a user's mistake."""
+    print(redacted(f"ragauge: error: {' '.join(message.split())}"), file=sys.stderr)
+    return 2
+
+
+def _set_up_logging() -> None:
+    """Log this package's messages, and of libraries only warnings, even of those that configure their own loggers."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_RedactingFormatter("%(message)s"))
+    handler.addFilter(lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING)
+    logging.basicConfig(handlers=[handler])
+    sys.excepthook = _print_traceback
+    logging.getLogger("ragauge").setLevel(logging.INFO)
+
+
+def _print_traceback(*raised: Any) -> None:
+    """Print a traceback without secrets."""
+    print(redacted("".join(traceback.format_exception(*raised))), end="", file=sys.stderr)
+
+
+class _RedactingFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, with the traceback if there is one, without secrets."""
+        return redacted(super().format(record))

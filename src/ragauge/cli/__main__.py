@@ -1,0 +1,7 @@
+"""`python -m ragauge.cli`: the command line where the environment's `bin` is not on the path."""
+
+import sys
+
+from ragauge.cli import main
+
+sys.exit(main())

@@ -1,0 +1,146 @@
+"""`ragauge` for the jobs of a run on one machine, as forks of one process that has imported the heavy libraries.
+
+Importing torch, pandas and matplotlib takes longer than many jobs. The process imports them, then writes a command
+`ragauge` into a folder, which the run has first on the PATH of its jobs. The command asks for a fork with its own
+arguments, folder, environment and open files, and ends with the fork's exit status; a fork ends with its command,
+however that ends. Jobs of several threads, some of which are timed, and jobs that reach no such process start Python by
+themselves. The process ends when the run closes the pipe that it reads.
+
+    python -m ragauge.cli._fork_server FOLDER
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import select
+import shlex
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ragauge import cli
+
+# Libraries that start threads of their own, such as gRPC, are not among these: a process with threads must not fork.
+MODULES = (
+    "ragauge.config.loading",
+    "ragauge.measure.runner",
+    "ragauge.engines.backends.torch",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.tokenization_utils_fast",
+    "safetensors.torch",
+    "ragauge.rendering.writing",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.backends.backend_pdf",
+    "ragauge.results.provenance",
+)
+STARTER = """#!/bin/sh
+exec {python} -IS {command} "$@"
+"""
+COMMAND = """
+import json, os, socket, sys
+arguments = sys.argv[1:]
+server = socket.socket(socket.AF_UNIX)
+try:
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        raise OSError("threads")
+    server.connect({address!r})
+    request = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
+    server.sendall(request)
+except OSError:
+    os.execv({python!r}, [{python!r}, "-m", "ragauge.cli", *arguments])
+status = server.recv(1)
+sys.exit(status[0] if status else 137)
+"""
+RUN = 0  # the pipe from the run: nothing is written to it, and it closes when the run ends
+
+
+def serve(folder: Path) -> None:
+    """Write the command into `folder` and answer it until the run ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks are reaped by the system
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the forks as well
+    for name in MODULES:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()  # keep existing objects out of garbage collection: forks share their memory
+    private = tempfile.mkdtemp(prefix="ragauge-")  # a folder of this user alone
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{private}/socket")
+        listener.listen(128)
+        _write_command(folder, f"{private}/socket")
+        watched: list[Any] = [listener, RUN]
+        while RUN not in select.select(watched, [], [])[0]:
+            connection, _ = listener.accept()
+            with connection:
+                if not os.fork():
+                    listener.close()
+                    _answer(connection)
+    shutil.rmtree(private)
+
+
+def _write_command(folder: Path, address: str) -> None:
+    command, starter = folder.resolve() / "command.py", folder / "unfinished"
+    folder.mkdir(parents=True, exist_ok=True)
+    command.write_text(COMMAND.format(python=sys.executable, address=address))
+    starter.write_text(STARTER.format(python=shlex.quote(sys.executable), command=shlex.quote(str(command))))
+    starter.chmod(0o755)
+    starter.replace(folder / "ragauge")
+
+
+def _answer(connection: socket.socket) -> None:
+    """Run the requested command in this fork, then exit."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        size, files, *_ = socket.recv_fds(connection, 8, 3)
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        with connection.makefile("rb") as request:
+            arguments, working, environment = json.loads(request.read(int.from_bytes(size, "big")))
+        threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(working)
+        status = _status(arguments)
+        connection.send(bytes([status]))
+    finally:
+        os._exit(status)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """Kill this process when the command at the other end of the connection has ended."""
+    connection.recv(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _status(arguments: list[str]) -> int:
+    """Run `ragauge` with these arguments and what Python runs on exit; return the exit status."""
+    sys.argv = ["ragauge", *arguments]
+    try:
+        status: Any = cli.main()
+    except SystemExit as ended:
+        status = ended.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    return int(status or 0)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

@@ -1,0 +1,394 @@
+"""Groups of arguments that verbs share, the objects that they name, and the printing of results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import signal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from ragauge import registry
+from ragauge.cost.hardware import AUTO, DEVICES, device_here
+from ragauge.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from ragauge.config.schema import Config, DatasetEntry, ModelEntry, VariantEntry
+    from ragauge.evidence.chat import Chat
+    from ragauge.measure.inputs import Questions
+    from ragauge.methods import Method
+
+MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Have SIGTERM end the block as an interruption does, so that open files and servers are closed."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- groups of arguments, and types ---
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
+) -> None:
+    """Add an option for each key of a settings model, with its choices, default and description.
+
+    Values stay text: the model checks and converts them.
+
+    Args:
+        exclude: keys that do not become options.
+        choices: of keys whose type does not say them.
+    """
+    from pydantic_core import PydanticUndefined
+
+    for key, field in model.model_fields.items():
+        text = (field.description or "").removesuffix("; default: the key")
+        if field.default not in (None, PydanticUndefined, []) and "default:" not in text:
+            text += f" ({field.default})"
+        about: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
+        if field.annotation is bool:
+            about["action"] = argparse.BooleanOptionalAction
+        elif get_origin(field.annotation) is list:
+            about |= {"type": names, "metavar": "N,..."}
+        elif known := choices.get(key, _literals(field.annotation)):
+            about["choices"] = tuple(known)
+        else:
+            about["metavar"] = key.upper()
+        if key == "device" and key not in exclude:
+            add_device(parser, argparse.SUPPRESS, text)
+        elif key not in exclude:
+            parser.add_argument(f"--{key.replace('_', '-')}", **about)
+
+
+def _literals(annotation: Any) -> list[str]:
+    """Return the values of a type that enumerates them."""
+    from ragauge.config.reading import alternatives
+
+    types = [one for one in alternatives(annotation) if one is not type(None)]
+    are_literals = all(get_origin(one) is Literal for one in types)
+    return [value for one in types for value in get_args(one)] if are_literals else []
+
+
+def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options of `add_settings` that the command line states."""
+    return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
+
+
+def add_steps(
+    parser: argparse.ArgumentParser, steps: Mapping[str, str]
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Add the steps of a verb, with their help; yield (name, its parser), whose options follow."""
+    below = parser.add_subparsers(required=True, metavar="STEP", dest="step")
+    for name, text in steps.items():
+        yield name, below.add_parser(name, help=text, description=text)
+
+
+def add_config(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE.yaml", help=help)
+
+
+def add_only_config(parser: argparse.ArgumentParser) -> None:
+    """Add the configuration of a verb that reads nothing else: the name of the option may be left out."""
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("only_config", type=Path, nargs="?", metavar="CONFIG", help="the configuration")
+    either.add_argument("--config", type=Path, metavar="FILE.yaml", help="the same")
+
+
+def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
+    text = f"the entry of --config's section `{section}`; default: its only one"
+    parser.add_argument("--entry", metavar="LABEL", help=text)
+
+
+def add_set(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help)
+
+
+def add_database(parser: argparse.ArgumentParser, help: str, required: bool = True) -> None:
+    parser.add_argument("--database", type=Path, required=required, metavar="FOLDER", help=help)
+
+
+def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False, required: bool = False) -> None:
+    """Add the address of a running server, or of one for each part of a database."""
+    action = "append" if several else "store"
+    parser.add_argument("--server", action=action, required=required, metavar="HOST:PORT", help=help)
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Add the certificates and the token that a server may require."""
+    parser.add_argument("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
+
+
+def access(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `add_access` as a client of the service takes them."""
+    return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
+
+
+def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    add_config(parser, "a configuration, whose labels the other options then use")
+    parser.add_argument("--dataset", required=required, help="a data set; with --config, one of its labels")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="its official format (.jsonl, .jsonl.gz)")
+    parser.add_argument("--seed", type=int, help="seed of the document order (0)")
+
+
+def add_examples(parser: argparse.ArgumentParser) -> None:
+    text = "questions that `ragauge fetch --dataset` wrote"
+    parser.add_argument("--examples", type=Path, metavar="FILE.jsonl", help=text)
+
+
+def add_answered_questions(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
+    """Add the questions of a data set, the settings of the methods that answer them, and the model."""
+    from ragauge.config.schema import ModelEntry
+
+    add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
+    add_questions(parser)
+    add_examples(parser)
+    text = "a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"
+    parser.add_argument("--model", required=True, help=text)
+    elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
+    add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
+    parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
+
+
+def add_decoder(parser: argparse.ArgumentParser) -> None:
+    """Add the decoder of generation with retrieval, which has no label."""
+    parser.add_argument("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
+
+
+def add_reader(parser: argparse.ArgumentParser) -> None:
+    """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a model of its own."""
+    from ragauge.generation.settings import PipelineSettings
+
+    add, fields = parser.add_argument, PipelineSettings.model_fields
+    add_decoder(parser)
+    add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge piperag retrofit` trained")
+    add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
+
+
+def check_adapters(path: Path | None) -> None:
+    """Raise UserError if --adapters names no file."""
+    if path and not path.is_file():
+        raise UserError(f"--adapters: no such file: {path}")
+
+
+def add_device(parser: argparse.ArgumentParser, default: str = "cpu", help: str = "where the model runs (cpu)") -> None:
+    """Add a device; `auto` is resolved while options are parsed, so that no record depends on it."""
+    known = f"{{{','.join((AUTO, *DEVICES))}}}"
+    parser.add_argument("--device", type=device, default=default, metavar=known, help=help)
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
+    return int(text)
+
+
+def device(text: str) -> str:
+    """Return a device in place of `auto`."""
+    try:
+        return device_here(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def duration(text: str) -> float:
+    """`90s`, `30m`, `1h30m` -> seconds."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    seconds = sum(int(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a time such as 90s, 30m or 1h30m")
+    return float(seconds)
+
+
+def amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
+    return number
+
+
+def counts(text: str) -> list[int]:
+    return [count(number) for number in text.split(",")]
+
+
+def part(text: str) -> tuple[int, int]:
+    """`0/2` -> (0, 2)."""
+    number, slash, of = text.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be I/N with I from 0 to N-1, as in 0/2")
+    return int(number), int(of)
+
+
+def names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+# --- the objects that arguments name ---
+
+
+def configuration(args: argparse.Namespace) -> Config | None:
+    """Load the configuration of --config, if there is one."""
+    from ragauge.config import loading
+
+    return loading.load(args.config) if args.config else None
+
+
+def only_config(args: argparse.Namespace) -> Config:
+    """Load the configuration of `add_only_config`."""
+    from ragauge.config import loading
+
+    return loading.load(args.config or args.only_config)
+
+
+def entry(section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> Any:
+    """Return the entry with that label, or the section's only one."""
+    return section[label(section, name, what, where, option)]
+
+
+def label(section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> str:
+    """Return the label, if the section has it; None: the section's only one."""
+    if not section:
+        place, _, key = where.rpartition(": ")
+        raise UserError(f"{place}: has no section `{key}`")
+    if name is None and len(section) == 1:
+        return next(iter(section))
+    if name is None:
+        raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section)}")
+    if name not in section:
+        raise unknown(what, name, section, where)
+    return name
+
+
+def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> ModelEntry:
+    """Return the model of --model: a label of the configuration, or a name or source; options override both."""
+    from ragauge.config.checks import check_source
+    from ragauge.config.dtypes import with_dtype
+    from ragauge.config.reading import checked_options
+    from ragauge.config.schema import SERVED, ModelEntry
+    from ragauge.io.records import recorded_dtype
+
+    if config:
+        labelled: ModelEntry = entry(config.models, args.model, "model", f"{args.config}: models")
+        stated = labelled.model_dump()
+    else:
+        is_source = known and not args.model.startswith(SERVED)
+        stated = {"source": check_source(args.model, "--model") if is_source else args.model}
+    changes = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
+    chosen: ModelEntry = checked_options(ModelEntry, stated | changes)
+    if chosen.kernels:
+        os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # for this process and those that it starts
+    return with_dtype(chosen, recorded_dtype(args.out), threads=args.threads)
+
+
+def questions(args: argparse.Namespace, config: Config | None) -> Questions:
+    """Return the questions of --dataset: a label of the configuration, or a registered name."""
+    from ragauge.assets.pins import Pin
+    from ragauge.measure.inputs import Questions
+
+    examples, (_, stated) = getattr(args, "examples", None), settings(args.set, "dataset")
+    if config is None:
+        registry.module_name("dataset", args.dataset, "--dataset")
+        return Questions(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
+    chosen: DatasetEntry = entry(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
+    seed = first(args.seed, config.dataset_seed(args.dataset))
+    official = args.data or (Path(chosen.data) if chosen.data else None)
+    pin = None if args.data else Pin(revision=chosen.revision, sha256=chosen.sha256)
+    return Questions(chosen.dataset, {"seed": seed, **chosen.options, **stated}, official, examples, pin)
+
+
+def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:
+    """Return a method's name in the registry, and the method: a variant of the configuration, or of that name.
+
+    --set overrides its options.
+    """
+    from ragauge.config.schema import VariantEntry
+
+    params, _ = settings(args.set, "dataset")
+    if config:
+        variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
+        return variant.method, variant.model_copy(update=params).make(f"{args.config}: methods.{name}")
+    registry.module_name("method", name, "--method")
+    return name, VariantEntry(method=name, **params).make(f"--method {name}")
+
+
+def local_chat(source: str, **engine_options: Any) -> Chat:
+    """Load a model on this machine that replies to requests."""
+    from ragauge.engines import load_lm
+    from ragauge.evidence.chat import LocalChat
+    from ragauge.measure.inputs import template_of
+
+    return LocalChat(load_lm(source, **engine_options), template_of(source), source)
+
+
+def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the values of --set KEY=VALUE as YAML: (those of the verb's object, those of --set SCOPE.KEY=VALUE)."""
+    import yaml
+
+    from ragauge.io import safe_yaml
+
+    own, scoped = dict[str, Any](), dict[str, Any]()
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not (key and equals):
+            raise UserError(f"--set {pair!r}: must be key=value, as in --set top_k=2")
+        try:
+            value = safe_yaml.load(text)
+        except yaml.YAMLError:
+            raise UserError(f"--set {pair!r}: the value is not valid YAML; put it in quotes") from None
+        if scope and key.startswith(f"{scope}."):
+            scoped[key.removeprefix(f"{scope}.")] = value
+        else:
+            own[key] = value
+    return own, scoped
+
+
+def first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+# --- results ---
+
+
+def write_json(path: Path, data: Any) -> None:
+    from ragauge.io.files import write_file
+
+    write_file(path, (json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n").encode())
+
+
+def show(result: Any, as_json: bool) -> None:
+    """Print a result: one JSON object on the last line, or one line per value."""
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False, default=str))
+        return
+    for key, value in result.items():
+        print(f"{key:24} {value if not isinstance(value, dict | list) else json.dumps(value, ensure_ascii=False)}")
+
+
+def tell(args: argparse.Namespace, text: object, **result: Any) -> None:
+    """Print a text, or with --json the result as one JSON object on the last line."""
+    if args.json:
+        show(result, as_json=True)
+    else:
+        print(text)

@@ -1,0 +1,321 @@
+"""`ragauge piperag run`: generate or score evaluation text with retrieval under one schedule."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge import registry
+from ragauge.cli import _options as options
+from ragauge.cost.hardware import AUTO, DTYPES
+from ragauge.errors import SettingError, UserError
+
+if TYPE_CHECKING:
+    from ragauge.config.schema import ModelEntry
+    from ragauge.generation.modes import Checkpoint
+    from ragauge.generation.pipeline import Pipeline
+    from ragauge.generation.settings import PipelineSettings
+    from ragauge.generation.specification import PipelineSpecification
+    from ragauge.io.specifications import IndexFacts
+    from ragauge.retrieval.database import Database
+    from ragauge.retrieval.service.client import Client
+    from ragauge.retrieval.service.fanout import Fanout
+
+# Keys of a configuration that are labels, or that other options stand for.
+NO_OPTIONS = {
+    *("model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes", "adapters", "weights"),
+    *("server", "server_threads", "server_cert", "server_key", "tls_ca", "token_file"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.generation.settings import PipelineSettings
+
+    add, choices = parser.add_argument, {key: registry.names(key) for key in ("schedule", "mode")}
+    options.add_config(parser, "a configuration; options override it")
+    options.add_entry(parser, "pipelines")
+    options.add_settings(parser, PipelineSettings, NO_OPTIONS, **choices)
+    options.add_reader(parser)
+    add("--dtype", default=AUTO, choices=(AUTO, *DTYPES), help="type of the decoder's weights and cache (auto)")
+    options.add_device(parser)
+    add("--onnx", type=Path, metavar="FOLDER", help="run the decoder of `ragauge piperag export` with ONNX Runtime")
+    options.add_database(parser, "the chunk database, with its held-out text")
+    add("--index", metavar="LABEL", help="start a server of this index of the database for the run")
+    options.add_server(parser, "use a running server; repeat for each part of an index", several=True)
+    add("--server-file", type=Path, metavar="FILE", help="use the server whose address is written there; wait for it")
+    options.add_access(parser)
+    add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
+    add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve` for the server of --index")
+    add("--seed", type=int, default=0, help="seed of random neighbours (0)")
+    add("--overwrite", action="store_true", help="run every sequence again")
+    add("--out", type=Path, required=True, metavar="FILE.jsonl")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pipeline as the configuration or the command line states it."""
+
+    settings: PipelineSettings
+    model: ModelEntry
+    seed: int
+    model_label: str
+    database_label: str
+    adapters: Path | None
+    index: Path | None  # the folder of the index, where it is on this machine's disks
+    starts_server: bool  # of that index, for the run; False: a running server is queried
+    serve_options: str
+    remote_index: IndexFacts | None = None  # of a running server's index, as far as the configuration says
+
+    @property
+    def evaluation(self) -> str | None:
+        """The evaluation set; None is the database's held-out text, which its own label names too."""
+        return None if self.settings.evaluation == self.database_label else self.settings.evaluation
+
+
+def run(args: argparse.Namespace) -> None:
+    """Score or continue every sequence that --out does not have yet."""
+    if bool(args.index) + bool(args.server) + bool(args.server_file) > 1:
+        raise UserError("give --index or --server, or --server-file, not several")
+    plan = _from_configuration(args) if args.config else _from_options(args)
+    _check(plan)
+    _use_servers(args, plan.settings)
+    if plan.settings.asks_index and not (plan.starts_server or args.server):
+        known = "give --index or --server, or --server-file"
+        raise UserError(f"--schedule: {plan.settings.schedule!r} requires retrieval; {known}")
+    plan = _with_dtype(plan, args.out)
+    with ExitStack() as opened:
+        if plan.starts_server:  # before this process is pinned to cores, which its children inherit
+            args.server = [_serve(plan, opened)]
+        if plan.settings.cores:
+            from ragauge.retrieval.service.cores import pin
+
+            pin(plan.settings.cores)
+        _run(args, plan, opened)
+
+
+def _from_options(args: argparse.Namespace) -> Plan:
+    """The pipeline of the options; labels are names of folders and sources."""
+    from ragauge.config.checks import check_source
+    from ragauge.config.reading import checked_options
+    from ragauge.config.schema import ModelEntry
+    from ragauge.generation.settings import PipelineSettings
+
+    files = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
+    stated = {"index": args.index or "server", "engine": "onnx" if args.onnx else "torch", **files}
+    given = options.given(args, PipelineSettings, NO_OPTIONS)
+    settings = checked_options(PipelineSettings, {"schedule": "retro", **stated, **given})
+    check_source(args.model, "--model")
+    model = ModelEntry(source=args.model, dtype=args.dtype, device=args.device)
+    index = args.database / "indexes" / args.index if args.index else None
+    starts_server = settings.asks_index and bool(args.index)
+    labels = args.model, args.database.name
+    return Plan(settings, model, args.seed, *labels, args.adapters, index, starts_server, args.serve_options)
+
+
+def _from_configuration(args: argparse.Namespace) -> Plan:
+    """The pipeline of a configuration, overridden by the options."""
+    from ragauge.config import loading
+    from ragauge.config.reading import checked_options
+    from ragauge.generation.specification import facts_of
+
+    experiment = loading.load(args.config)
+    label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
+    entry = experiment.pipelines[label]
+    adapters = args.adapters or (Path(entry.adapters) if entry.adapters else None)
+    for option, given, is_needed, key in (
+        ("--adapters", adapters, bool(entry.retrofit_minutes or entry.adapters), "retrofit_minutes"),
+        ("--onnx", args.onnx, entry.engine == "onnx", "engine"),
+    ):
+        if is_needed != (given is not None):
+            verb = "requires" if is_needed else "does not take"
+            raise UserError(f"--entry {label}: {verb} {option}; its {key} is {getattr(entry, key)}")
+    settings = checked_options(type(entry), entry.model_dump() | options.given(args, type(entry), NO_OPTIONS))
+    model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
+    recipes = experiment.databases[database]
+    made = ["--encoder", recipes.encoder, "--engine", recipes.engine]
+    made += ["--cores", entry.retrieval_cores] if entry.retrieval_cores else []
+    is_remote = bool(args.server or args.server_file or entry.server)
+    is_on_disk = not is_remote or bool(entry.has_server_job and args.server_file)
+    remote = facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None) if entry.asks_index else None
+    return Plan(
+        settings,
+        experiment.models[model],
+        experiment.seed,
+        model,
+        database,
+        adapters,
+        args.database / "indexes" / entry.index if entry.asks_index and is_on_disk else None,
+        entry.asks_index and not is_remote,
+        f"{shlex.join(made)} {args.serve_options}",
+        remote,
+    )
+
+
+def _check(plan: Plan) -> None:
+    """Raise UserError where settings and model do not go together, or --adapters is no file."""
+    from ragauge.generation.settings import check_dtype, check_weights
+
+    try:
+        check_weights(plan.settings, plan.model.source)
+        check_dtype(plan.settings, plan.model.dtype, plan.model.device)
+    except SettingError as error:
+        raise UserError(f"--{error}") from None
+    options.check_adapters(plan.adapters)
+
+
+def _with_dtype(plan: Plan, out: Path) -> Plan:
+    """With the decoder's dtype resolved, which may take a measurement: after all that is refused without one."""
+    from ragauge.config.dtypes import with_dtype
+    from ragauge.io.records import recorded_dtype
+
+    allowed = ("float32",) if plan.settings.engine == "onnx" else None
+    return replace(plan, model=with_dtype(plan.model, recorded_dtype(out), allowed))
+
+
+def _use_servers(args: argparse.Namespace, settings: PipelineSettings) -> None:
+    """Set the servers of the settings, and their credentials, where no option states others."""
+    args.server = args.server or settings.addresses
+    for key in ("tls_ca", "token_file"):
+        if getattr(args, key) is None and getattr(settings, key):
+            setattr(args, key, Path(getattr(settings, key)))
+    if args.server_file:
+        from ragauge.retrieval.service.jobs import wait_for_server
+
+        args.server = [wait_for_server(args.server_file, **options.access(args))]
+
+
+def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
+    """Everything that imports numerical libraries."""
+    from ragauge.cost.machine import provenance
+    from ragauge.generation import pipeline
+    from ragauge.generation.evaluation import texts
+    from ragauge.retrieval.database import Database
+
+    database = Database(args.database)
+    specification = _specification(args, plan, database)
+    about = {"provenance": provenance(), "database": database.counts}
+    with options.ended_in_order():
+        out = pipeline.run(
+            lambda: _make(args, plan, specification, database, opened),
+            texts(database, plan.settings.tokens, plan.settings.limit, plan.evaluation),
+            specification,
+            args.out,
+            overwrite=args.overwrite,
+            about=about,
+        )
+    options.tell(args, out, out=out)
+
+
+def _specification(args: argparse.Namespace, plan: Plan, database: Database) -> PipelineSpecification:
+    """The specification of the records, with the hashes of all files."""
+    from ragauge.generation import modes
+    from ragauge.generation.specification import index_facts, specify
+    from ragauge.io.digest import digest
+    from ragauge.io.files import file_sha256
+    from ragauge.io.specifications import IndexFacts
+
+    settings = plan.settings
+    name, sha256 = modes.make(settings.mode, {}).origin(_checkpoint(args, plan))
+    remote = plan.remote_index or IndexFacts(label="server", type="server", settings={})
+    evaluation = database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None
+    return specify(
+        settings,
+        model=plan.model_label,
+        database=plan.database_label,
+        index=index_facts(plan.index) if plan.index else remote,
+        source=name,
+        dtype=plan.model.dtype,
+        device=plan.model.device,
+        seed=plan.seed,
+        model_sha256=sha256,
+        adapters_sha256=file_sha256(plan.adapters) if plan.adapters else None,
+        database_sha256=database.sha256,
+        evaluation_sha256=evaluation,
+        index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
+        code=digest(
+            "ragauge.generation.pipeline",
+            registry.module_name("schedule", settings.schedule),
+            registry.module_name("mode", settings.mode),
+        ),
+    )
+
+
+def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:
+    """The hashes of the searched index, wherever it is and whoever serves it."""
+    from ragauge.io import folders
+    from ragauge.retrieval.index import merged_folder
+    from ragauge.retrieval.service.client import Client
+
+    expected = folders.sha256(merged_folder(plan.index.parent.parent, plan.index.name)) if plan.index else None
+    if plan.starts_server and expected:
+        return expected
+    found = []
+    for address in args.server:
+        with Client(address, deadline_s=args.deadline, **options.access(args)) as client:
+            found.append(client.describe().index)
+    if expected and found != [expected]:
+        raise UserError(f"{args.server[0]}: serves another index than {plan.index}")
+    return " ".join(found)
+
+
+def _checkpoint(args: argparse.Namespace, plan: Plan, **facts: Any) -> Checkpoint:
+    """The weights of the pipeline."""
+    from ragauge.generation.modes import Checkpoint
+
+    weights = Path(plan.settings.weights) if plan.settings.weights else None
+    files = {"adapters": plan.adapters, "exported": args.onnx, "weights": weights, "seed": plan.seed}
+    return Checkpoint(
+        plan.model.source,
+        dtype=plan.model.dtype,
+        device=plan.model.device,
+        threads=plan.settings.threads,
+        **files,
+        **facts,
+    )
+
+
+def _make(
+    args: argparse.Namespace,
+    plan: Plan,
+    specification: PipelineSpecification,
+    database: Database,
+    opened: ExitStack,
+) -> Pipeline:
+    """The decoder, and the retriever that the schedule uses."""
+    from ragauge.generation.evaluation import DatabaseChunks
+    from ragauge.generation.pipeline import Pipeline
+
+    hashes = {"sha256": specification.model_sha256, "adapters_sha256": specification.adapters_sha256}
+    text = {"vocabulary": database.vocabulary, "tokenizer": database.tokenizer}
+    lm = specification.mode.load(_checkpoint(args, plan, **hashes, **text))
+    database.check_tokenizer(lm.tokenizer, specification.source)
+    if not plan.settings.asks_index:
+        return Pipeline(lm, specification, passages=DatabaseChunks(database))
+    searcher = _retriever(args, database, opened)
+    return Pipeline(lm, specification, searcher, network_s=searcher.round_trip_s())
+
+
+def _retriever(args: argparse.Namespace, database: Database, opened: ExitStack) -> Client | Fanout:
+    """The server, or the servers of all parts at once; each must hold chunks of the database's tokenizer."""
+    from ragauge.retrieval.service.client import Client
+    from ragauge.retrieval.service.fanout import Fanout
+
+    clients = []
+    for address in args.server:
+        client = opened.enter_context(Client(address, deadline_s=args.deadline, **options.access(args)))
+        if client.describe().tokenizer != database.manifest["tokenizer"]:
+            raise UserError(f"{address}: serves chunks cut with a different tokenizer than {args.database}")
+        clients.append(client)
+    return clients[0] if len(clients) == 1 else Fanout(clients)
+
+
+def _serve(plan: Plan, opened: ExitStack) -> str:
+    """Start a server of the index for the run; returns its address."""
+    from ragauge.retrieval.service.process import running
+
+    assert plan.index is not None
+    return opened.enter_context(running(plan.index, options=shlex.split(plan.serve_options))).address

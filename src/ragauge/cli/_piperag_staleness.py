@@ -1,0 +1,96 @@
+"""`ragauge piperag staleness`: compare the neighbours of stale and of fresh queries (PipeRAG, Table 2)."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ragauge.cli import _options as options
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.retriever import Retriever
+    from ragauge.retrieval.settings import StalenessSettings
+
+NO_OPTIONS = ("database",)  # keys that are options of another meaning
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.retrieval.settings import StalenessSettings
+
+    add = parser.add_argument
+    options.add_config(parser, "a configuration: all settings are those of --entry in its section `staleness`")
+    options.add_entry(parser, "staleness")
+    options.add_database(parser, "the chunk database, with its held-out text")
+    options.add_settings(parser, StalenessSettings, NO_OPTIONS)
+    add(
+        "--threads",
+        type=options.count,
+        metavar="N",
+        help="threads of the encoder and of a search; default: the libraries' own choice",
+    )
+    add("--out", type=Path, required=True, metavar="FILE.json")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write one JSON file: the settings of the comparison, and each query's cosines."""
+    from dataclasses import asdict
+
+    settings = _settings(args)
+    from ragauge.cost.machine import provenance
+    from ragauge.generation.evaluation import texts
+    from ragauge.retrieval.embed import EncoderChoice
+    from ragauge.retrieval.staleness import Comparison
+
+    args.index = settings.index
+    retriever = _retriever(args)
+    choice = EncoderChoice(settings.encoder, settings.engine, args.threads)
+    comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
+    own = settings.evaluation in (None, settings.database)
+    read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
+    found = [one for text in read for one in comparison.of(text.key, text.ids)]
+    if not found:
+        longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
+        raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")
+    recipe = retriever.index.recipe
+    report = {
+        "encoder": settings.encoder,
+        "encoder_sha256": choice.sha256,
+        "nprobe": settings.nprobe or recipe.default_nprobe,
+        "database": settings.database,
+        "index": settings.index,
+        "evaluation": settings.evaluation,
+        "filled": recipe.filled,
+        "texts": len(read),
+        "tokens": settings.tokens,
+        "stale_tokens": comparison.stale_tokens,
+        "provenance": provenance(),
+    }
+    options.write_json(args.out, {**report, "queries": [asdict(one) for one in found]})
+    options.tell(args, args.out, out=args.out)
+
+
+def _settings(args: argparse.Namespace) -> StalenessSettings:
+    """Those of the configuration's entry, or of the options."""
+    from ragauge.config.reading import checked_options
+    from ragauge.retrieval.settings import StalenessSettings
+
+    if args.config is None:
+        stated = options.given(args, StalenessSettings, NO_OPTIONS)
+        return checked_options(StalenessSettings, {"database": args.database.name, **stated})
+    from ragauge.config import loading
+
+    entries = loading.load(args.config).staleness
+    return cast(StalenessSettings, options.entry(entries, args.entry, "comparison", f"{args.config}: staleness"))
+
+
+def _retriever(args: argparse.Namespace) -> Retriever:
+    """The index, searched in this process, with the encoder that its vectors were made with."""
+    from ragauge.retrieval.embed import Embeddings
+    from ragauge.retrieval.retriever import Retriever
+
+    made = Embeddings.open(args.database, 0).manifest
+    return Retriever.open(
+        args.database, args.index, encoder=made["encoder"], engine=made["engine"], threads=args.threads
+    )

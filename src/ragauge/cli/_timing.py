@@ -1,0 +1,77 @@
+"""Objects and results that `ragauge time`, `load` and `stream` share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
+
+from ragauge.cli import _options as options
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.config.schema import Config, ModelEntry
+    from ragauge.measure.inputs import Questions
+    from ragauge.methods import Method
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def add_measured(parser: argparse.ArgumentParser) -> None:
+    """Add the methods, the questions and the model that are measured, and the file of the result."""
+    add = parser.add_argument
+    add("--methods", type=options.names, metavar="M,...", help="methods; with --config, its variants")
+    options.add_answered_questions(parser, exclude={"engine"})
+    add("--allow-load", action="store_true", help="report times even if other processes were busy")
+    add("--out", type=Path, required=True, metavar="FILE.json")
+
+
+def read(
+    args: argparse.Namespace,
+    kind: type[Settings],
+    section: Callable[[Config], BaseModel | None],
+    changes: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
+) -> tuple[Settings, dict[str, Method], ModelEntry, Questions | None, int]:
+    """Read the objects that the options name: a section of the configuration, if there is one, overridden by options.
+
+    Args:
+        changes: of the section, given the keys that the options state.
+
+    Returns: the settings, the methods by name, the model, the questions (None: random weights, which answer random
+        tokens) and the seed.
+
+    Raises:
+        UserError: no methods are named, or an option has no valid value.
+    """
+    from ragauge.config.reading import checked_options
+
+    config = options.configuration(args)
+    configured = section(config) if config else None
+    stated = {key: v for key, v in options.given(args, kind).items() if v is not None and v is not False}
+    made = {**(configured.model_dump() if configured else {}), **changes(stated)}
+    if not made.get("methods"):
+        raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")
+    settings = checked_options(kind, made)
+    has_weights = not getattr(args, "random_weights", False)
+    variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
+    model = options.model(args, config, known=has_weights)
+    if model.finder:
+        problem = "answers from evidence that another model finds; such a pair is not timed"
+        raise UserError(f"--model: {args.model} {problem}")
+    if model.engine != "torch":
+        raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
+    questions = options.questions(args, config) if has_weights else None
+    return settings, variants, model, questions, options.first(args.seed, config and config.seed, 0)
+
+
+def tell(args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str) -> None:
+    """Write and print a result, with a warning where the times of `runs` were refused."""
+    options.write_json(args.out, result)
+    if refused := [run["refused"] for run in runs if run["refused"]]:
+        problem = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
+        print(f"ragauge: warning: {args.out}: {problem}", file=sys.stderr)
+    options.tell(args, text, out=args.out, **result)

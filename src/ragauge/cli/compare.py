@@ -1,0 +1,33 @@
+"""Compare two files of records question by question."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ragauge.cli import _options as options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", type=Path, metavar="A.jsonl")
+    parser.add_argument("b", type=Path, metavar="B.jsonl")
+    parser.add_argument("--metrics", type=options.names, metavar="NAME,...", help="default: all that apply")
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.results import scoring
+
+    result = scoring.compare_files(args.a, args.b, args.metrics)
+    if args.json:
+        options.show(result, as_json=True)
+        return
+    compared = result.pop("metrics")
+    options.show(result, as_json=False)
+    print(f"\n{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}")
+    for name, test in compared.items():
+        row = "does not apply to any shared question"
+        if test["n"]:
+            means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
+            interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
+            row = f"{means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
+        print(f"{name:24} {row}")

@@ -1,0 +1,78 @@
+"""Compute the cycles, FLOPs and cache bytes of a method on a model, without weights."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+from ragauge.cli import _options as options
+from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
+from ragauge.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", help="a model whose shape is known, or a local checkpoint")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--method", help="a method that answers questions")
+    what.add_argument("--schedule", help="a schedule of generation with retrieval, as in a pipeline")
+    published = "predict every row of the papers' tables with compute cycles from the shapes of the papers' models"
+    what.add_argument("--published", action="store_true", help=published)
+    add("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
+    options.add_set(parser, "a parameter of the method or the schedule")
+    add("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
+    add("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
+    add("--accounting", default="critical_path", help="critical_path, total or published")
+    add("--dtype", choices=DTYPES, default="bfloat16", help="data type of what is not quantised (bfloat16)")
+    add("--weights", choices=WEIGHTS, default="full", help="storage of matrices (full)")
+    add("--kv", choices=CACHE_TYPES, default="full", help="storage of keys and values (full)")
+    counters = ("closed_form", "fvcore")
+    text = "fvcore: also count the method's calls by the papers' counter (closed_form)"
+    add("--counter", choices=counters, default="closed_form", help=text)
+    add("--out", type=Path, metavar="FILE.json", help="write the result there; default: print it")
+
+
+def run(args: argparse.Namespace) -> None:
+    result = _result(args)
+    if args.out:
+        options.write_json(args.out, result)
+        options.tell(args, args.out, out=args.out)
+    else:
+        options.show(result, args.json)
+
+
+def _result(args: argparse.Namespace) -> dict[str, Any]:
+    params, _ = options.settings(args.set)
+    if args.published == bool(args.model):
+        raise UserError("--model: must be given with --method or --schedule, and with these alone")
+    if args.published:
+        from ragauge.measure import predictions
+
+        return predictions.predict()
+    if args.schedule:
+        if args.counter == "fvcore":
+            raise UserError("--counter fvcore: counts the calls of a --method, not of a --schedule")
+        return _schedule(args.model, {**params, "schedule": args.schedule})
+    registry.module_name("method", args.method, "--method")  # before anything heavy is imported
+    from ragauge import methods
+    from ragauge.measure import costing
+
+    params |= {"top_k": args.top_k} if args.top_k else {}
+    method = methods.make(args.method, where=f"--method {args.method}", **params)
+    precision = Precision(args.dtype, args.weights, args.kv)
+    counted = (args.tokens, args.new_tokens, args.accounting, precision, args.counter)
+    return costing.project(args.method, method, args.model, *counted)
+
+
+def _schedule(model: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a pipeline's cost: of RETRO with the sizes of its paper, or of a decoder that reads neighbours itself."""
+    from ragauge.config.reading import checked
+    from ragauge.generation import cost
+    from ragauge.generation.settings import PipelineSettings
+    from ragauge.generation.sizes import PAPER
+    from ragauge.measure.timing import shape_of
+
+    entry = checked(PipelineSettings, settings, "--set")
+    return {"model": model, **cost.report(entry, PAPER if model == "retro" else shape_of(model))}

@@ -1,0 +1,217 @@
+"""Report what this machine can run and how fast, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib import metadata, util
+from pathlib import Path
+from typing import NamedTuple
+
+from ragauge.cli import _options as options
+
+FLAGS = {  # of /proc/cpuinfo: what decoding gains by
+    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI", "avx512_bf16": "AVX-512 BF16",
+    "amx_bf16": "AMX BF16", "amx_int8": "AMX INT8", "asimd": "NEON", "sve": "SVE", "bf16": "BF16", "i8mm": "I8MM",
+}  # fmt: skip
+BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
+VECTORS = {"avx2", "avx512f", "asimd", "sve"}
+MIN_MEMORY_BYTES, MIN_DISK_BYTES = 4e9, 5e9  # of the default experiment, with what it downloads and writes
+
+
+class Finding(NamedTuple):
+    """One line: what was found, and what to do where it is not as it should be."""
+
+    topic: str
+    found: str
+    todo: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--measure", action="store_true", help="measure how fast this machine reads and writes tokens")
+    steps = parser.add_subparsers(required=False, metavar="STEP")
+    machine = steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`")
+    machine.set_defaults(verb=_measure_machine)
+    add = machine.add_argument
+    add("--threads", type=options.count, metavar="N", help="default: all cores")
+    options.add_device(machine, help="what is measured (cpu)")
+    add("--out", type=Path, required=True, metavar="FILE.json")
+    add("--allow-load", action="store_true", help="measure once even if other processes are busy")
+    kernels = steps.add_parser("kernels", help="show the kernels in use, measuring those not measured yet")
+    kernels.set_defaults(verb=_show_kernels)
+    add, dtypes = kernels.add_argument, ["float32", "bfloat16"]
+    add("--dtypes", type=options.names, default=dtypes, metavar="A,B", help="float32,bfloat16,int8")
+    add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
+    add("--again", action="store_true", help="measure again, for example on a quiet machine")
+    add("--out", type=Path, metavar="FILE.json", help="also write the table, for --kernels FILE.json")
+
+
+def run(args: argparse.Namespace) -> None:
+    found = list(findings(args.measure))
+    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in found]
+    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in found])
+
+
+def _measure_machine(args: argparse.Namespace) -> None:
+    from ragauge.cost import machine
+
+    rates = machine.measure(threads=args.threads, device=args.device, allow_load=args.allow_load)
+    options.write_json(args.out, {"provenance": machine.provenance(), **rates})
+    options.tell(args, args.out, out=args.out)
+
+
+def _show_kernels(args: argparse.Namespace) -> None:
+    import torch
+
+    from ragauge.cost.hardware import DTYPES
+    from ragauge.engines import tuning
+    from ragauge.errors import unknown
+    from ragauge.io.files import write_file
+
+    for name in args.dtypes:
+        if name not in (known := (*DTYPES, "int8")):
+            raise unknown("dtype", name, known, "--dtypes")
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    tables = tuning.load_or_measure_tables([getattr(torch, name) for name in args.dtypes], args.again)
+    if args.out:
+        write_file(args.out, tuning.encode_tables(tables))
+    path, lines = str(tuning.table_path()), []
+    for name, table in tables.items():
+        for size, row in table.items():
+            times = sorted((seconds, kernel) for kernel, seconds in row["seconds"].items())
+            shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for seconds, kernel in times)
+            lines.append(f"{name}, {size}: {row['kernel']} (ms: {shown})")
+    options.tell(args, "\n".join([*lines, path]), machine=tuning.machine(), file=path, kernels=tables)
+
+
+# --- findings ---
+
+
+def findings(measure: bool = False) -> Iterator[Finding]:
+    """Yield all findings in the order in which they are shown; nothing slow unless `measure`."""
+    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield from (processor(), memory(), compiler(), torch_build(), gpu(), *extras(), *onnx_runtime(), store())
+    yield from speed(measure)
+
+
+def processor() -> Finding:
+    import psutil
+
+    from ragauge.cost.machine import cpu_model
+
+    flags = cpu_flags()
+    known = ", ".join(text for flag, text in FLAGS.items() if flag in flags) or "no known vector instructions"
+    # A container or a job of a cluster may run on some of the cores only.
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable} usable"
+    todo = "" if flags & BFLOAT16 else "bfloat16 is emulated here; leave `dtype: auto`, or state float32"
+    if not flags & VECTORS:
+        todo = "decoding will be slow; use a processor with AVX2 or NEON"
+    return Finding("processor", f"{cpu_model()}: {cores}; {known}", todo)
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
+    """Return the instruction sets that the kernel reports; none where it reports none."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    return set(next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "").split())
+
+
+def memory() -> Finding:
+    import psutil
+
+    usage = psutil.virtual_memory()
+    too_small = usage.available < MIN_MEMORY_BYTES
+    todo = "the default experiment takes 4 GB; end other programs or choose a smaller model" if too_small else ""
+    return Finding("memory", f"{usage.total / 1e9:.1f} GB, {usage.available / 1e9:.1f} GB of them available", todo)
+
+
+def compiler() -> Finding:
+    from ragauge.engines.kernels import compiled
+
+    if path := compiled.compiler():
+        return Finding("compiler", path)
+    names = ", ".join(compiled.COMPILERS)
+    return Finding("compiler", f"none of {names} on the PATH", "install one: the fastest kernels are compiled here")
+
+
+def torch_build() -> Finding:
+    import torch
+
+    cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for processors alone"
+    threads = torch.get_num_threads()
+    return Finding("torch", f"{torch.__version__}, {cuda}, {threads} thread{'s' * (threads > 1)}")
+
+
+def gpu() -> Finding:
+    import torch
+
+    from ragauge.cost.machine import gpu_state
+
+    if state := gpu_state():
+        count = f"{state['count']} x " if state["count"] > 1 else ""
+        return Finding("gpu", f"{count}{state['name']}, {state['memory_bytes'] / 1e9:.0f} GB, driver {state['driver']}")
+    if shutil.which("nvidia-smi") is None:
+        return Finding("gpu", "none: no nvidia-smi on the PATH")
+    todo = "install torch's build for CUDA" if not torch.version.cuda else "see what `nvidia-smi` says of the driver"
+    return Finding("gpu", "none that torch can use, though nvidia-smi is there", todo)
+
+
+def extras() -> Iterator[Finding]:
+    """Yield each extra with the packages that it lacks."""
+    from ragauge.errors import EXTRAS
+
+    for extra in sorted(set(EXTRAS.values())):
+        missing = [name for name, needed_by in EXTRAS.items() if needed_by == extra and util.find_spec(name) is None]
+        found = f"without {', '.join(missing)}" if missing else "installed"
+        yield Finding(f"[{extra}]", found, f"where it is needed: pip install 'ragauge[{extra}]'" if missing else "")
+
+
+def onnx_runtime() -> Iterator[Finding]:
+    """Yield the build of ONNX Runtime, if there is one; two builds are a mistake."""
+    builds = [name for name in ("onnxruntime", "onnxruntime-gpu") if any(metadata.distributions(name=name))]
+    if len(builds) > 1:
+        todo = f"they overwrite each other's files; pip uninstall {' '.join(builds)}, then install one of them"
+        yield Finding("onnxruntime", " and ".join(builds), todo)
+    elif builds:
+        import onnxruntime
+
+        providers = ", ".join(onnxruntime.get_available_providers())
+        yield Finding("onnxruntime", f"{onnxruntime.__version__}, with {providers}")
+
+
+def store() -> Finding:
+    """Return the folder where assets are cached, its file system and its free space."""
+    from ragauge.assets.store import home
+    from ragauge.io.files import file_system
+
+    folder = home()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        todo = "set RAGAUGE_HOME to a folder that can be written"
+        return Finding("store", f"{folder} cannot be written: {error.strerror or error}", todo)
+    todo = "set RAGAUGE_HOME to a larger disk, or see `ragauge cache prune`" if free < MIN_DISK_BYTES else ""
+    return Finding("store", f"{folder}, {file_system(folder)}, {free / 1e9:.1f} GB free", todo)
+
+
+def speed(measure: bool) -> Iterator[Finding]:
+    """Rates of a model's layers by data type, which settle `dtype: auto`, with the kernels chosen for this machine."""
+    from ragauge.cost.machine import MAX_LOAD
+    from ragauge.cost.shapes import named
+    from ragauge.engines import tuning
+
+    if not measure and not tuning.has_tables(tuning.DTYPE_CANDIDATES):
+        yield Finding("speed", "not measured yet", "ragauge doctor --measure, on an idle machine")
+        return
+    layers = named(tuning.MODEL).layers
+    for dtype, layer in tuning.dtype_speeds(again=measure).items():
+        reads, writes = tuning.PROMPT / layer["prompt_s"] / layers, 1 / layer["token_s"] / layers
+        yield Finding("speed", f"{dtype} reads {reads:,.0f}, writes {writes:,.0f} tokens/s (layers of {tuning.MODEL})")
+    if (share := tuning.load_share()) > MAX_LOAD:
+        busy = f"measured while other processes used {share:.0%} of the machine"
+        yield Finding("speed", busy, "ragauge doctor --measure, when it is idle")

@@ -1,0 +1,82 @@
+"""Fetch and verify an asset, all that a configuration reads, or the questions of a data set."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ragauge.cli import _options as options
+from ragauge.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    forms = "hf:org/name[@revision], pypi:name==version, https://... or path:..."
+    parser.add_argument("asset", nargs="?", help=f"a name in the catalog, {forms}")
+    options.add_questions(parser, required=False)
+    options.add_set(parser, "an option of the data set, KEY=VALUE or dataset.KEY=VALUE")
+    lock = "write what --config reads to FILE.lock.json next to it, which holds later runs to it"
+    parser.add_argument("--lock", action="store_true", help=lock)
+    out = "the questions of --dataset, one JSON line each; of an asset: its source, hashes and path"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=out)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.asset is None and args.dataset is None and args.config is None:
+        raise UserError("fetch: give an asset, --dataset NAME or --config FILE.yaml")
+    if args.asset and (args.dataset or args.config):
+        raise UserError("fetch: give either an asset or --dataset and --config")
+    if args.lock and (args.asset or args.dataset):
+        raise UserError("--lock: only valid with --config alone; one asset is pinned where it is named")
+    if args.dataset is None and (args.data or args.set or args.seed is not None):
+        raise UserError("--data, --set, --seed: only valid with --dataset")
+    if args.dataset:
+        _fetch_questions(args)
+    elif args.config:
+        _fetch_all(args)
+    else:
+        _fetch_one(args)
+
+
+def _fetch_questions(args: argparse.Namespace) -> None:
+    """Write the questions of a data set, checked and in their final order."""
+    from ragauge.datasets import write_examples
+
+    if args.out is None:
+        raise UserError("--out: required with --dataset, a FILE.jsonl for the questions")
+    args.set = [pair if pair.startswith("dataset.") else f"dataset.{pair}" for pair in args.set]
+    questions = options.questions(args, options.configuration(args))
+    examples = questions.examples()
+    write_examples(args.out, examples)
+    text = f"{args.out}: {len(examples)} questions of {questions.name}"
+    options.tell(args, text, out=args.out, questions=len(examples), dataset=questions.name)
+
+
+def _fetch_one(args: argparse.Namespace) -> None:
+    from ragauge import assets
+    from ragauge.io.redaction import redacted_values
+
+    manifest = redacted_values(assets.describe(args.asset, offline=False))
+    if args.out:
+        options.write_json(args.out, manifest)
+    options.tell(args, manifest["path"], **manifest)
+
+
+def _fetch_all(args: argparse.Namespace) -> None:
+    from ragauge.assets import pins
+    from ragauge.config import loading, sources
+
+    if args.out:
+        raise UserError("--out: only valid with an asset or --dataset; --lock writes down what a configuration reads")
+    if args.lock:  # a new lock does not depend on the old one
+        config = loading.parse(loading.read(args.config), str(args.config))
+        os.environ.pop(pins.VARIABLE, None)
+    else:
+        config = loading.load(args.config)
+    found = sources.fetch(config, lock=args.lock)
+    counted = {"assets": found.assets, "data sets": found.datasets, "corpora": found.corpora}
+    text = ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some) or "nothing to fetch"
+    path = pins.lock_path(args.config) if args.lock else None
+    if path:
+        pins.write(path, found)
+    options.tell(args, f"{path}: {text}" if path else text, lock=path, **found.model_dump(exclude_none=True))

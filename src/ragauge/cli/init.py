@@ -1,0 +1,47 @@
+"""Write the workflow's files and a configuration, or an example's documents, into a new folder; no clone is needed."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragauge.cli import _options as options
+
+WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/ci/smoke.yaml")
+EXAMPLES = ("documents", "questions.csv")
+STUDY = (
+    "ragauge study --documents {folder}/documents --questions {folder}/questions.csv "
+    "--model smollm2-135m-instruct --out study"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a new or an empty folder")
+    example = "in place of a workflow, documents and questions for `ragauge study`"
+    parser.add_argument("--example", action="store_true", help=example)
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.config.launch import workflow_files
+    from ragauge.io.folders import create
+    from ragauge.study import EXAMPLE
+
+    folder: Path = args.folder
+    source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
+    create(folder, lambda unfinished: _copy_all(source, written, unfinished))
+    next_step = "edit its config.yaml, and run it there: snakemake --cores all"
+    if args.example:
+        next_step = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"
+    options.tell(args, f"wrote {folder}; {next_step}", folder=str(folder), files=sorted(written))
+
+
+def _copy_all(source: Path, names: Sequence[str], folder: Path) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.def"))
+        else:
+            shutil.copy(source / name, folder / name)

@@ -1,0 +1,119 @@
+"""Have a language model judge whether evidence supports the answers, or the answers; resumes an interrupted run.
+
+The judge is the model behind the OpenAI-compatible endpoint that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and
+RAGAUGE_JUDGE_KEY describe, or with --model one on this machine. Missing and unusable answers are
+recorded as such, and the next run asks for them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragauge.cli import _options as options
+from ragauge.cost.hardware import DTYPES
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.evidence.chat import Chat
+    from ragauge.evidence.judge import Inquiry, Judgement
+    from ragauge.io.records import Record
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("records", type=Path, metavar="FILE.jsonl", help="records of a method; for evidence, of one that finds any")
+    what = "what is judged; answers by the passages of --examples (evidence)"
+    add("--of", choices=("evidence", "answers"), default="evidence", help=what)
+    options.add_examples(parser)
+    add("--model", help="a local judge: a name in the catalog, a source or a folder")
+    add("--dtype", default="float32", choices=DTYPES)
+    options.add_device(parser)
+    add("--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores")
+    add("--limit", type=options.count, metavar="N", help="judge N of the records, drawn at random; default: all")
+    add("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.evidence.judge import drawn
+    from ragauge.io import records
+
+    sample = drawn(records.read(args.records), args.limit)
+    if (args.of == "answers") != (args.examples is not None):
+        raise UserError("--examples: goes with --of answers, whose passages it has")
+    if args.of == "evidence" and all(record.evidence is None for record in sample):
+        raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
+    judgements = _judge(_chat(args), sample, args.out, _inquiries(args.examples))
+    judged = sum(judgement.label is not None for judgement in judgements)
+    failed = len(judgements) - judged
+    options.tell(args, f"{args.out}: {judged} judged, {failed} not", out=args.out, judged=judged, not_judged=failed)
+
+
+def _chat(args: argparse.Namespace) -> Chat:
+    from ragauge.evidence.chat import EndpointChat
+    from ragauge.evidence.endpoint import Endpoint
+
+    if args.model is None:
+        return EndpointChat(Endpoint.from_environment("RAGAUGE_JUDGE", "judges, unless --model names a local judge"))
+    from ragauge.config.checks import check_source
+
+    source = check_source(args.model, "--model")
+    return options.local_chat(source, dtype=args.dtype, device=args.device, threads=args.threads)
+
+
+def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
+    """Return the function that asks about a record: its evidence or, by the passages of examples, its answer."""
+    from ragauge.datasets import read_examples
+    from ragauge.evidence.judge import about_answer, about_evidence
+
+    if examples is None:
+        return lambda r: about_evidence(r.key, r.question, r.answers, [piece.text for piece in r.evidence or ()])
+    passages = {one.key: [document.text for document in one.documents] for one in read_examples(examples)}
+    return lambda r: about_answer(r.key, r.question, passages.get(r.key, []), r.prediction)
+
+
+def _judge(chat: Chat, sample: list[Record], out: Path, inquiry: Callable[[Record], Inquiry]) -> list[Judgement]:
+    """Judge the records in their order, each safe on disk before the next; the file is put in order at the end."""
+    from ragauge.evidence.judge import judge
+    from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
+    from ragauge.io.progress import bar
+
+    judgements: list[Judgement] = []
+    with os_errors_as_user_errors(out), locked(out):
+        earlier = _read(out)
+        with out.open("ab") as file:
+            for record in bar("judging", "question", iterable=sample):
+                known = earlier.get(record.key)
+                judgement = judge(chat, inquiry(record), known, failed=record.status == "failed")
+                if judgement is not known:
+                    file.write(b"\n" + judgement.line())  # after a line that a kill may have cut off
+                    file.flush()
+                    os.fsync(file.fileno())
+                judgements.append(judgement)
+        replace_atomically(out, b"".join(judgement.line() for judgement in judgements))
+    return judgements
+
+
+def _read(out: Path) -> dict[str, Judgement]:
+    """Read the judgements of a file, finished or not, the last of each question; torn lines are passed over.
+
+    Raises:
+        UserError: the file holds something else.
+    """
+    from pydantic import ValidationError
+
+    from ragauge.evidence.judge import Judgement
+
+    judgements: dict[str, Judgement] = {}
+    for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
+        try:
+            judgement = Judgement.model_validate_json(line)
+        except ValidationError as error:
+            if error.errors()[0]["type"] == "json_invalid" and line[:2] in (b"", b'{"'):
+                continue
+            raise UserError(f"{out}:{number}: holds no judgements; choose another --out") from None
+        judgements[judgement.key] = judgement
+    return judgements

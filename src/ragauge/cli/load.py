@@ -1,0 +1,30 @@
+"""Measure methods under load: Poisson arrivals at given rates, or clients that ask one question after another."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ragauge.cli import _options as options
+from ragauge.cli import _timing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.cost.settings import LoadSettings
+
+    _timing.add_measured(parser)
+    options.add_settings(parser, LoadSettings, {"methods", "dataset", "threads"})
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.cost.settings import LoadSettings
+    from ragauge.measure import load, timing
+
+    def levels(stated: dict[str, Any]) -> dict[str, Any]:
+        return {"rates": [], "clients": [], **stated} if stated.keys() & {"rates", "clients"} else stated
+
+    settings, variants, model, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
+    assert questions is not None  # `load` has no random weights
+    bench = timing.bench_of_questions(questions, settings.prompts, model, settings.new_tokens, settings.threads)
+    result = load.measure_load(variants, bench, settings, seed=seed, allow_load=args.allow_load)
+    _timing.tell(args, result, result["levels"], load.table(result))

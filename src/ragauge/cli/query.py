@@ -1,0 +1,154 @@
+"""Query a retrieval server, or the servers of all parts of a database, and print the neighbours found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from ragauge.cli import _options as options
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.retriever import Neighbours, Query
+    from ragauge.retrieval.service.client import Client
+
+SHOWN = 300  # characters of a neighbour and of its continuation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    options.add_server(parser, "a server; one for each part", several=True, required=True)
+    content = parser.add_mutually_exclusive_group(required=True)
+    content.add_argument("--text", help="the query as text")
+    content.add_argument("--token-ids", metavar="ID,...", help="the query as token ids of the database's tokenizer")
+    add("--k", type=int, default=2, help="neighbours (2)")
+    nprobe = parser.add_mutually_exclusive_group()
+    nprobe.add_argument(
+        "--nprobe",
+        type=int,
+        metavar="N",
+        help="inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own",
+    )
+    nprobe.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit this time"
+    )
+    add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
+    add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
+    add(
+        "--retries",
+        type=int,
+        default=0,
+        metavar="N",
+        help="retries within the deadline after a lost connection (0)",
+    )
+    add(
+        "--repeat",
+        type=options.count,
+        default=1,
+        metavar="N",
+        help="ask N times and print the latency's percentiles (1)",
+    )
+    add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
+    options.add_access(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the neighbours of one query."""
+    from ragauge.retrieval.service.client import Client
+
+    query = _query(args)
+    with ExitStack() as stack:
+        access = {"deadline_s": args.deadline, "retries": args.retries, **options.access(args)}
+        clients = [stack.enter_context(Client(address, **access)) for address in args.server]
+        found, seconds = _repeated(clients, query, args.partial, args.repeat)
+        missing = getattr(found, "missing", ())
+        reached = next(client for client in clients if client.address not in missing)
+        result = _result(found, _texts(reached, found))
+        result["latency_ms"] = _tail(seconds)
+    print(json.dumps(result, ensure_ascii=False) if args.json else _readable(result))
+
+
+def _query(args: argparse.Namespace) -> Query:
+    from ragauge.retrieval.retriever import Query
+
+    fields = {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
+    if args.text is not None:
+        return Query(text=args.text, **fields)
+    ids = args.token_ids.split(",")
+    if not all(token.strip().lstrip("-").isdecimal() for token in ids):
+        raise UserError(f"--token-ids {args.token_ids!r}: must be token ids separated by commas, as in 12,7,104")
+    return Query(tokens=list(map(int, ids)), **fields)
+
+
+def _repeated(clients: Sequence[Client], query: Query, partial: bool, times: int) -> tuple[Neighbours, list[float]]:
+    """The last answer, and the seconds of each call."""
+    from ragauge.retrieval.service.fanout import Fanout
+
+    searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=partial)
+    seconds = []
+    for _ in range(times):
+        started = time.perf_counter()
+        [found] = searcher.search([query])
+        seconds.append(time.perf_counter() - started)
+    return found, seconds
+
+
+def _tail(seconds: Sequence[float]) -> dict[str, float]:
+    """Percentiles of the calls' latency; with few calls the high ones are the longest."""
+    import numpy as np
+
+    values = np.percentile(1e3 * np.asarray(seconds), [50, 95, 99, 100])
+    return {"calls": len(seconds), **dict(zip(("p50", "p95", "p99", "longest"), map(float, values), strict=True))}
+
+
+def _texts(client: Client, found: Neighbours) -> list[str]:
+    """The texts of the neighbours and then of their continuations; empty for those without tokens."""
+    tokens = [row[:n].tolist() for row, n in zip(found.tokens, found.lengths, strict=True)]
+    tokens += [row[:n].tolist() for row, n in zip(found.continuations, found.continuation_lengths, strict=True)]
+    sequences = [ids for ids in tokens if ids]
+    texts = iter(client.detokenize(sequences) if sequences else [])
+    return [next(texts) if ids else "" for ids in tokens]
+
+
+def _result(found: Neighbours, texts: Sequence[str]) -> dict[str, Any]:
+    """What was found, as JSON values."""
+    neighbours = [
+        {
+            "id": int(found.ids[i]),
+            "distance": float(found.distances[i]),
+            "document": int(found.documents[i]),
+            "text": texts[i],
+            "continuation": texts[len(found.ids) + i],
+            "tokens": found.tokens[i, : found.lengths[i]].tolist(),
+            "continuation_tokens": found.continuations[i, : found.continuation_lengths[i]].tolist(),
+        }
+        for i in range(len(found.ids))
+        if found.ids[i] >= 0
+    ]
+    missing = list(getattr(found, "missing", ()))
+    return {"neighbours": neighbours, "nprobe": found.nprobe, "seconds": found.seconds, "missing_servers": missing}
+
+
+def _readable(result: dict[str, Any]) -> str:
+    """One paragraph per neighbour, and one line of costs."""
+    lines = []
+    for place, one in enumerate(result["neighbours"], start=1):
+        lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")
+        lines += [f"   {_one_line(text)}" for text in (one["text"], one["continuation"]) if text]
+    stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
+    lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
+    if (latency := result["latency_ms"])["calls"] > 1:
+        shown = ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p95", "p99", "longest"))
+        lines.append(f"latency of {latency['calls']} calls: {shown}")
+    if result["missing_servers"]:
+        lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
+    return "\n".join(lines)
+
+
+def _one_line(text: str) -> str:
+    joined = " ".join(text.split())
+    return joined if len(joined) <= SHOWN else f"{joined[:SHOWN]}..."

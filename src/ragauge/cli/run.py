@@ -1,0 +1,132 @@
+"""Answer the questions of a data set with a method; resumes an interrupted run."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.cli import _options as options
+
+if TYPE_CHECKING:
+    from ragauge.config.schema import Config, ModelEntry, Served
+    from ragauge.measure.runner import Job
+
+FAILED = 3  # the exit code if questions have no answer
+SHOWN = 3  # keys of questions that failed for the same reason
+
+
+class _Gather(argparse.Action):
+    """--gather: with it no method, data set and model are required."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        setattr(namespace, self.dest, values)
+        for action in parser._actions:
+            action.required = action.dest == "out"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.config.schema import Generation
+
+    add = parser.add_argument
+    add("--method", required=True, help="a method; with --config, one of its variants")
+    options.add_answered_questions(parser)
+    add("--limit", type=options.count, metavar="N", help="answer the first N questions only")
+    add("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
+    gather = "answer nothing; put the records of all parts, in the order of the questions, into one file"
+    add("--gather", action=_Gather, nargs="+", type=Path, metavar="PART.jsonl", help=gather)
+    add("--finder", metavar="MODEL", help="the model that finds the evidence that --model answers from")
+    options.add_settings(parser, Generation, {"documents_gb"})
+    add("--overwrite", action="store_true", help="replace the records of another run")
+    store = "store the keys and values of documents in this folder, also for later runs"
+    add("--document-store", type=Path, metavar="FOLDER", help=store)
+    add("--document-store-gb", type=options.amount, metavar="X", help="size limit of that folder in GB (4)")
+    add("--retry-failed", action="store_true", help="ask failed questions again, and keep the other records")
+    add("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
+    add("--out", type=Path, required=True, metavar="FILE.jsonl")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.gather:
+        from ragauge.io import records
+
+        records.gather(args.gather, args.out)
+        options.tell(args, args.out, out=args.out)
+        return 0
+    from ragauge.config.reading import checked_options
+    from ragauge.config.schema import Generation
+
+    config = options.configuration(args)
+    stated = options.given(args, Generation)
+    configured = config.generation if config else Generation(documents_gb=4)
+    generation = checked_options(Generation, configured.model_dump() | stated)
+    job, served = _job(args, config, generation.max_new_tokens if "max_new_tokens" in stated else None)
+    from ragauge.measure import runner
+
+    gigabytes = options.first(args.document_store_gb, generation.documents_gb)
+    store = args.document_store
+    folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
+    with options.ended_in_order():
+        engines = runner.Engines(args.threads, folder, generation.batch, served)
+        runner.run(job, engines, overwrite=args.overwrite, retry_failed=args.retry_failed)
+    return _summary(args)
+
+
+def _summary(args: argparse.Namespace) -> int:
+    """Print how many questions were answered, and why others failed; return the exit code."""
+    from ragauge.io import records
+
+    made = records.outcome(args.out)
+    lines = [f"{args.out}: {made.answered} answered, {made.failed} failed", *_reasons(made.reasons)]
+    lines += ["ask them again with --retry-failed"] if made.failed else []
+    result = {"out": args.out, "answered": made.answered, "failed": made.failed, "reasons": made.reasons}
+    options.tell(args, "\n".join(lines), **result)
+    return FAILED if made.failed and not args.allow_failed else 0
+
+
+def _reasons(reasons: dict[str, list[str]]) -> list[str]:
+    """Describe each kind of reason in a line: those that differ in numbers alone are one kind."""
+    kinds = dict[str, list[str]]()
+    for reason in reasons:
+        kinds.setdefault(re.sub(r"\d+", "0", reason), []).append(reason)
+    lines = []
+    for alike in kinds.values():
+        keys = [key for reason in alike for key in reasons[reason]]
+        shown = ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+        lines.append(f"  {len(keys)} failed{', the first' * (len(alike) > 1)}: {alike[0]} ({shown})")
+    return lines
+
+
+def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None) -> tuple[Job, Served | None]:
+    """Return the job that the options name, and how its model is reached if it is behind a server."""
+    from ragauge.config.schema import Answers
+
+    name, method = options.method(args, args.method, config)
+    model = options.model(args, config)
+    questions = options.questions(args, config)
+    limit = options.first(args.limit, config and config.limit(Answers(args.dataset, args.model, args.method)))
+    method = model.adapt(method, f"{args.method} on {args.model}")
+    examples = questions.examples(limit)
+    if args.part:  # consecutive questions, in parts of similar size
+        number, parts = args.part
+        examples = examples[number * len(examples) // parts : (number + 1) * len(examples) // parts]
+    from ragauge.measure import inputs
+    from ragauge.measure.runner import Job
+
+    configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
+    finder = _finder(args.finder, model, config)
+    tokens = options.first(new_tokens, configured, 100)
+    specification = inputs.specification(name, method, questions, model, tokens, finder)
+    return Job(specification, method, examples, args.method, args.out), model.served
+
+
+def _finder(name: str | None, model: ModelEntry, config: Config | None) -> ModelEntry | None:
+    """Return the model of --finder, which overrides the configuration's."""
+    from ragauge.config.checks import check_source
+    from ragauge.config.schema import ModelEntry
+
+    label = name or model.finder
+    if label and config and label in config.models:
+        return config.models[label]
+    return ModelEntry(source=check_source(name, "--finder")) if name else None

@@ -1,0 +1,59 @@
+"""Score the predictions of a file, or the sequences of `ragauge piperag run`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+from ragauge.cli import _options as options
+from ragauge.errors import UserError
+
+PERPLEXITY = "perplexity"  # of sequences, whose files have no predictions; of generated text it is the latency
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE.jsonl", help="several only with perplexity")
+    parser.add_argument("--metric", required=True, help="a metric; perplexity: of sequences, or their latency")
+    field = "the field that holds the"
+    parser.add_argument("--prediction-key", default="prediction", metavar="K", help=f"{field} prediction (prediction)")
+    parser.add_argument("--answers-key", default="answers", metavar="K", help=f"{field} right answers (answers)")
+    parser.add_argument("--base", type=Path, metavar="FILE.jsonl", help="sequences to compare each file's with")
+    parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="sequences of the control: random neighbours")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the result to this file")
+
+
+def run(args: argparse.Namespace) -> None:
+    result = _sequences(args) if args.metric == PERPLEXITY else _predictions(args)
+    if args.out:
+        options.write_json(args.out, result)
+    if args.json or args.metric != PERPLEXITY:
+        options.show(result, args.json)
+        return
+    for name, measured in result.items():
+        print(name)
+        options.show(measured, as_json=False)
+
+
+def _predictions(args: argparse.Namespace) -> dict[str, Any]:
+    from ragauge.results import scoring
+
+    registry.module_name("metric", args.metric, "--metric")
+    if len(args.files) > 1 or args.base or args.random:
+        raise UserError(f"--metric {args.metric}: takes one file; several, --base and --random go with perplexity")
+    keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}
+    return scoring.score_file(args.files[0], args.metric, **keys)
+
+
+def _sequences(args: argparse.Namespace) -> dict[str, Any]:
+    from ragauge.results import comparison
+
+    result = {}
+    for path in args.files:
+        result[str(path)] = measured = comparison.summary(path)
+        if args.base:
+            measured["against_base"] = comparison.difference(path, args.base)
+        if args.random:
+            measured["control"] = comparison.control(path, args.random)
+    return result

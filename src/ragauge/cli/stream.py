@@ -1,0 +1,27 @@
+"""Measure methods on a stream of questions whose documents come back, with a store on disk or in memory."""
+
+from __future__ import annotations
+
+import argparse
+
+from ragauge.cli import _options as options
+from ragauge.cli import _timing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.cost.settings import StreamSettings
+
+    _timing.add_measured(parser)
+    options.add_settings(parser, StreamSettings, {"methods", "dataset", "threads"})
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.cost.settings import StreamSettings
+    from ragauge.measure import stream, timing
+
+    settings, variants, model, questions, seed = _timing.read(args, StreamSettings, lambda config: config.stream)
+    assert questions is not None  # `stream` has no random weights
+    bench = timing.bench_of_questions(questions, settings.questions, model, settings.new_tokens, settings.threads)
+    where = {"folder": args.out.absolute().parent, "seed": seed, "allow_load": args.allow_load}
+    result = stream.measure_stream(variants, bench, settings, **where)
+    _timing.tell(args, result, result["streams"], "\n".join(map(stream.line, result["streams"])))

@@ -1,0 +1,268 @@
+"""Compare every method on your documents and questions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge import study
+from ragauge.cli import _options as options
+from ragauge.cli._deadline import Deadline
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.evidence.chat import Chat
+    from ragauge.study.budget import Limited
+    from ragauge.study.corpus import PassageCorpus
+    from ragauge.study.questions import StudyQuestion
+
+WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
+JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
+ENDPOINT = "endpoint"
+GENERATED, REPLIES = "generated.jsonl", "replies.jsonl"  # of the study's folder
+WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no batch begins; while there are too few
+LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
+RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 20, 6, 0.25  # for a report when time runs out; at most this share
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A study before its configuration is settled."""
+
+    settings: dict[str, Any]
+    files: dict[str, bytes]  # of its folder, but for the configuration
+    questions: int
+    account: dict[str, Any]  # of retrieval.json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    documents = "HTML, PDF, DOCX, Markdown, texts or JSON lines; also a single file"
+    add("--documents", type=Path, required=True, metavar="FOLDER", help=documents)
+    source = parser.add_mutually_exclusive_group(required=True)
+    text = "CSV or JSON lines: question, answers (in CSV separated by |), gold (title of the document; optional)"
+    source.add_argument("--questions", type=Path, metavar="FILE", help=text)
+    text = "have a model write N questions about passages"
+    source.add_argument("--generate-questions", type=options.count, metavar="N", help=text)
+    add("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="folder of the configuration and the results")
+    add("--top", type=options.count, default=10, metavar="N", help="passages for each question (10)")
+    add("--passage-tokens", type=options.count, default=128, metavar="N", help="tokens of a passage (128)")
+    add("--overlap-tokens", type=int, default=32, metavar="N", help="tokens that adjacent passages share (32)")
+    fused = "fused: both, merged by reciprocal rank (bm25)"
+    add("--retrieval", choices=study.RETRIEVALS, default="bm25", help=fused)
+    add("--encoder", default="minilm", help="encoder of dense retrieval: a name or a source (minilm)")
+    add("--reranker", metavar="SOURCE", help="a cross-encoder for the first passages, such as hf:org/name")
+    add("--drop-near-duplicates", action="store_true", help="drop passages that nearly repeat another, not mark them")
+    chat = f"a model here, or {ENDPOINT}, that of"
+    add("--writer", metavar="SOURCE", help=f"writes questions: {chat} {WRITER}_URL; default: --model")
+    add("--attempts", type=options.count, metavar="M", help="maximum questions tried (25 for each)")
+    add("--judge", metavar="SOURCE", help=f"judges answers: {chat} {JUDGE}_URL")
+    add("--seed", type=int, default=0, help="seed of the choice of passages for questions (0)")
+    budget = "end within this time, as in 30m; limits are reduced to fit"
+    add("--budget", type=options.duration, metavar="TIME", help=budget)
+    add("--no-run", action="store_true", help="write the study without running it")
+
+
+def run(args: argparse.Namespace) -> None:
+    deadline = Deadline(args.budget)
+    _check(args)
+    from ragauge.config import launch
+    from ragauge.study import folder, writing
+
+    name = writing.label(args.out.resolve().name)
+    config = args.out / writing.CONFIG
+    command = launch.command(args.out.resolve(), config.resolve())
+    folder.check(args.out, (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED), shlex.join(command))
+    with deadline.guarding("the study was being prepared"):
+        reserve_s = _write(args, name, deadline)
+    print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
+    if not args.no_run:
+        _start(command, args.out, name, deadline, reserve_s)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Check the options, and spell the names of models as the catalog does."""
+    from ragauge.config.checks import check_source
+
+    if not 0 <= args.overlap_tokens < args.passage_tokens:
+        raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
+    if args.out.resolve().is_relative_to(args.documents.resolve()):
+        raise UserError(f"--out: {args.out} lies in {args.documents}, whose files are the documents; choose another")
+    for option in ("writer", "attempts"):
+        if getattr(args, option) is not None and args.generate_questions is None:
+            raise UserError(f"--{option}: requires --generate-questions")
+    for option in ("encoder", "reranker", "model", "writer", "judge"):
+        source = getattr(args, option)
+        if source and not (source == ENDPOINT and option in ("writer", "judge")):
+            kind = {"encoder": "encoder", "reranker": "cross-encoder"}.get(option, "model")
+            setattr(args, option, check_source(source, f"--{option}", kind))
+
+
+def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
+    """Write the study's folder with its data set and configuration; return the seconds reserved for a report."""
+    import yaml
+
+    from ragauge.config import loading
+    from ragauge.study import budget, folder, writing
+
+    draft = _prepare(args, name, deadline)
+    place = str(args.out / writing.CONFIG)
+    folder.write(args.out, draft.files)  # which the configuration and the estimate read
+    loading.parse(draft.settings, place)
+    limited, reserve_s = budget.Limited(draft.settings, ()), 0.0
+    if args.budget or not args.no_run:
+        limited, reserve_s = _limit(draft, place, deadline)
+    settings, cuts = limited.settings, limited.cuts
+    comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
+    account = {**draft.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else draft.account
+    config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
+    folder.write(args.out, {**draft.files, writing.RETRIEVAL: _json(account), writing.CONFIG: config})
+    return reserve_s
+
+
+def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[Limited, float]:
+    """Limit the configuration to the budget and print the estimate; return also the seconds reserved for a report."""
+    from ragauge.config import loading
+    from ragauge.cost.machine import MAX_LOAD
+    from ragauge.measure.estimate import duration, estimate, machine_for, time_text
+    from ragauge.study import budget
+
+    machine = machine_for(loading.parse(draft.settings, place))
+
+    def middle_s(settings: Mapping[str, Any]) -> float:
+        wall = estimate(loading.parse(settings, place), machine).wall
+        return (wall.likely + wall.high) / 2
+
+    limited, reserve_s = budget.Limited(draft.settings, ()), 0.0
+    if deadline.budget_s:
+        reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
+        available, busy = deadline.left_s - reserve_s, machine.load_share > MAX_LOAD
+        try:
+            limited = budget.fit(draft.settings, draft.questions, middle_s, available, busy=busy)
+        except UserError as error:
+            raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
+        print(f"{duration(available)} left: {budget.size(limited.settings, draft.questions)}")
+        print("\n".join(f"left out: {cut}" for cut in limited.cuts) or "nothing is left out")
+    print(time_text(estimate(loading.parse(limited.settings, place), machine)), flush=True)
+    return limited, reserve_s
+
+
+def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
+    """Cut the passages, read or generate the questions, and retrieve passages for them."""
+    from ragauge import assets
+    from ragauge.assets.tokenizer import load_tokenizer
+    from ragauge.study import corpus, documents, folder, relevance, retrieval, writing
+    from ragauge.study.questions import read_questions
+
+    how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
+    questions = read_questions(args.questions) if args.questions else []
+    sources = documents.read(args.documents)
+    tokenizer = load_tokenizer(assets.resolve(args.model))
+    made = corpus.build(sources, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
+    print(made, flush=True)
+    folder.claim(args.out)
+    files, generation = dict[str, bytes](), dict[str, Any]()
+    if not questions:
+        questions, files, generation = _generated(args, made, deadline)
+    gold = list(relevance.gold_passages(questions, made.passages, made.originals))
+    rankings = retrieval.rankings(how, questions, made.passages, args.top, args.out / "embeddings")
+    nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
+    model, judge = (assets.absolute(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))
+    data = args.out.resolve() / writing.DATA
+    settings = writing.configuration(name, model, data, retrieval=any(gold), seed=args.seed, judge=judge)
+    account = {"corpus": made.counts, **sources.account(), **generation}
+    account |= retrieval.report(how, rankings, questions, gold, args.top)
+    lines = writing.json_lines(writing.records(questions, made.passages, nearest, gold))
+    unlabelled = sum(not question.answers for question in questions)
+    if unlabelled:
+        print(f"{unlabelled} of {len(questions)} questions have no known answer (`answers`)")
+    passages = f"{min(args.top, len(made.passages))} passages each, retrieved by {how.chosen}"
+    print(f"{len(questions)} question{'s' * (len(questions) > 1)} with {passages}")
+    return Draft(settings, {**files, writing.DATA: lines, writing.RETRIEVAL: _json(account)}, len(questions), account)
+
+
+def _generated(
+    args: argparse.Namespace, made: PassageCorpus, deadline: Deadline
+) -> tuple[list[StudyQuestion], dict[str, bytes], dict[str, Any]]:
+    """Have a model write questions: (the questions, the file that holds them, an account of them)."""
+    from ragauge.evidence.chat import EndpointChat, RecordedChat
+    from ragauge.evidence.endpoint import Endpoint
+    from ragauge.study import generation, writing
+
+    endpoint = Endpoint.from_environment(WRITER, "writes the questions") if args.writer == ENDPOINT else None
+    reader = writer = _local(args.model)
+    if endpoint:
+        writer = EndpointChat(endpoint)
+    elif args.writer not in (None, args.model):
+        writer = _local(args.writer)
+    generated = generation.generate(
+        args.generate_questions,
+        made.passages,
+        *(RecordedChat(chat, args.out / REPLIES) for chat in (writer, reader)),
+        most=args.attempts or generation.ATTEMPTS * args.generate_questions,
+        seed=args.seed,
+        until=deadline.at(WRITING_SHARE),
+        at_last=deadline.at(WRITING_AT_LAST),
+    )
+    print(generated, flush=True)
+    account = {**generated.account(), "writer": writer.name, "reader": reader.name, "seed": args.seed}
+    lines = writing.json_lines(written.to_json() for written in generated.questions)
+    return [written.question for written in generated.questions], {GENERATED: lines}, {"generation": account}
+
+
+def _local(source: str) -> Chat:
+    """Load a model on this machine, in the data type that the study's jobs have.
+
+    If other processes are busy it has one thread: threads that wait for each other are many times slower then.
+    """
+    from ragauge.config.dtypes import with_dtype
+    from ragauge.config.schema import ModelEntry
+    from ragauge.cost import machine
+
+    with machine.competing_load() as load:
+        time.sleep(LOAD_WINDOW_S)
+    threads = 1 if load.share > machine.MAX_LOAD else None
+    return options.local_chat(source, dtype=with_dtype(ModelEntry(source=source)).dtype, threads=threads)
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, indent=1, ensure_ascii=False).encode()
+
+
+# --- the run ---
+
+
+def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve_s: float) -> None:
+    if shutil.which(command[0]) is None:
+        raise UserError("the study was not run: it requires Snakemake: pip install 'ragauge[workflow]'")
+    code = deadline.run(command, reserve_s)
+    if code is None:
+        print("ragauge: warning: --budget: the run was ended; the report has what is done", file=sys.stderr)
+        _report_what_is_done(out, name)
+    elif code:
+        raise UserError(f"Snakemake ended with exit code {code}; run it again to go on")
+    spent = f", after {deadline.spent_s:.0f} s" if deadline.budget_s else ""
+    print(f"the report: {out / 'reports' / name / 'index.html'}{spent}")
+
+
+def _report_what_is_done(out: Path, name: str) -> None:
+    """Render the page of a run that was ended, which names what is missing."""
+    from ragauge import report
+    from ragauge.config import loading
+    from ragauge.rendering.writing import render, write_provenance
+
+    results, reports = out / "results" / name, out / "reports" / name
+    config = loading.load(out / "config.yaml")
+    for item in config.item_names():
+        render(item, config, results, reports)
+    write_provenance(config, results, reports)
+    report.write(config, results, reports)

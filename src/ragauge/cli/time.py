@@ -1,0 +1,53 @@
+"""Time methods side by side by the latency protocol."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ragauge.cli import _options as options
+from ragauge.cli import _timing
+
+OPTIONS = {"trials", "warmup", "documents", "tokens"}  # keys of the section `latency` that are options as they are
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.cost.settings import LatencySettings
+
+    _timing.add_measured(parser)
+    add = parser.add_argument
+    random = "random weights of the model's shape, on random tokens; --dataset then names token counts"
+    add("--random-weights", action="store_true", help=random)
+    options.add_settings(parser, LatencySettings, set(LatencySettings.model_fields) - OPTIONS)
+    add("--new-tokens", type=options.counts, metavar="N,...", help="tokens generated in a trial, a run per number (5)")
+    add("--prompts", type=options.count, default=3, metavar="N", help="prompts that share the trials (3)")
+    add("--machine", type=Path, metavar="FILE.json", help="written by `ragauge doctor machine`; default: measure now")
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.cost import gap, machine
+    from ragauge.cost.settings import LatencySettings
+    from ragauge.measure import latency, timing
+
+    def lengths(stated: dict[str, Any]) -> dict[str, Any]:
+        first, *more = stated.get("new_tokens") or [None]
+        return stated | ({"new_tokens": first, "more_new_tokens": more} if first else {})
+
+    settings, variants, model, questions, _ = _timing.read(
+        args,
+        LatencySettings,
+        lambda config: config.protocol(args.dataset) or options.first(*config.protocols),
+        lengths,
+    )
+    longest = max(settings.all_new_tokens)
+    if questions is None:
+        bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
+    elif settings.tokens:
+        bench = timing.bench_of_random_tokens(settings.tokens, questions.name, model, settings.threads)
+    else:
+        bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads)
+    rates = machine.read(args.machine) if args.machine else None
+    result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent)
+    runs = (result, *result["other_lengths"])
+    _timing.tell(args, result, runs, "\n".join(map(gap.table, runs)))

@@ -1,0 +1,22 @@
+"""Check a configuration and print what it plans."""
+
+from __future__ import annotations
+
+import argparse
+
+from ragauge.cli import _options as options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add_only_config(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.config import sources
+    from ragauge.io import progress
+
+    config = options.only_config(args)
+    if unpinned := sources.unpinned(config):
+        to_pin = "to pin them: ragauge fetch --config FILE --lock"
+        progress.line(f"not pinned by a hash or a commit: {', '.join(unpinned)}; {to_pin}")
+    options.tell(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)

@@ -1,0 +1,251 @@
+"""Cross-checks of a configuration: its labels are defined, names and options exist, values fit together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ragauge import engines, registry
+from ragauge.assets import pins
+from ragauge.errors import SettingError, UserError, unknown
+from ragauge.generation.settings import PipelineSettings, check_dtype, check_weights
+from ragauge.training.settings import ENDPOINT
+
+if TYPE_CHECKING:
+    from ragauge.config.schema import Config, ModelEntry
+    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
+    from ragauge.training.settings import TrainingSettings
+
+SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
+
+
+def check(config: Config) -> None:
+    """Raise UserError at the first mistake: `<path of the key>: what is wrong`."""
+    for kind, names, choices, where in _references(config):
+        for name in [names] if isinstance(names, str) else names or ():
+            if name not in choices:
+                raise unknown(kind, name, choices, where)
+    _check_models(config)
+    for label, training in config.training.items():
+        check_training(training, f"training.{label}")
+    _check_datasets(config)
+    _check_methods(config)
+    for label, database in config.databases.items():
+        check_database(database, f"databases.{label}")
+    _check_evaluation_labels(config)
+    for label, pipeline in config.pipelines.items():
+        _check_pipeline(config, pipeline, f"pipelines.{label}")
+    _check_servers(config)
+    for label, compared in config.staleness.items():
+        check_source(compared.encoder, f"staleness.{label}.encoder", "encoder")
+    _check_latency(config)
+    if config.judge and config.judge.model != ENDPOINT:
+        check_source(config.judge.model, "judge.model")
+    for item in config.item_names():
+        if unusable := registry.problem("item", item):
+            raise UserError(f"items: {unusable}")
+
+
+Reference = tuple[str, str | list[str] | None, Any, str]  # kind, names of it, names that there are, path of the key
+
+
+def _references(config: Config) -> Iterator[Reference]:
+    """Every place where a name stands for a component or for another section's entry."""
+    for label, model in config.models.items():
+        where = f"models.{label}"
+        yield "training", model.training, config.training, f"{where}.training"
+        yield "model", model.finder, config.models, f"{where}.finder"
+        yield "engine", model.engine, registry.names("engine"), f"{where}.engine"
+        yield "variant", model.methods, config.methods, f"{where}.methods"
+        yield "data set", model.datasets, config.datasets, f"{where}.datasets"
+    for label, entry in config.datasets.items():
+        yield "dataset", entry.dataset, registry.names("dataset"), f"datasets.{label}.dataset"
+    for name, variant in config.methods.items():
+        yield "method", variant.method, registry.names("method"), f"methods.{name}.method"
+        yield "data set", variant.datasets, config.datasets, f"methods.{name}.datasets"
+    yield from _pipeline_references(config)
+    for where, section in (*config.placed_protocols(), ("load", config.load), ("stream", config.stream)):
+        if section:
+            yield "data set", section.dataset, config.datasets, f"{where}.dataset"
+            yield "variant", section.methods, config.methods, f"{where}.methods"
+    for where, protocol in config.placed_protocols():
+        yield "model", protocol.models, config.models, f"{where}.models"
+    if config.judge:
+        yield "variant", config.judge.methods, config.methods, "judge.methods"
+    yield "item", config.item_names(), registry.names("item"), "items"
+
+
+def _pipeline_references(config: Config) -> Iterator[Reference]:
+    for label, pipeline in config.pipelines.items():
+        where = f"pipelines.{label}"
+        yield "model", pipeline.model, config.models, f"{where}.model"
+        if not config.databases:
+            raise UserError(f"{where}: needs a chunk database; name one under databases")
+        yield "database", pipeline.database, config.databases, f"{where}.database"
+        database = config.pipeline_database(pipeline)
+        yield "evaluation set", pipeline.evaluation, _evaluation_sets(config, database), f"{where}.evaluation"
+        if pipeline.asks_index:
+            yield "index", pipeline.index, config.databases[database].indexes, f"{where}.index"
+    for label, compared in config.staleness.items():
+        where = f"staleness.{label}"
+        yield "database", compared.database, config.databases, f"{where}.database"
+        yield "index", compared.index, config.databases[compared.database].indexes, f"{where}.index"
+        known = _evaluation_sets(config, compared.database)
+        yield "evaluation set", compared.evaluation, known, f"{where}.evaluation"
+
+
+def _evaluation_sets(config: Config, database: str) -> list[str]:
+    """The labels of the texts that may be predicted with a database: its held-out text and its evaluation sets."""
+    return [database, *config.databases[database].evaluation_sets]
+
+
+def check_source(source: str, where: str, kind: str = "model") -> str:
+    """A source as the catalog spells it. Raises UserError: no name in it, no prefixed source, no folder.
+
+    Args:
+        kind: of the asset in the catalog, `model` or `encoder`.
+    """
+    from ragauge.assets import catalog, refuse_path, refuse_secret
+
+    refuse_secret(source, where)
+    check_pin(source, where)
+    known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
+    if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or os.path.exists(source)):
+        refuse_path(source, f"{where}: ")
+        raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+    return catalog.spelled(source)
+
+
+def check_pin(source: str, where: str) -> None:
+    """Raise UserError if a source states a pin in a way that is none."""
+    try:
+        pins.split_pin(source)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def check_training(training: TrainingSettings, where: str) -> None:
+    """Raise UserError if a training's models or corpora are not available."""
+    from ragauge.retrieval import corpus
+
+    check_source(training.model, f"{where}.model")
+    if training.writer != ENDPOINT:
+        check_source(training.writer, f"{where}.writer")
+    for source in training.corpora:
+        corpus.check_source(source, f"{where}.corpora")
+
+
+def check_database(database: DatabaseSettings, where: str) -> None:
+    """Raise UserError if a database's sources do not exist."""
+    from ragauge.retrieval import corpus
+
+    check_source(database.tokenizer, f"{where}.tokenizer")
+    check_source(database.encoder, f"{where}.encoder", "encoder")
+    for source in database.sources:
+        corpus.check_source(source, f"{where}.corpus")
+    for label, chosen in database.evaluation_sets.items():
+        for source in chosen.sources:
+            corpus.check_source(source, f"{where}.evaluation_sets.{label}.corpus")
+
+
+def _check_models(config: Config) -> None:
+    for label, model in config.models.items():
+        where = f"models.{label}"
+        if model.finder is not None:
+            finder = config.models[model.finder]
+            if finder.finder is not None:
+                raise UserError(f"{where}.finder: {model.finder} has a finder itself")
+            if finder.engine != model.engine:
+                raise UserError(f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}")
+        if not model.served:
+            check_source(model.source, f"{where}.source")
+        elif model.served.tokenizer:
+            check_source(model.served.tokenizer, f"{where}.served.tokenizer")
+        engines.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, where)
+
+
+def _check_datasets(config: Config) -> None:
+    for label, entry in config.datasets.items():
+        where = f"datasets.{label}"
+        try:
+            dataset = config.dataset(label)
+        except UserError as error:
+            raise UserError(f"{where}.options: {error}") from error
+        if entry.revision is not None and (entry.data or not dataset.repository()):
+            reason = "its file comes from no repository of the hub; pin it by sha256"
+            raise UserError(f"{where}.revision: {entry.revision!r}: {reason}")
+        if entry.data is not None and not os.path.isfile(entry.data):
+            raise UserError(f"{where}.data: no such file: {entry.data}")
+
+
+def _check_methods(config: Config) -> None:
+    for name, variant in config.methods.items():
+        variant.make(f"methods.{name}")
+    for job in {(job.variant, job.model): job for job in config.answers()}.values():
+        config.method(job)
+
+
+def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
+    if pipeline.adapters and pipeline.engine == "onnx":
+        raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
+    label = config.pipeline_model(pipeline)
+    model = config.models[label]
+    if model.engine != "torch":
+        raise UserError(f"{where}.model: {label} has engine {model.engine!r}; pipelines require 'torch'")
+    for key, value in (("weights", model.weights), ("kv", model.kv)):
+        if value != "full":
+            raise UserError(f"{where}.model: {label} has {key} {value!r}; pipelines require 'full'")
+    try:
+        check_dtype(pipeline, model.dtype, model.device)
+        check_weights(pipeline, model.source)
+    except SettingError as error:
+        raise UserError(f"{where}.{error}") from None
+
+
+def _check_servers(config: Config) -> None:
+    """Pipelines that ask the same server, which is a job of its own, reach it by the same credentials."""
+    for first, *others in config.servers().values():
+        for label, key in product(others, ("server_cert", "server_key", "tls_ca", "token_file")):
+            here, there = (getattr(config.pipelines[one], key) for one in (label, first))
+            if here != there:
+                raise UserError(
+                    f"pipelines.{label}.{key}: {here!r}, but pipelines.{first}, which asks the same server, "
+                    f"has {there!r}"
+                )
+
+
+def _check_evaluation_labels(config: Config) -> None:
+    """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's.
+
+    Sets with the same settings in several databases are one text.
+    """
+    texts: dict[str, EvaluationSetSettings] = {}
+    owners = dict.fromkeys(config.databases, "a database")
+    for label, database in config.databases.items():
+        for name, settings in database.evaluation_sets.items():
+            where = f"databases.{label}.evaluation_sets.{name}"
+            if name in owners and texts.get(name) != settings:
+                raise UserError(f"{where}: {owners[name]} already has this label, which names a text in tables")
+            owners[name], texts[name] = f"a set of databases.{label}", settings
+
+
+def _check_latency(config: Config) -> None:
+    for where, protocol in config.placed_protocols():
+        for label in protocol.models or ():
+            _check_timed(label, config.models[label], protocol.dataset, f"{where}.models")
+        if config.protocol(protocol.dataset) is not protocol:
+            raise UserError(f"{where}.dataset: there is already a protocol for {protocol.dataset!r}")
+
+
+def _check_timed(label: str, model: ModelEntry, dataset: str, where: str) -> None:
+    """Raise UserError if the latency protocol cannot time a model that it names."""
+    if model.finder is not None:
+        raise UserError(
+            f"{where}: {label!r} has a finder; name {model.finder!r} instead, which finds evidence in the same time"
+        )
+    if model.engine != "torch":
+        raise UserError(f"{where}: {label!r} has engine {model.engine!r}; only engine 'torch' can be timed")
+    if model.datasets is not None and dataset not in model.datasets:
+        raise UserError(f"{where}: {label!r} does not answer {dataset!r}")

@@ -1,0 +1,72 @@
+"""The value of `dtype: auto` in an experiment, decided once, where its run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ragauge import registry
+from ragauge.cost.hardware import AUTO, DTYPES
+
+if TYPE_CHECKING:
+    from ragauge.config.schema import Config, ModelEntry
+
+
+def resolved(config: Config, former: Path) -> Config:
+    """The experiment with a data type in the place of every `auto`.
+
+    A model has the one of the run's former settings, so that its records can be continued. Others have the
+    fastest one of the machine that the run starts on.
+
+    Args:
+        former: the settings that a run of this experiment wrote; may be missing.
+    """
+    former_dtypes, chosen = _former(former), {}
+    for label in (label for label, model in config.models.items() if model.dtype == AUTO):
+        allowed = _allowed(config, label)
+        dtype = former_dtypes.get(label)
+        dtype = dtype if allowed is None or dtype in allowed else None
+        chosen[label] = with_dtype(config.models[label], dtype, allowed)
+    return config.model_copy(update={"models": {**config.models, **chosen}})
+
+
+def with_dtype(
+    model: ModelEntry, dtype: str | None = None, allowed: Sequence[str] | None = None, threads: int | None = None
+) -> ModelEntry:
+    """The model with a data type in the place of `auto`: this one or, where it is None, the fastest on this machine.
+
+    Args:
+        allowed: the types to choose from; None: all candidates.
+        threads: that the model will run on; None: torch's own choice.
+    """
+    if model.dtype != AUTO or model.served:
+        return model
+    if dtype is None:
+        from ragauge.engines import tuning
+
+        allowed = allowed or getattr(registry.module("engine", model.engine), "DTYPES", None)
+        dtype = tuning.fastest_dtype(model.device, threads, allowed or tuning.DTYPE_CANDIDATES)
+    return model.model_copy(update={"dtype": dtype})
+
+
+def planned(model: ModelEntry) -> str:
+    """The data type that plans of memory and time assume: for `auto` on a CPU, the larger one."""
+    return model.dtype if model.dtype != AUTO else "bfloat16" if model.device == "cuda" else "float32"
+
+
+def _allowed(config: Config, label: str) -> Sequence[str] | None:
+    """The data types that a model is restricted to: ONNX Runtime runs decoders in float32. None: it is not."""
+    exported = any(p.engine == "onnx" and config.pipeline_model(p) == label for p in config.pipelines.values())
+    return ("float32",) if exported else None
+
+
+def _former(path: Path) -> dict[str, Any]:
+    """The data types by model that a file of settings states; none if it cannot be read."""
+    try:
+        models = yaml.safe_load(path.read_bytes())["models"]
+        return {label: model.get("dtype") for label, model in models.items() if model.get("dtype") in DTYPES}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return {}

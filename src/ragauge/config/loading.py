@@ -1,0 +1,64 @@
+"""Loads the configuration of an experiment and checks it once, so that mistakes are found before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ragauge import __version__
+from ragauge.assets import pins
+from ragauge.config import checks
+from ragauge.config.reading import checked, read
+from ragauge.config.schema import Config
+from ragauge.errors import UserError
+from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.training.settings import TrainingSettings
+
+__all__ = ["load", "parse", "parse_database", "parse_training", "read", "resolved"]
+
+CHECKED_BY = "checked_by"  # the key of a configuration that a run wrote: the version of ragauge that checked it
+
+
+def load(path: Path) -> Config:
+    """The checked configuration of a file, whose lock is then in use (`assets.pins`).
+
+    A configuration that a run of this version wrote was checked when the run began, and is not checked again.
+
+    Raises:
+        UserError: the first mistake, with the key's path.
+    """
+    data = read(path)
+    is_checked = data.pop(CHECKED_BY, None) == __version__
+    config = checked(Config, data, str(path)) if is_checked else parse(data, str(path))
+    pins.activate_lock(path)
+    return config
+
+
+def parse(data: Mapping[str, Any], place: str) -> Config:
+    """The checked configuration of a mapping that came from `place` (a file name, for the messages)."""
+    config = checked(Config, data, place)
+    try:
+        checks.check(config)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+    return config
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """The mapping that a run writes for its jobs, for `load` to read."""
+    return {CHECKED_BY: __version__, **config.model_dump(exclude_none=True)}
+
+
+def parse_training(data: Mapping[str, Any], place: str, label: str) -> TrainingSettings:
+    """The checked settings of one training; `label` names it in messages."""
+    training = checked(TrainingSettings, data, f"{place}: training.{label}")
+    checks.check_training(training, f"{place}: training.{label}")
+    return training
+
+
+def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
+    """The checked settings of one chunk database; `label` names it in messages."""
+    database = checked(DatabaseSettings, data, f"{place}: databases.{label}")
+    checks.check_database(database, f"{place}: databases.{label}")
+    return database

@@ -1,0 +1,62 @@
+"""The plan of an experiment: its jobs, their inputs, what their results depend on, and their resources.
+
+The rules of the workflow (workflow/rules) query it and only state which command makes what. A part of the plan has the
+name of its file of rules.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ragauge.config.plan.answers import AnswerPlan
+from ragauge.config.plan.data import DataPlan
+from ragauge.config.plan.items import ItemPlan
+from ragauge.config.plan.judgements import JudgementPlan
+from ragauge.config.plan.part import ALONE, ASSET, Labels, code_of, grown, manifest
+from ragauge.config.plan.paths import Paths
+from ragauge.config.plan.pipelines import PipelinePlan
+from ragauge.config.plan.retrieval import RetrievalPlan
+from ragauge.config.plan.servers import ServerPlan
+from ragauge.config.plan.timing import TimingPlan
+from ragauge.config.plan.training import TrainingPlan
+from ragauge.config.schema import Config
+
+__all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "code_of", "grown", "manifest"]
+
+
+class Plan:
+    """An experiment's jobs on a machine, or on the nodes of a cluster, with a number of cores."""
+
+    def __init__(self, config: Config, cores: int = 1) -> None:
+        self.config = config
+        self.cores = cores
+        self.paths = Paths(config.run)
+        self.data = DataPlan(config, cores)
+        self.answers = AnswerPlan(config, cores)
+        self.timing = TimingPlan(config, cores)
+        self.judgements = JudgementPlan(config, cores)
+        self.training = TrainingPlan(config, cores)
+        self.retrieval = RetrievalPlan(config, cores)
+        self.pipelines = PipelinePlan(config, cores)
+        self.servers = ServerPlan(config, cores)
+        self.items = ItemPlan(config, cores)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a decoder runs on a GPU."""
+        return any(model.device == "cuda" for model in self.config.models.values())
+
+    def asset_source(self, labels: Labels) -> str:
+        """Where the asset of a manifest comes from."""
+        return self.manifests[ASSET.format(asset=labels.asset)]
+
+    @property
+    def assets(self) -> list[str]:
+        """The source of every asset: a name of the catalog, or a source."""
+        return sorted(self.manifests.values())
+
+    @cached_property
+    def manifests(self) -> dict[str, str]:
+        """The source of every asset, by its manifest."""
+        parts = (self.data, self.answers, self.judgements, self.training, self.retrieval)
+        return {manifest(source): source for part in parts for source in part.sources()}

@@ -1,0 +1,137 @@
+"""Jobs of the tables and figures, and of the page that shows them: what each is rendered from."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import ragauge
+from ragauge import methods, registry
+from ragauge.config.plan.data import DataPlan
+from ragauge.config.plan.part import PlanPart, code_of
+from ragauge.config.reads import AskedVariant, Datasets, Kind, Reads, kind_of, of_kind
+from ragauge.config.schema import Answers, Protocol
+
+FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
+ALL_PAPERS = "All papers"
+
+
+class ItemPlan(PlanPart):
+    """The items have no labels: each is a rule."""
+
+    def names(self) -> list[str]:
+        """The items that have a rule: those of the experiment, and all others that can be used."""
+        return sorted({*self.config.item_names(), *registry.usable("item")})
+
+    def files(self, item: str) -> dict[str, str]:
+        """The files of an item, by what they are."""
+        return {name: f"{self.paths.reports}/{item}.{suffix}" for name, suffix in FILES.items()}
+
+    def all_files(self) -> list[str]:
+        """The files of every item of the experiment."""
+        return [path for item in self.config.item_names() for path in self.files(item).values()]
+
+    def inputs(self, item: str) -> dict[str, list[str]]:
+        """The files that an item is rendered from, by what they are: what it says that it reads."""
+        reads: Reads = registry.module("item", item).READS
+        chosen = [Answers(one.dataset, one.model, one.variant) for one in reads.select(self._asked)]
+        judged = set(self.config.judged()) if reads.judgements else set()
+        pipelines = [label for label, entry in self.config.pipelines.items() if entry.schedule in reads.pipelines]
+        trainings = self.config.training if reads.training_data else ()
+        staleness = self.config.staleness if reads.staleness else ()
+        studies = self.config.retrievals().values() if reads.retrieval else ()
+        inputs = {
+            "answers": [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in chosen],
+            "latency": self._measured(self.paths.latency, "latency", reads.latency),
+            "load": self._measured(self.paths.load, "load", reads.load),
+            "stream": self._measured(self.paths.stream, "stream", reads.stream),
+            "judgements": [self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged],
+            "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
+            "predictions": [self.paths.predictions] if reads.predictions else [],
+            "pipelines": [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines],
+            "recall": list(dict.fromkeys(self._recall(pipelines))),
+            "staleness": [self.paths.staleness.format(staleness=label) for label in staleness],
+            "retrieval": [str(path) for path in studies if path.exists()],
+        }
+        return {name: paths for name, paths in inputs.items() if paths}
+
+    def about(self, item: str) -> str:
+        """What an item shows and what it does not: its file's docstring."""
+        return (registry.module("item", item).__doc__ or item).strip()
+
+    def title(self, item: str) -> str:
+        """The first line of that."""
+        return self.about(item).partition("\n")[0]
+
+    def paper(self, item: str) -> str:
+        """The paper that an item is of, which its folder names."""
+        folder = registry.module_name("item", item).rpartition(".")[0]
+        return str(getattr(importlib.import_module(folder), "PAPER", ALL_PAPERS))
+
+    def code(self, item: str) -> str:
+        """The digest of the code that renders an item. Metrics are loaded by name, so no import shows them."""
+        return code_of("rendering.writing", components=[registry.module_name("item", item), *_metrics()])
+
+    def page_code(self) -> str:
+        """The digest of the code that writes the page; a change of an item comes with its files."""
+        return code_of("report.page", components=_metrics())
+
+    def page_parts(self) -> list[str]:
+        """What the page is put together from."""
+        folder = Path(os.path.relpath(ragauge.__file__)).parent / "report"
+        return sorted(str(path) for kind in ("html", "css", "js") for path in folder.glob(f"*.{kind}"))
+
+    # --- small print ---
+
+    def _measured(self, path: str, protocol: Protocol, datasets: Datasets | None) -> list[str]:
+        """The files of a protocol, of the pairs of data set and model that an item reads."""
+        return [
+            path.format(dataset=dataset, model=model)
+            for dataset, model in self.config.measured(protocol)
+            if datasets is not None and of_kind(self._kind(dataset), datasets)
+        ]
+
+    def _recall(self, pipelines: list[str]) -> Iterator[str]:
+        """Of the indexes that pipelines ask, where their database holds text out to measure it with."""
+        for entry in (self.config.pipelines[label] for label in pipelines):
+            database = self.config.pipeline_database(entry)
+            if entry.asks_index and not entry.addresses and self.config.databases[database].evaluation != "none":
+                yield self.paths.recall.format(database=database, index=entry.index)
+
+    @cached_property
+    def _asked(self) -> list[AskedVariant]:
+        """Every answer job as an item chooses from it."""
+        options = {name: variant.options for name, variant in self.config.methods.items()}
+        changed = {name: _changed(self.config.methods[name].method, options[name]) for name in options}
+        kinds = {label: self._kind(label) for label in self.config.datasets}
+        timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}
+        models = set(self.config.timed())
+        return [
+            AskedVariant(
+                *job,
+                method=self.config.methods[job.variant].method,
+                options=options[job.variant],
+                changed=changed[job.variant],
+                kind=kinds[job.dataset],
+                trained=bool(self.config.trainings(job.model)) and (job.dataset, job.model) not in models,
+                timed=(job.dataset, job.variant) in timed,
+            )
+            for job in self.config.answers()
+        ]
+
+    def _kind(self, dataset: str) -> Kind:
+        return kind_of(DataPlan(self.config, self.cores).kind(dataset))
+
+
+def _changed(method: str, options: Mapping[str, Any]) -> list[str]:
+    """The names of the options that are not at their defaults."""
+    defaults = methods.options(method)
+    return [name for name, value in options.items() if value != defaults[name]]
+
+
+def _metrics() -> list[str]:
+    return [registry.module_name("metric", name) for name in registry.usable("metric")]

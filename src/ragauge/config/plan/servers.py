@@ -1,0 +1,129 @@
+"""Retrieval servers that are jobs of their own, and the pipelines that ask them.
+
+A server and its pipelines run at the same time, so that neither can be an input of the other. What both depend on is
+`needs`: everything that any of the pipelines reads, so that none holds a core while another job that it waits for needs
+it. The pipelines' records become the run's when the server has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ragauge import registry
+from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
+from ragauge.config.plan.pipelines import PipelinePlan
+from ragauge.config.schema import Config
+from ragauge.errors import UserError
+
+CREDENTIALS = ("server_cert", "server_key", "tls_ca", "token_file")
+DAY = 1440  # minutes
+AHEAD_S = 60  # by which a server starts before its pipelines, where Slurm has room for it
+
+
+class PipelineLabel(NamedTuple):
+    """The wildcards of a pipeline's job."""
+
+    pipeline: str
+
+
+class ServerPlan(PlanPart):
+    """Labels: database and index of a server; pipeline of one of its clients."""
+
+    def __init__(self, config: Config, cores: int) -> None:
+        super().__init__(config, cores)
+        self._pipelines = PipelinePlan(config, cores)
+
+    # --- servers ---
+
+    def needs(self, labels: Labels) -> list[str]:
+        """What the pipelines of a server read, each file once."""
+        plan = self._pipelines
+        parts = (plan.database, plan.index, plan.decoder, plan.weights, plan.adapters, plan.export)
+        read = [part(PipelineLabel(label)) for label in self._clients(labels) for part in parts]
+        encoder = manifest(self.config.databases[labels.database].encoder)
+        return list(dict.fromkeys([encoder, *(path for path in read if isinstance(path, str))]))
+
+    def threads(self, labels: Labels) -> int:
+        return self.config.server_threads((labels.database, labels.index))
+
+    def runtime(self, labels: Labels) -> int:
+        """Minutes: a day, or those of the longest of its pipelines' jobs."""
+        return max(DAY, *(self._pipelines.runtime(PipelineLabel(label)) for label in self._clients(labels)))
+
+    def options(self, labels: Labels) -> list[str]:
+        """The encoder of the index; and where the server has a certificate, what lets other machines reach it."""
+        database = self.config.databases[labels.database]
+        encoder = [f"--encoder={database.encoder}", f"--engine={database.engine}"]
+        client = self.config.pipelines[self._clients(labels)[0]]
+        if client.server_cert is None:
+            return encoder
+        files = {"tls-cert": client.server_cert, "tls-key": client.server_key, "token-file": client.token_file}
+        return [*encoder, "--host=0.0.0.0", *(f"--{option}={path}" for option, path in files.items())]
+
+    def code(self, labels: Labels) -> str:
+        """What serves an index, whose type is found by its name."""
+        kind = self.config.databases[labels.database].indexes[labels.index].type
+        return code_of("cli.serve", components=[registry.module_name("index", kind)])
+
+    # --- their pipelines ---
+
+    def of(self, pattern: str) -> Callable[[Labels], str]:
+        """A file of the server that a pipeline uses, by its pattern."""
+
+        def path(labels: Labels) -> str:
+            database, index = self.config.server_of(self.config.pipelines[labels.pipeline])
+            return pattern.format(database=database, index=index)
+
+        return path
+
+    def pipeline_options(self, labels: Labels) -> list[str]:
+        address = self.of(self.paths.server_address)(labels)
+        return [*self._pipelines.options(labels), f"--server-file={address}"]
+
+    def begin(self, labels: Labels) -> str:
+        """Slurm's options for a pipeline: its own, and to start after its server, which is submitted at the same time.
+
+        Else pipelines could take the last cores of a cluster, and wait there for a server that waits for them.
+        """
+        return " ".join(filter(None, [self._pipelines.node(labels), f"--begin=now+{AHEAD_S}"]))
+
+    # --- the run ---
+
+    def clients(self, pending: list[Labels]) -> dict[str, list[str]]:
+        """For each server's file of clients the records that pending pipelines will make."""
+        named: dict[str, list[str]] = {
+            self.paths.server_clients.format(database=d, index=i): [] for d, i in self.config.servers()
+        }
+        for labels in pending:
+            named[self.of(self.paths.server_clients)(labels)].append(
+                f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
+            )
+        return named
+
+    def check(self, at_a_time: int | None, cluster: bool) -> None:
+        """Raise UserError if the servers of an experiment cannot run at the same time as a pipeline.
+
+        Args:
+            at_a_time: cores of a machine; jobs of a cluster, None where they are not limited.
+            cluster: whether pipelines may run on other machines than their server.
+        """
+        servers = self.config.servers()
+        needed = len(servers) if cluster else sum(map(self.config.server_threads, servers))
+        if servers and at_a_time is not None and at_a_time <= needed:
+            what = "jobs at a time" if cluster else "cores"
+            raise UserError(
+                f"pipelines: {len(servers)} servers that are jobs (server: job) and a pipeline beside them need "
+                f"at least {needed + 1} {what}; this run has {at_a_time}"
+            )
+        for label in (labels[0] for labels in servers.values() if cluster):
+            if self.config.pipelines[label].server_cert is None:
+                raise UserError(
+                    f"pipelines.{label}.server: on a cluster other machines ask the server of a job; give "
+                    f"{', '.join(CREDENTIALS)}"
+                )
+
+    # --- small print ---
+
+    def _clients(self, labels: Labels) -> list[str]:
+        return self.config.servers()[labels.database, labels.index]

@@ -1,0 +1,79 @@
+"""Jobs that measure times by the protocols of the sections `latency`, `load` and `stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ragauge.config.plan.answers import AnswerPlan
+from ragauge.config.plan.part import Labels, PlanPart, code_of
+from ragauge.config.schema import Config, Protocol
+from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
+
+NOT_MEASURED = {"training", "methods", "datasets", "resources", "served", "finder"}  # keys of a model
+
+
+class TimingPlan(PlanPart):
+    """Labels: dataset, model. The functions of a rule are made by the name of its protocol."""
+
+    verbs: dict[Protocol, str] = {"latency": "time", "load": "load", "stream": "stream"}
+    titles: dict[Protocol, str] = {
+        "latency": "Time the method variants of a protocol side by side with a model, alone on the machine.",
+        "load": "Send requests to a model by the load protocol, a method variant after another, alone on the machine.",
+        "stream": "Ask a model a stream of questions whose documents come back, with a store, alone on the machine.",
+    }
+
+    def __init__(self, config: Config, cores: int) -> None:
+        super().__init__(config, cores)
+        self._answers = AnswerPlan(config, cores)
+
+    def pattern(self, protocol: Protocol) -> str:
+        """The path of a measurement, with the labels in braces."""
+        return {"latency": self.paths.latency, "load": self.paths.load, "stream": self.paths.stream}[protocol]
+
+    def files(self, protocol: Protocol) -> list[str]:
+        """The measurements of every pair of data set and model."""
+        pattern = self.pattern(protocol)
+        return [pattern.format(dataset=dataset, model=model) for dataset, model in self.config.measured(protocol)]
+
+    def machine(self, protocol: Protocol) -> list[str]:
+        """The file of the machine's own rates, where a protocol needs them."""
+        return [self.paths.machine] if protocol == "latency" else []
+
+    def encoders(self, protocol: Protocol) -> Callable[[Labels], list[str]]:
+        """The manifests of what the measured methods read besides the model."""
+
+        def of_job(labels: Labels) -> list[str]:
+            return self._answers.assets(self._section(protocol, labels).methods)
+
+        return of_job
+
+    def settings(self, protocol: Protocol) -> Callable[[Labels], dict[str, Any]]:
+        """Everything of the configuration that a measurement depends on."""
+
+        def of_job(labels: Labels) -> dict[str, Any]:
+            section = self._section(protocol, labels)
+            variants = {name: self.config.methods[name].options for name in section.methods}
+            return {
+                "model": self.config.models[labels.model].model_dump(exclude=NOT_MEASURED, exclude_none=True),
+                "protocol": section.model_dump(exclude={"models"}),  # each of these is a job of its own
+                "variants": {name: {"method": self.config.methods[name].method, **of} for name, of in variants.items()},
+                "seed": self.config.seed,
+            }
+
+        return of_job
+
+    def code(self, protocol: Protocol) -> Callable[[Labels], str]:
+        """What measures, and what is measured."""
+
+        def of_job(labels: Labels) -> str:
+            modules = self._answers.modules(self._section(protocol, labels).methods)
+            return code_of(f"measure.{protocol}", components=modules)
+
+        return of_job
+
+    def _section(self, protocol: Protocol, labels: Labels) -> LatencySettings | LoadSettings | StreamSettings:
+        sections = {"latency": self.config.protocol(labels.dataset), "load": self.config.load}
+        section = sections.get(protocol, self.config.stream)
+        assert section is not None, labels.dataset  # without a protocol there is no such job
+        return section

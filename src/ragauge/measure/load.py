@@ -1,0 +1,215 @@
+"""The load protocol: requests on a data set's questions arrive as `cost.arrivals` has them, and the decoder answers."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+from typing import Any, cast
+
+from ragauge.cost import arrivals
+from ragauge.cost.arrivals import Level, OneByOne, Request, SteppingServer, Targets, TimedRequest, WallClock
+from ragauge.cost.gpu_load import looked_at, watch
+from ragauge.cost.machine import MAX_LOAD, competing_load, provenance
+from ragauge.cost.settings import LoadSettings
+from ragauge.engines import LM, SpanEngine
+from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
+from ragauge.io.progress import bar
+from ragauge.measure import timing
+from ragauge.measure.timing import Bench
+from ragauge.methods import Method
+
+COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
+CACHE_STATES = {
+    "ready": "what a method prepares before the question is known is in memory when a request arrives",
+    "computed": "what a method prepares is computed within each request, as for documents that nobody has read yet",
+}
+
+
+def measure_load(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: LoadSettings,
+    *,
+    seed: int = 0,
+    allow_load: bool = False,
+) -> dict[str, Any]:
+    """The load protocol, one variant after another.
+
+    Args:
+        variants: by name; those that the model cannot run are left out with the reason.
+        seed: of the arrivals, which are the same for all variants at a level.
+        allow_load: report even if other processes were busy.
+
+    Returns: {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`.
+
+    Raises:
+        UserError: a response that the context cuts short.
+    """
+    levels = arrivals.levels(settings.rates, settings.clients)
+    able, unsupported = bench.supported(variants)
+    longest = max(prompt.total_tokens for prompt in bench.prompts)
+    batch = max_batch_size(bench.lm, longest + settings.new_tokens) if settings.batch == "auto" else settings.batch
+    runs: list[dict[str, Any]] = []
+    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
+        for name, method in able.items():
+            progress.set_postfix_str(name)
+            size = 1 if method.sequential() else batch
+            server = _Server(name, method, bench, settings, size)
+            for level in levels:
+                runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed, allow_load)})
+                progress.update()
+    protocol = {
+        **settings.model_dump(exclude={"methods"}),
+        **bench.protocol(seed),
+        **bench.prompt_sizes,
+        "batch": batch,
+    }
+    protocol |= {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
+    return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "levels": runs}
+
+
+def _measure_level(server: _Server, level: Level, seed: int, allow_load: bool) -> dict[str, Any]:
+    """One level of load on one method, by the wall clock.
+
+    The first `warmup` requests find the server emptier than later ones do and are left out of the summary.
+
+    Returns: {"rate", "clients", "load_share", "gpu", "refused", "summary", "requests"}. Where other processes were
+        busy, `refused` says so and `summary` is empty.
+    """
+    settings, gpu = server.settings, watch(str(server.lm.device))
+    gc.collect()
+    with looked_at(gpu), competing_load() as load:
+        count = settings.warmup + settings.requests
+        served = arrivals.drive(server.stepping(), level, len(server.prompts), count, WallClock(), seed)
+    rows = arrivals.rows(served, settings.warmup)
+    refused = None if allow_load else timing.refusal(load, gpu)
+    targets = Targets(settings.target_first_token_s, settings.target_per_token_s)
+    return {
+        "rate": level.rate,
+        "clients": level.clients,
+        "load_share": load.share,
+        "gpu": gpu.to_json() if gpu else None,
+        "refused": refused,
+        "summary": {} if refused else arrivals.summarise(rows, targets, seed),
+        "requests": rows,
+    }
+
+
+class _Server:
+    """A method on the prompts, with what it has prepared of them."""
+
+    def __init__(self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int) -> None:
+        """
+        Args:
+            size: requests that are answered together.
+        """
+        self.name, self.method, self.lm, self.prompts = name, method, bench.lm, bench.prompts
+        self.settings, self.size = settings, size
+        self.limits = timing.fixed_length(settings.new_tokens)
+        self.engine = _ThreadEngine(self.lm)
+        self.free_states: dict[int, list[Any]] = defaultdict(list)  # of each prompt, those that no request uses
+        if settings.documents == "ready":
+            for place, prompt in enumerate(self.prompts):
+                self.free_states[place].append(method.prepare(cast(SpanEngine, self.engine), prompt))
+        for place in range(len(self.prompts)):  # warm up, and load what a method loads when it is first used
+            self.answer_alone(place)
+        for free in self.free_states.values():
+            free += [deepcopy(free[0], {id(self.engine): self.engine}) for _ in range(size - 1)]
+
+    def answer_alone(self, place: int) -> tuple[float, float, int]:
+        """Answer a prompt: the times of the first token and of the last, and the number of tokens."""
+        _, end, new_tokens = self.answer(place, self.lm)
+        assert self.lm.first_token_at is not None
+        return self.lm.first_token_at, end, new_tokens
+
+    def answer(self, place: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
+        """Answer a prompt on an engine: the times of the beginning and of the last token, and the number of tokens."""
+        prompt, start = self.prompts[place], time.perf_counter()
+        with self.engine.using(engine):
+            free, here = self.free_states.get(place), cast(SpanEngine, self.engine)
+            state = free.pop() if free else self.method.prepare(here, prompt)
+            answer = self.method.answer(here, state, prompt, self.limits)
+        if free is not None:
+            free.append(state)
+        self.lm.synchronize()
+        end = time.perf_counter()
+        timing.check_length(answer, self.limits, self.lm, self.name)
+        return start, end, len(answer.ids)
+
+    def stepping(self) -> SteppingServer:
+        """The server as the arrivals drive it."""
+        return OneByOne(self.answer_alone, WallClock()) if self.size == 1 else _Batched(self)
+
+
+class _ThreadEngine:
+    """The engine of the calling thread, so that a prepared state can serve requests of different threads in turn."""
+
+    def __init__(self, lm: LM) -> None:
+        self._lm, self._thread = lm, threading.local()
+
+    @contextmanager
+    def using(self, engine: LM | EngineProxy) -> Iterator[None]:
+        """Use this engine for the thread's calls inside the block."""
+        self._thread.engine = engine
+        try:
+            yield
+        finally:
+            del self._thread.engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(self._thread, "engine", self._lm), name)
+
+
+class _Batched:
+    """Requests share the decoder's passes: an arriving one is admitted to the next pass if there is room."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server, self._batch = server, BatchScheduler(server.lm, server.size)
+        self._requests: dict[Task[tuple[float, float, int]], Request] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._batch.unfinished)
+
+    def admit(self, request: Request) -> None:
+        self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
+
+    def step(self) -> Sequence[TimedRequest]:
+        return [self._timed(task) for task in self._batch.step()]
+
+    def _timed(self, task: Task[tuple[float, float, int]]) -> TimedRequest:
+        start, end, new_tokens = task.result()
+        assert task.engine.first_token_at is not None
+        return TimedRequest(self._requests.pop(task), start, task.engine.first_token_at, end, new_tokens)
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """A line a variant and level: the percentiles and what was served."""
+    head = ["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good"]
+    lines = [head, *(_line(level) for level in result["levels"])]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _line(level: Mapping[str, Any]) -> list[str]:
+    name = Level(level["rate"], level["clients"]).name
+    summary = level["summary"]
+    if not summary:
+        return [level["variant"], name, "refused", "", "", "", "", ""]
+    first, token = summary["first_token_s"], summary.get("per_token_s")
+    return [
+        level["variant"],
+        name,
+        *(f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES),
+        f"{token['p95']['value']:.3g}" if token else "",
+        f"{summary['questions_per_s']:.3g}",
+        f"{summary['good_share']:.0%}",
+    ]

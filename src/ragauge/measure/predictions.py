@@ -1,0 +1,70 @@
+"""The compute cycles of Superposition Prompting's tables, predicted from the shapes of the paper's models alone.
+
+Every row of Tables 1, 2, 5 and 6 is run by the method that the row names on a decoder without weights
+(`costing.project`), with the token counts of the model's tokenizer (`cost.tokens`), under two accountings:
+`published`, the paper's as far as its columns show it, and `critical_path` (`cost.cycles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ragauge import methods
+from ragauge.measure import costing
+from ragauge.results.publications import read_csv
+
+COUNTS = {1: "nq_open", 2: "musique", 5: "nq_open", 6: "nq_open"}  # table -> token counts of its prompts
+KEYS = ("method", "iterations", "top_k", "pruning", "caching", "parallelism")  # columns that distinguish a model's rows
+SWITCHES = {"path_pruning": "pruning", "path_caching": "caching", "path_parallelization": "parallelism"}
+METHODS = {"contriever": "dense"}  # rows named differently from their method; Table 6 has only superposition
+
+# The paper does not print top_k of Table 1's rankers. A row that equals one of Table 5 has its; OpenELM's, which Table
+# 5 lacks, are those whose cycles fit: one document, and two for Contriever.
+OPENELM_TOP_K = {"bm25": 1, "tfidf": 1, "contriever": 2}
+
+Row = Mapping[str, str]
+
+
+def predict() -> dict[str, Any]:
+    """All rows: {"rows": [{"item", "model", "keys", quantity: value, ...}]}, `keys` as the published CSV has them."""
+    return {"rows": [row for number in COUNTS for row in table(number)]}
+
+
+def table(number: int) -> Iterator[dict[str, Any]]:
+    """The rows of one table."""
+    for row in read_csv(f"superposition_table_{number}"):
+        critical, published = (predicted(number, row, accounting) for accounting in ("critical_path", "published"))
+        yield {
+            "item": f"superposition_table_{number}",
+            "model": row["model"],
+            "keys": {key: row[key] for key in KEYS if key in row},
+            "compute_cycles": published["compute_cycles"],
+            "theoretical_speedup": published["theoretical_speedup"],
+            "critical_path_cycles": critical["compute_cycles"],
+            "critical_path_speedup": critical["theoretical_speedup"],
+        }
+
+
+def predicted(number: int, row: Row, accounting: str) -> dict[str, Any]:
+    """The cost report (`costing.project`) of one row of a table, up to the first token."""
+    printed = row.get("method", "superposition")
+    name = METHODS.get(printed, printed)
+    method = methods.make(name, **options(number, row))
+    return costing.project(name, method, row["model"].lower(), COUNTS[number], 1, accounting, "bfloat16")
+
+
+def options(number: int, row: Row) -> dict[str, Any]:
+    """The options of the method of a row."""
+    if number == 6:
+        return {option: row[column] == "True" for option, column in SWITCHES.items()}
+    params: dict[str, Any] = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}
+    if row["method"] in OPENELM_TOP_K and "top_k" not in params:
+        params["top_k"] = _table_5_top_k(row) or OPENELM_TOP_K[row["method"]]
+    return params | ({"encoder": "contriever"} if row["method"] == "contriever" else {})
+
+
+def _table_5_top_k(row: Row) -> int | None:
+    keys = ("model", "method", "compute_cycles")
+    same = (r for r in read_csv("superposition_table_5") if all(r[k] == row[k] for k in keys))
+    return next((int(r["top_k"]) for r in same), None)

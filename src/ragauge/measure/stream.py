@@ -1,0 +1,216 @@
+"""A stream of questions over a corpus whose documents come back, answered with a store of what was prepared of them."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ragauge.cost import arrivals
+from ragauge.cost.arrivals import Request, Targets, TimedRequest
+from ragauge.cost.cold import STATE, Disk, drop_page_cache
+from ragauge.cost.gpu_load import looked_at, watch
+from ragauge.cost.machine import MAX_LOAD, competing_load, provenance
+from ragauge.cost.settings import StreamSettings
+from ragauge.cost.trace import Call
+from ragauge.engines import LM
+from ragauge.engines.store import DocumentStore, MemoryStore
+from ragauge.errors import UserError
+from ragauge.io.progress import bar
+from ragauge.measure import timing
+from ragauge.measure.timing import Bench
+from ragauge.methods import Method
+from ragauge.methods.prefix_tree import PrefixTree
+from ragauge.prompts import Prompt
+
+PROBES = 2  # requests that are answered with an empty store and again, before the stream
+CACHE_STATES = {"disk": f"documents are read from disk: {STATE}", "memory": "documents are read from memory"}
+
+
+def measure_stream(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: StreamSettings,
+    *,
+    folder: Path,
+    seed: int = 0,
+    allow_load: bool = False,
+) -> dict[str, Any]:
+    """The same stream for one variant after another, each with a store of its own that begins empty.
+
+    A request's documents are known with its question, so all that is read of them is on the clock: from the store, or
+    anew. `prefix_tree` has its own store, in memory, of the same size.
+
+    Args:
+        folder: on the disk that the store is meant to be on; what is written there is removed again.
+        seed: of the documents' popularity and of what is drawn.
+        allow_load: report even if other processes were busy.
+
+    Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
+        `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of a request
+        whose documents are all not in the store, and all in it), and `requests`.
+
+    Raises:
+        UserError: fewer documents than a request has; a prompt that the context does not hold.
+    """
+    prompts = requests(bench.prompts, settings, seed)
+    able, unsupported = bench.supported(variants)
+    streams = []
+    with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
+        for name, method in able.items():
+            progress.set_postfix_str(name)
+            stream = _Stream(name, method, bench.lm, prompts, settings, folder)
+            streams.append({"variant": name, **stream.run(seed, allow_load)})
+            progress.update()
+    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
+    sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    protocol = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **sizes}
+    protocol |= {"cache_state": CACHE_STATES[settings.store], "allowed_load": MAX_LOAD}
+    return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "streams": streams}
+
+
+def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
+    """The prompts of a stream: the questions in turn, each with documents that are drawn by their popularity.
+
+    Quality is not measured, so the documents need not answer the question.
+
+    Raises:
+        UserError: the corpus has fewer documents than a request.
+    """
+    pairs = [pair for p in prompts for pair in zip(p.documents, p.document_texts, strict=True)]
+    corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())
+    if len(corpus) < settings.documents:
+        raise UserError(
+            f"documents: {settings.documents} a request, but {len(prompts)} questions have {len(corpus)} in all; ask "
+            "more questions"
+        )
+    rng = np.random.default_rng(seed)
+    weights = np.arange(1, len(corpus) + 1, dtype=float) ** -settings.exponent
+    popularity = rng.permutation(weights / weights.sum())
+    made = []
+    for place in range(settings.requests):
+        drawn = [corpus[i] for i in rng.choice(len(corpus), settings.documents, replace=False, p=popularity)]
+        documents, texts = zip(*drawn, strict=True)
+        prompt = prompts[place % len(prompts)]
+        made.append(replace(prompt, documents=list(documents), document_texts=texts, gold=(), sources=()))
+    return made
+
+
+@dataclass
+class _Stream:
+    """One variant's stream."""
+
+    name: str
+    method: Method
+    lm: LM
+    prompts: Sequence[Prompt]  # one a request
+    settings: StreamSettings
+    folder: Path
+    after_request: Callable[[], object] = field(default=lambda: None)  # between requests, off the clock
+
+    def run(self, seed: int, allow_load: bool) -> dict[str, Any]:
+        self._answer(self._fresh(), 0)  # warm up, without a store
+        probes = [self._probe(place % len(self.prompts)) for place in range(PROBES)]
+        gc.collect()
+        gpu = watch(str(self.lm.device))
+        with self._store(), competing_load() as busy, looked_at(gpu):
+            method = self._fresh()
+            served = [self._answer(method, place) for place in range(len(self.prompts))]
+        refused = None if allow_load else timing.refusal(busy, gpu)
+        shares = [share for _, share in served]
+        rows = arrivals.rows([request for request, _ in served], warmup=0)
+        return {
+            "load_share": busy.share,
+            "gpu": gpu.to_json() if gpu else None,
+            "refused": refused,
+            "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
+            "missed_s": statistics.median(missed for missed, _ in probes),
+            "found_s": statistics.median(again for _, again in probes),
+            "summary": {} if refused else _summary(rows, seed),
+            "requests": [{**row, "found": share} for row, share in zip(rows, shares, strict=True)],
+        }
+
+    def _probe(self, place: int) -> tuple[float, float]:
+        """Seconds to the first token of a request with an empty store, and of the same again."""
+        with self._store():
+            method = self._fresh()
+            both = [self._answer(method, place)[0] for _ in range(2)]
+        first, again = (request.first_token_s - request.start_s for request in both)
+        return first, again
+
+    def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
+        """Answer a request; its times, and the share of its documents' tokens that was found."""
+        prompt, limits = self.prompts[place], timing.fixed_length(self.settings.new_tokens)
+        self.lm.synchronize()
+        start = perf_counter()
+        with self.lm.tracing() as trace:
+            answer = method.answer(self.lm, method.prepare(self.lm, prompt), prompt, limits)
+        self.lm.synchronize()
+        end = perf_counter()
+        timing.check_length(answer, limits, self.lm, self.name)
+        assert self.lm.first_token_at is not None
+        self.after_request()
+        request = TimedRequest(Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids))
+        return request, found_share(trace, prompt)
+
+    def _fresh(self) -> Method:
+        """The method without what it stored for other questions."""
+        if isinstance(self.method, PrefixTree):
+            return replace(self.method, store_gb=self.settings.store_gb)
+        return replace(self.method)
+
+    @contextmanager
+    def _store(self) -> Iterator[None]:
+        """An empty store, for the length of the context."""
+        size = int(self.settings.store_gb * 1e9)
+        if self.settings.store == "memory":
+            self.lm.documents = MemoryStore("stream", size)
+            try:
+                yield
+            finally:
+                self.lm.documents = None
+            return
+        with Disk(self.folder, lambda place: DocumentStore(place, "stream", size)).storing_documents(self.lm) as place:
+            self.after_request = lambda: drop_page_cache(place)
+            try:
+                yield
+            finally:
+                self.after_request = lambda: None
+
+
+def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
+    """The share of the documents' tokens that was not read anew; None for a method that keeps nothing of them."""
+    calls = [call for call in trace if call.stage == "documents"]
+    if not calls and not any(call.stage == "load" for call in trace):
+        return None
+    anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
+    return max(0.0, 1 - anew / sum(map(len, prompt.documents)))
+
+
+def line(stream: Mapping[str, Any]) -> str:
+    """One line about a variant's stream."""
+    summary, share = stream["summary"], stream["hit_rate"]
+    if not summary:
+        return f"{stream['variant']}: refused"
+    first = summary["first_token_s"]
+    hits = "keeps nothing" if share is None else f"found {share:.0%}"
+    wait = f"first token p50 {first['p50']['value']:.3g} s, p95 {first['p95']['value']:.3g} s"
+    return f"{stream['variant']}: {hits}, {wait}, {summary['questions_per_s']:.3g} questions/s"
+
+
+def _summary(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+    """As of load; requests came one after another, so the rates are over the time of answering."""
+    made = arrivals.summarise(rows, Targets(), seed)
+    seconds = sum(row["total_s"] for row in rows)
+    rates = {"questions_per_s": len(rows), "tokens_per_s": sum(row["new_tokens"] for row in rows)}
+    times: dict[str, Any] = {
+        key: made[key] for key in ("first_token_s", "per_token_s", "total_s", "requests") if key in made
+    }
+    return times | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}

@@ -1,0 +1,125 @@
+"""What the protocols of `ragauge time`, `load` and `stream` share: a decoder with its prompts, and a quiet machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ragauge.config.schema import ModelEntry
+from ragauge.cost import shapes
+from ragauge.cost import tokens as lengths
+from ragauge.cost.gpu_load import GpuWatch
+from ragauge.cost.machine import MAX_LOAD, Load
+from ragauge.cost.shape import Shape
+from ragauge.engines import LM, Limits, load_lm, random_lm
+from ragauge.engines.checkpoint import read_shape
+from ragauge.errors import UserError
+from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.runner import prompt_of
+from ragauge.methods import Answer, Method, make
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A decoder and the prompts that every method answers on it."""
+
+    lm: LM
+    prompts: Sequence[Prompt]
+    dataset: str = "random tokens"  # where the prompts come from
+
+    def supported(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
+        """The variants that the decoder can run, and the reasons why it cannot run the others."""
+        unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(self.lm))}
+        return {name: method for name, method in variants.items() if name not in unsupported}, unsupported
+
+    def protocol(self, seed: int) -> dict[str, Any]:
+        """The part of a result's protocol that every kind of measurement states."""
+        return {
+            "dataset": self.dataset,
+            "seed": seed,
+            "threads": torch.get_num_threads(),
+            **asdict(self.lm.precision),
+            "device": self.lm.device.type,
+        }
+
+    @property
+    def prompt_sizes(self) -> dict[str, Any]:
+        """The number of prompts, and the token counts of the first one."""
+        return {"tokens": self.prompts[0].token_counts(), "prompts": len(self.prompts)}
+
+
+def bench_of_questions(
+    questions: Questions, count: int, model: ModelEntry, new_tokens: int, threads: int | None = None
+) -> Bench:
+    """A model with the prompts of the first `count` questions, which are the same for all methods."""
+    common = specification("naive", make("naive"), questions, model, new_tokens)
+    lm = _load(model, threads)
+    prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
+    return Bench(lm, prompts, questions.name)
+
+
+def bench_of_random_tokens(counts: str, dataset: str, model: ModelEntry, threads: int | None = None) -> Bench:
+    """A model with a prompt of random tokens, whose lengths `counts` names (`cost.tokens.load`)."""
+    lm = _load(model, threads)
+    return Bench(lm, [random_prompt(lm.shape, counts)], dataset)
+
+
+def bench_of_shape(counts: str, model: ModelEntry, new_tokens: int, threads: int | None = None) -> Bench:
+    """Random weights of the model's shape, with a prompt of random tokens, as in the papers' released script."""
+    shape, prompt = shape_and_prompt(model.source, counts, new_tokens)
+    lm = random_lm(shape, device=model.device, threads=threads, **asdict(model.precision))
+    return Bench(lm, [prompt], f"{counts} lengths")
+
+
+def shape_of(model: str) -> Shape:
+    """The shape of a known model or a local checkpoint; otherwise UserError naming the choices."""
+    return read_shape(Path(model)) if Path(model).is_dir() else shapes.named(model)
+
+
+def shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, Prompt]:
+    """The model's shape, its context extended if needed, and a prompt of random tokens with the named lengths."""
+    shape = shape_of(model)
+    room = lengths.load(counts, vocab=shape.vocab).total + new_tokens
+    return shapes.with_context(shape, room), random_prompt(shape, counts)
+
+
+def random_prompt(shape: Shape, counts: str) -> Prompt:
+    """A prompt of random tokens with the named lengths."""
+    return Prompt(**lengths.random_segments(lengths.load(counts, vocab=shape.vocab), shape.vocab))
+
+
+def fixed_length(new_tokens: int) -> Limits:
+    """The limits of a response of exactly so many tokens."""
+    return Limits(max_new_tokens=new_tokens, ignore_stop=True)
+
+
+def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
+    """Raise UserError if the context ended a response before its last token."""
+    if len(answer.ids) != limits.max_new_tokens:
+        raise UserError(
+            f"{name}: the model's context of {lm.shape.max_context} tokens ends the response after "
+            f"{len(answer.ids)} of {limits.max_new_tokens} tokens"
+        )
+
+
+def refusal(load: Load, gpu: GpuWatch | None = None) -> str | None:
+    """Why times must not be reported; None if CPU and GPU were quiet enough."""
+    if load.share > MAX_LOAD:
+        return refused(f"took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})")
+    reason = gpu.refusal() if gpu else None
+    return f"{reason}; run it on an idle GPU, or allow the load" if reason else None
+
+
+def refused(reason: str) -> str:
+    """A refusal with what other processes did, and what to do about it."""
+    return f"other processes {reason}; run it on an idle machine, or allow the load"
+
+
+def _load(model: ModelEntry, threads: int | None) -> LM:
+    options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **asdict(model.precision)}
+    return load_lm(model.source, threads=threads, **options)

@@ -1,0 +1,115 @@
+"""`ragauge doctor`: what is found, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import cli
+from ragauge.cli import doctor
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def one(findings: Any, topic: str = "") -> doctor.Finding:
+    (found,) = [each for each in findings if each.topic == topic or not topic]
+    return found  # type: ignore[no-any-return]
+
+
+def test_every_finding_is_one_line_and_json_has_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert cli.main(["doctor", "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
+    assert len(lines) == len(findings)
+    expected = {"python", "processor", "memory", "compiler", "torch", "gpu", "store", "speed", "[workflow]"}
+    assert expected <= {each["topic"] for each in findings}
+    assert all(each["found"] for each in findings)
+    assert not [line for line in lines if line.endswith("->")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "todo"),
+    [
+        ("fpu avx2 avx512f avx512_bf16", ""),
+        ("fpu avx2", "bfloat16 is emulated"),
+        ("fpu sse2", "decoding will be slow"),
+        ("fp asimd bf16", ""),
+    ],
+)
+def test_instruction_sets(flags: str, todo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor : 0\nflags : {flags}\n")
+    assert doctor.cpu_flags(cpuinfo) == set(flags.split())
+    monkeypatch.setattr(doctor, "cpu_flags", lambda: set(flags.split()))
+    assert doctor.processor().todo.startswith(todo)
+    assert bool(doctor.processor().todo) == bool(todo)
+
+
+def test_an_extra_that_is_missing_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.util, "find_spec", lambda name: None if name == "faiss" else name)
+    found = one(doctor.extras(), "[retrieval]")
+    assert found.found == "without faiss"
+    assert "pip install 'ragauge[retrieval]'" in found.todo
+    assert one(doctor.extras(), "[report]") == doctor.Finding("[report]", "installed")
+
+
+def test_two_builds_of_onnx_runtime_are_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "distributions", lambda name: [name])
+    found = one(doctor.onnx_runtime())
+    assert "pip uninstall onnxruntime onnxruntime-gpu" in found.todo
+
+
+def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.compiler().todo.startswith("install one")
+    (tmp_path / "cc").write_text("#!/bin/sh\n")
+    (tmp_path / "cc").chmod(0o755)
+    assert doctor.compiler() == doctor.Finding("compiler", str(tmp_path / "cc"))
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "file" / "home"))
+    assert "cannot be written" in doctor.store().found
+    assert "RAGAUGE_HOME" in doctor.store().todo
+
+
+def test_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 10**9})
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
+    assert "1.0 GB free" in doctor.store().found
+    assert "ragauge cache prune" in doctor.store().todo
+
+
+def test_speed_is_told_where_it_is_known_and_measured_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ragauge.engines import tuning
+
+    assert one(doctor.speed(False)).found == "not measured yet"
+    layers = 30
+    seconds = {"float32": {"prompt_s": 0.5 / layers, "token_s": 0.01 / layers}}
+    monkeypatch.setattr(tuning, "dtype_speeds", lambda again: seconds)
+    assert one(doctor.speed(True)).found.startswith("float32 reads 2,000, writes 100 tokens/s")
+    monkeypatch.setattr(tuning, "has_tables", lambda _: True)
+    assert one(doctor.speed(False)).todo == ""
+    monkeypatch.setattr(tuning, "load_share", lambda: 0.83)
+    *_, busy = doctor.speed(False)
+    assert busy.found == "measured while other processes used 83% of the machine"
+    assert busy.todo
+
+
+def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    from ragauge.engines import tuning
+
+    monkeypatch.delenv("RAGAUGE_KERNELS")
+    monkeypatch.setattr(tuning, "measure", lambda *_: pytest.fail("measured"))
+    list(doctor.findings())
+    assert not (home / "kernels").exists()

@@ -1,0 +1,146 @@
+"""The command `ragauge` of a run's jobs: it does what Python does that starts by itself, and ends as it does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ragauge.testing import write_checkpoint, write_questions
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs sockets with names of their own")
+PATIENCE_S = 120
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+# The process, in which one verb has a defect.
+STARTED = """
+import runpy
+from ragauge.cli import completion
+completion.run = lambda args: 1 / 0
+runpy.run_module("ragauge.cli._fork_server", run_name="__main__", alter_sys=True)
+"""
+
+
+def wait_for(happened: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := happened()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+class ForkServer:
+    """The process, and its command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.command = folder / "a folder" / "ragauge"
+        server = [sys.executable, "-c", STARTED, str(self.command.parent)]
+        self.process = psutil.Popen(server, stdin=subprocess.PIPE, env=ENVIRONMENT)
+        wait_for(self.command.exists)
+
+    def end(self) -> Any:
+        """The exit code, once its run has ended."""
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE_S)
+
+    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        given = {"capture_output": True, "text": True, "env": ENVIRONMENT, "timeout": PATIENCE_S} | options
+        return subprocess.run([self.command, *arguments], check=False, **given)
+
+
+def plain(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ragauge.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    started = ForkServer(tmp_path_factory.mktemp("forks"))
+    yield started
+    assert started.end() == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["list", "methods"],
+        ["list", "nothing"],
+        ["run", "--method", "naiv", "--dataset", "nq_open", "--model", "m", "--out", "x.jsonl"],
+    ],
+)
+def test_output_and_exit_code_are_those_of_the_command_itself(forks: ForkServer, arguments: list[str]) -> None:
+    there, here = forks.run(*arguments), plain(*arguments)
+    assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
+
+
+def test_a_command_has_its_own_folder_and_environment(forks: ForkServer, tmp_path: Path) -> None:
+    source = tmp_path / "source.txt"
+    source.write_text("text")
+    given = {"cwd": tmp_path, "env": {**ENVIRONMENT, "RAGAUGE_HOME": str(tmp_path / "home")}}
+    done = forks.run("fetch", "path:source.txt", "--out", "manifest.json", **given)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "manifest.json").is_file()
+
+
+def test_a_defect_is_a_traceback(forks: ForkServer) -> None:
+    done = forks.run("completion", "bash")
+    assert done.returncode == 1
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert forks.run("--version").returncode == 0
+
+
+class Answering:
+    """A command that answers many questions."""
+
+    def __init__(self, command: list[str], folder: Path, threads: str = "1") -> None:
+        model, data = write_checkpoint(folder / "model"), write_questions(folder / "nq.jsonl", 300)
+        self.partial = folder / "x.jsonl.partial"
+        source = ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
+        arguments = ["run", "--method", "naive", *source, "--out", str(folder / "x.jsonl")]
+        environment = {**ENVIRONMENT, "OMP_NUM_THREADS": threads}
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = psutil.Popen([*command, *arguments], env=environment, **quiet)
+        wait_for(lambda: self.partial.exists() and self.partial.read_bytes().count(b"\n") > 3)
+
+    def has_stopped(self) -> bool:
+        size = self.partial.stat().st_size
+        time.sleep(0.5)
+        return size == self.partial.stat().st_size
+
+
+def test_a_fork_ends_with_its_command_and_the_others_go_on(forks: ForkServer, tmp_path: Path) -> None:
+    answering = Answering([str(forks.command)], tmp_path)
+    [fork] = forks.process.children()
+    answering.process.kill()
+    answering.process.wait()
+    wait_for(lambda: not fork.is_running())
+    assert answering.has_stopped()
+    assert forks.run("--version").returncode == 0
+
+
+def test_a_command_ends_with_its_fork(forks: ForkServer, tmp_path: Path) -> None:
+    answering = Answering([str(forks.command)], tmp_path)
+    [fork] = forks.process.children()
+    fork.kill()
+    assert answering.process.wait(PATIENCE_S) == 137
+
+
+def test_a_job_of_several_threads_is_no_fork(forks: ForkServer, tmp_path: Path) -> None:
+    answering = Answering([str(forks.command)], tmp_path, threads="2")
+    assert not forks.process.children()
+    assert "ragauge.cli" in answering.process.cmdline()
+    answering.process.kill()
+    answering.process.wait()
+
+
+def test_the_process_ends_with_the_run_and_commands_do_without_it(tmp_path: Path) -> None:
+    started = ForkServer(tmp_path)
+    assert started.end() == 0
+    assert started.run("--version").stdout == plain("--version").stdout

@@ -1,0 +1,124 @@
+"""How `ragauge run` ends: what was answered, what failed and why, and asking that again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.cli import main
+from ragauge.io import records
+from ragauge.measure import runner
+from ragauge.testing import write_checkpoint, write_questions
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
+
+
+@pytest.fixture
+def arguments(model: Path, tmp_path: Path) -> list[str]:
+    """A run of four questions, the second and the third of which are longer than the context."""
+    lines = [json.loads(line) for line in write_questions(tmp_path / "all.jsonl", 4).read_text().splitlines()]
+    for number in (1, 2):
+        lines[number]["ctxs"][2]["text"] = "long " * 300
+    questions = tmp_path / "long.jsonl"
+    questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = ["--method", "naive", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)]
+    return ["run", *asked, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the questions that are asked from now on."""
+    keys, ask = list[str](), runner.ask
+
+    def noted(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
+        keys.append(example.key)
+        return ask(engine, method, example, *more, **options)
+
+    monkeypatch.setattr(runner, "ask", noted)
+    return keys
+
+
+def test_failed_questions_are_told_with_reasons_and_exit_code_3(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 3
+    first, *reasons, hint = capsys.readouterr().out.splitlines()
+    assert first == f"{tmp_path / 'x.jsonl'}: 2 answered, 2 failed"
+    failed = [record for record in records.read(tmp_path / "x.jsonl") if record.status == "failed"]
+    assert len(failed) == 2
+    assert reasons == [f"  2 failed: {failed[0].reason} ({failed[0].key}, {failed[1].key})"]
+    assert "--retry-failed" in hint
+
+
+def test_failed_questions_may_be_allowed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--allow-failed", "--json", "--quiet"]) == 0
+    said = capsys.readouterr()
+    result = json.loads(said.out.splitlines()[-1])
+    assert (result["answered"], result["failed"]) == (2, 2)
+    assert sum(map(len, result["reasons"].values())) == 2
+    assert said.err == ""
+
+
+def test_without_failures_the_exit_code_is_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--limit", "1"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{arguments[-1]}: 1 answered, 0 failed"]
+
+
+def test_retrying_asks_what_failed_and_nothing_else(arguments: list[str], tmp_path: Path, asked: list[str]) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main(arguments) == 3
+    lines = out.read_text().splitlines()
+    failed = [record.key for record in records.read(out) if record.status == "failed"]
+    asked.clear()
+    assert main(arguments) == 3  # a rerun asks nothing
+    assert asked == []
+    assert main([*arguments, "--retry-failed"]) == 3
+    assert asked == failed
+    assert [out.read_text().splitlines()[place] for place in (0, 3)] == [lines[0], lines[3]]
+
+
+def test_what_failed_by_chance_is_answered_at_last(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, timed, full = tmp_path / "x.jsonl", runner.timed, ["--limit", "1", *arguments[1:]]
+
+    def without_memory(*args: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(runner, "timed", without_memory)
+    assert main(["run", *full]) == 3
+    monkeypatch.setattr(runner, "timed", timed)
+    assert main(["run", *full, "--retry-failed"]) == 0
+    assert [record.status for record in records.read(out)] == ["ok"]
+    meta = records.read_meta(out)
+    assert meta is not None
+    assert meta["counts"] == {"records": 1, "failed": 0}
+
+
+def test_a_killed_retry_has_lost_no_record(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(arguments) == 3
+    before = (tmp_path / "x.jsonl").read_bytes()
+
+    def killed(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "ask", killed)
+        assert main([*arguments, "--retry-failed"]) == 130
+    assert (tmp_path / "x.jsonl").read_bytes() == before
+    assert main(arguments) == 3
+    assert (tmp_path / "x.jsonl").read_bytes() == before
+
+
+def test_there_is_nothing_to_retry_without_records(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--retry-failed"]) == 2
+    told = capsys.readouterr().err
+    assert told == f"ragauge: error: --retry-failed: {arguments[-1]}: no such file of records\n"

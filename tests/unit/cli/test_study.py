@@ -1,0 +1,170 @@
+"""A study of one's own: passages, questions, and the experiment that is written."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stderr
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ragauge import datasets
+from ragauge.cli import main
+from ragauge.config import loading
+from ragauge.errors import UserError
+from ragauge.io.files import write_file
+from ragauge.study import folder, passages, questions, retrieval, writing
+from ragauge.study.passages import Passage
+from ragauge.study.questions import StudyQuestion
+from ragauge.study.relevance import gold_passages
+from ragauge.study.retrieval import Retrieval
+from ragauge.testing import write_checkpoint
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([5, 5, 5], [(0, 2), (1, 3)]),  # one sentence shared
+        ([9, 9], [(0, 1), (1, 2)]),  # a sentence that is no overlap
+        ([30, 2], [(0, 1), (1, 2)]),  # one longer than a passage
+        ([], []),
+    ],
+)
+def test_sentences_are_grouped_within_tokens(counts: list[int], expected: list[tuple[int, int]]) -> None:
+    assert list(passages.groups(counts, tokens=10, overlap=5)) == expected
+
+
+@pytest.mark.parametrize("overlap", [0, 3, 9])
+def test_every_sentence_is_in_a_passage_and_passages_advance(overlap: int) -> None:
+    counts = [1, 4, 12, 3, 3, 3, 7, 2, 8, 1]
+    found = list(passages.groups(counts, tokens=10, overlap=overlap))
+    assert {i for first, last in found for i in range(first, last)} == set(range(len(counts)))
+    assert all(before[0] < after[0] and before[1] < after[1] for before, after in pairwise(found))
+    assert all(sum(counts[a:b]) <= 10 or b == a + 1 for a, b in found)
+
+
+def test_questions_of_csv_and_json_lines_are_the_same(tmp_path: Path) -> None:
+    table, lines = tmp_path / "q.csv", tmp_path / "q.jsonl"
+    table.write_text('question,answers,gold\n"Who, then?",Ada|Ada Byron,engine\n', encoding="utf-8")
+    lines.write_text(
+        '{"question": "Who, then?", "answers": ["Ada", "Ada Byron"], "gold": "engine"}\n', encoding="utf-8"
+    )
+    assert questions.read_questions(table) == questions.read_questions(lines)
+    assert questions.read_questions(table) == [StudyQuestion("Who, then?", ("Ada", "Ada Byron"), "engine")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [("Who?,a\nWho?,b\n", "q.csv:3: .*twice"), (",a\n", "q.csv:2: field 'question' is empty"), ("", "no questions")],
+)
+def test_a_mistake_in_questions_names_its_place(tmp_path: Path, rows: str, message: str) -> None:
+    path = tmp_path / "q.csv"
+    path.write_text(f"question,answers\n{rows}", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        questions.read_questions(path)
+
+
+def test_a_file_of_questions_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        questions.read_questions(tmp_path / "q.csv")
+    assert str(refused.value) == f"{tmp_path / 'q.csv'}: cannot be read: No such file or directory"
+
+
+def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
+    corpus = [Passage("a", "Tea is grown in Assam."), Passage("b", "Coffee grows in Kenya."), Passage("c", "Assam.")]
+    asked = [StudyQuestion("Where is tea grown?", ("Assam",), "a")]
+    gold = list(gold_passages(asked, corpus, {title: title for title in "abc"}))
+    found = retrieval.rankings(Retrieval(), asked, corpus, 3, tmp_path)["bm25"]
+    (tmp_path / "q.jsonl").write_bytes(writing.json_lines(writing.records(asked, corpus, found, gold)))
+    [example] = datasets.load("study", data=tmp_path / "q.jsonl")
+    assert example.documents[0].title == "a"
+    assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold
+
+
+@pytest.mark.parametrize(
+    ("source", "label"),
+    [
+        ("hf:org/Model-1B", "Model-1B"),
+        ("smollm2-135m-instruct", "smollm2-135m-instruct"),
+        ("path:/a/my model/", "my-model"),
+    ],
+)
+def test_a_study_is_an_experiment_that_names_its_model(tmp_path: Path, source: str, label: str) -> None:
+    data = tmp_path / "q.jsonl"
+    data.touch()
+    settings = writing.configuration(writing.label("our manuals"), source, data)
+    config = loading.parse(settings, "config.yaml")
+    assert (config.run, list(config.models)) == ("our-manuals", [label])
+
+
+def study(out: Path, *options: str) -> str:
+    """Write, without running it, a study of the documents and questions beside it; returns the error, if any."""
+    sources = out.parent / "sources"
+    if not sources.exists():
+        (sources / "texts").mkdir(parents=True)
+        (sources / "texts" / "tea.md").write_text("Tea is grown in Assam. Coffee is not.", encoding="utf-8")
+        (sources / "q.csv").write_text("question,answers\nWhere is tea grown?,Assam\n", encoding="utf-8")
+        write_checkpoint(sources / "model")
+    asked = ["--documents", str(sources / "texts"), "--questions", str(sources / "q.csv")]
+    command = ["study", *asked, "--model", str(sources / "model"), "--out", str(out), "--no-run", *options]
+    errors = StringIO()
+    with redirect_stderr(errors), pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(command))
+    assert ended.value.code in ((2,) if errors.getvalue() else (None, 0))
+    return errors.getvalue()
+
+
+@pytest.mark.parametrize("taken", ["questions.jsonl", "config.yaml", "notes.txt"])
+def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) -> None:
+    out = tmp_path / "work"
+    out.mkdir()
+    (out / taken).write_text("mine", encoding="utf-8")
+    assert "holds files that ragauge did not make" in study(out)
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in out.iterdir()] == [(taken, "mine")]
+
+
+def test_a_study_is_not_written_among_its_documents(tmp_path: Path) -> None:
+    assert study(tmp_path / "work") == ""
+    error = study(tmp_path / "work", "--out", str(tmp_path / "sources" / "texts" / "out"))
+    assert "sources/texts, whose files are the documents; choose another" in error
+    assert not (tmp_path / "sources" / "texts" / "out").exists()
+
+
+@pytest.mark.parametrize("changed", ["questions.jsonl", "config.yaml", "retrieval.json"])
+def test_a_study_is_written_again_but_not_over_changes(tmp_path: Path, changed: str) -> None:
+    out = tmp_path / "work"
+    assert study(out) == ""
+    assert study(out, "--passage-tokens", "64") == ""
+    before = (out / changed).read_bytes()
+    (out / changed).write_bytes(before + b"\n")
+    error = study(out)
+    assert f"{out / changed}: was changed after it was written" in error
+    assert "snakemake --snakefile" in error
+    assert (out / changed).read_bytes() == before + b"\n"
+    (out / changed).write_bytes(before)
+    assert study(out) == ""
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_study_killed_while_it_is_written_is_written_again(tmp_path: Path, written: int) -> None:
+    files = {"questions.jsonl": b"1", "config.yaml": b"2"}
+    folder.write(tmp_path / "work", files)
+    left = iter([True] * (1 + written))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "write_file", lambda path, content: next(left) and write_file(path, content))
+        with pytest.raises(StopIteration):
+            folder.write(tmp_path / "work", {name: content * 2 for name, content in files.items()})
+    folder.check(tmp_path / "work", tuple(files), "snakemake")
+
+
+def test_a_model_beside_the_documents_is_named_by_its_full_path(tmp_path: Path, monkeypatch: Any) -> None:
+    out = tmp_path / "work"
+    assert study(out) == ""
+    monkeypatch.chdir(tmp_path)
+    for name in ("sources/model", "path:sources/model"):
+        assert study(out, "--model", name) == ""
+        models = yaml.safe_load((out / "config.yaml").read_text(encoding="utf-8"))["models"]
+        assert models == {"model": {"source": f"path:{tmp_path / 'sources' / 'model'}", "dtype": "auto"}}

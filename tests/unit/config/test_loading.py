@@ -1,0 +1,256 @@
+"""A wrong configuration ends in one line that names the value, its place and the choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ragauge import registry
+from ragauge.config import loading, schema
+from ragauge.errors import UserError
+
+
+def valid() -> dict[str, Any]:
+    return {
+        "run": "trial",
+        "models": {"smollm2-135m-instruct": {"dtype": "bfloat16"}},
+        "datasets": {"nq_open": {"limit": 5}, "musique": None},
+        "methods": {
+            "naive": {},
+            "sp_k4": {"method": "superposition", "top_k": 4, "limit": 3},
+            "oracle": {"datasets": ["musique"]},
+        },
+        "latency": {"methods": ["naive", "sp_k4"], "dataset": "nq_open"},
+        "items": [],
+    }
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    data = valid()
+    *sections, key = path.split("/")
+    section = data
+    for name in sections:
+        section = section[name]
+    section[key] = value
+    return data
+
+
+NAIVE_ON_MUSIQUE = {"methods": ["naive"], "dataset": "musique", "trials": 4}
+
+# (path of the change, value, what the one line must hold)
+MISTAKES = [
+    ("sede", 1, "c.yaml: sede: unknown key 'sede'; did you mean 'seed'? known: databases, "),
+    ("seed", "one", "c.yaml: seed: must be a valid integer, not 'one'"),
+    ("run", "a/b", "c.yaml: run: 'a/b' must be made of letters, digits, '.', '_' and '-'"),
+    ("models", {}, "c.yaml: models: "),
+    ("models/x", {"source": "smollm"}, "c.yaml: models.x.source: unknown model 'smollm'; "),
+    ("models/x", {"source": "no-model.gguf"}, "models.x.source: 'no-model.gguf': no such path"),
+    ("models/x", {"source": "../no-model"}, "c.yaml: models.x.source: '../no-model': no such path"),
+    ("models/x", {"source": "a/b-1"}, "models.x.source: 'a/b-1': no such path; a hub repository is written hf:a/b-1"),
+    (
+        "models/smollm2-135m-instruct",
+        {"resources": {"gpus": 1}},
+        "resources.gpus: unknown key 'gpus'; did you mean 'gpu'?",
+    ),
+    ("models/smollm2-135m-instruct", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
+    ("models/smollm2-135m-instruct", {"max_context": 0}, "max_context: must be greater than or equal to 1, not 0"),
+    ("models/smollm2-135m-instruct", {"dtype": "fp32"}, "c.yaml: models.smollm2-135m-instruct.dtype: must be "),
+    (
+        "models/smollm2-135m-instruct",
+        {"engine": "trch"},
+        "models.smollm2-135m-instruct.engine: unknown engine 'trch'; ",
+    ),
+    (
+        "models/smollm2-135m-instruct",
+        {"engine": "shapes"},
+        "c.yaml: methods.naive on models.smollm2-135m-instruct: requires an engine with a tokenizer and weights; "
+        "engine 'shapes' has key-value caches and observable attention",
+    ),
+    ("models/smollm2-135m-instruct", {"dtpe": "x"}, "unknown key 'dtpe'; did you mean 'dtype'?"),
+    ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
+    ("datasets/nq_open", {"limit": 0}, "c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0"),
+    ("datasets/nq_open", {"data": "no.jsonl"}, "c.yaml: datasets.nq_open.data: no such file: no.jsonl"),
+    ("datasets/nq_open", {"options": {"shufle": 1}}, "c.yaml: datasets.nq_open.options: "),
+    ("datasets/a b", {"dataset": "nq_open"}, "c.yaml: datasets.a b: 'a b' must be made of letters"),
+    (
+        "methods/sp",
+        {"method": "superpositon"},
+        "c.yaml: methods.sp.method: unknown method 'superpositon'; did you mean 'superposition'? known: ",
+    ),
+    ("methods/naive", {"datasets": ["nq"]}, "c.yaml: methods.naive.datasets: unknown data set 'nq'; "),
+    ("methods/naive", 3, "c.yaml: methods.naive: "),
+    ("latency/trails", 3, "c.yaml: latency.trails: unknown key 'trails'; did you mean 'trials'?"),
+    ("latency/methods", ["sp_k1"], "c.yaml: latency.methods: unknown variant 'sp_k1'; did you mean 'sp_k4'?"),
+    ("latency/dataset", "nq", "c.yaml: latency.dataset: unknown data set 'nq'"),
+    ("latency", [{"methods": ["naive"]}], "c.yaml: latency.0.dataset: is missing"),
+    ("latency", [NAIVE_ON_MUSIQUE, {**NAIVE_ON_MUSIQUE, "trails": 3}], "latency.1.trails: unknown key 'trails'; did "),
+    ("latency", [NAIVE_ON_MUSIQUE] * 2, "c.yaml: latency.1.dataset: there is already a protocol for 'musique'"),
+    ("latency", [], "c.yaml: latency: "),
+    ("latency", 3, "c.yaml: latency: "),
+    ("judge", {"methods": ["cfc"]}, "c.yaml: judge.methods: unknown variant 'cfc'; known: naive, "),
+    ("judge", {"methods": ["naive"], "model": "gpt"}, "c.yaml: judge.model: unknown model 'gpt'; "),
+    ("judge", {"methods": []}, "c.yaml: judge.methods: "),
+    ("judge", {"methods": ["naive"], "url": "x"}, "c.yaml: judge.url: unknown key 'url'; known: device, dtype, "),
+    ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
+    (
+        "databases",
+        {"d": {"indexes": {"ivf": {"nlists": 4}}}},
+        "indexes.ivf.nlists: unknown key 'nlists'; did ",
+    ),
+    (
+        "staleness",
+        {"d": {"tokns": 192}},
+        "staleness.d.tokns: unknown key 'tokns'; did you mean 'tokens'? known: ",
+    ),
+    ("version", 2, "c.yaml: version: 2: this ragauge reads configurations up to version 1"),
+    ("version", 0, "c.yaml: version: must be greater than or equal to 1, not 0"),
+    ("staleness", {"d": {}}, "c.yaml: staleness.d.database: unknown database 'd'; known: none"),
+    ("generation", {"max_new_tokens": 0}, "c.yaml: generation.max_new_tokens: must be greater than or equal to 1, "),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES])
+def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        loading.parse(changed(path, value), "c.yaml")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [({"top_kk": 1}, "did you mean 'top_k'?"), ({"top_k": 0}, "0"), ({"saliency": "x"}, "'x'")],
+)
+def test_a_parameter_is_checked_by_its_method(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=r"^c.yaml: methods.sp_k4") as caught:
+        loading.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
+    assert message in str(caught.value)
+
+
+def test_keys_are_the_default_names() -> None:
+    checked = loading.parse(valid(), "c.yaml")
+    assert checked.models["smollm2-135m-instruct"].source == "smollm2-135m-instruct"
+    assert checked.datasets["musique"].dataset == "musique"
+    assert checked.methods["naive"].method == "naive"
+    assert checked.methods["sp_k4"].params == {"top_k": 4}
+    assert checked.methods["sp_k4"].options["saliency"] == "bayesian"
+
+
+def test_pipelines_need_no_question_set() -> None:
+    alone = {
+        "run": "t",
+        "models": {"smollm2-135m-instruct": None},
+        "databases": {"d": {}},
+        "pipelines": {"retro": None},
+    }
+    checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
+    assert list(checked.answers()) == list(checked.timed()) == []
+    assert "answers" not in checked.plan()
+    assert "pipelines 1: retro" in checked.plan()
+
+
+def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
+    data = changed("models/small", {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"})
+    data["datasets"]["musique"] = {"max_new_tokens": 32}
+    checked = loading.parse(data, "c.yaml")
+    assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
+    assert list(checked.timed()) == [("nq_open", "smollm2-135m-instruct")]
+    assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
+    assert (checked.max_new_tokens("musique"), checked.max_new_tokens("nq_open")) == (32, 100)
+
+
+def test_jobs_and_limits() -> None:
+    checked = loading.parse(valid(), "c.yaml")
+    limits = {(job.dataset, job.variant): checked.limit(job) for job in checked.answers()}
+    assert limits == {
+        ("nq_open", "naive"): 5,
+        ("nq_open", "sp_k4"): 3,
+        ("musique", "naive"): None,
+        ("musique", "sp_k4"): 3,
+        ("musique", "oracle"): None,
+    }
+    assert "5 jobs, 11 and all of some data sets questions" in checked.plan()
+
+
+def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> None:
+    one = loading.parse(valid(), "c.yaml")
+    assert [p.dataset for p in one.protocols] == ["nq_open"]
+    assert one.protocol("musique") is None
+    several = loading.parse(changed("latency", [valid()["latency"], NAIVE_ON_MUSIQUE]), "c.yaml")
+    assert [p.dataset for p in several.protocols] == ["nq_open", "musique"]
+    assert several.protocol("musique").trials == 4
+    assert "latency   64 timed trials" in several.plan()  # 30 of two variants, 4 of one
+    assert loading.parse(changed("latency", None), "c.yaml").protocols == ()
+
+
+def test_a_judge_judges_the_variants_that_it_is_given() -> None:
+    checked = loading.parse(changed("judge", {"methods": ["oracle", "sp_k4"]}), "c.yaml")
+    assert checked.judge.model == "endpoint"
+    assert {(job.dataset, job.variant) for job in checked.judged()} == {
+        ("nq_open", "sp_k4"),
+        ("musique", "sp_k4"),
+        ("musique", "oracle"),
+    }
+    assert list(loading.parse(valid(), "c.yaml").judged()) == []
+
+
+@pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])
+def test_what_a_run_writes_reads_back_the_same_and_is_not_checked_again(
+    latency: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, path = loading.parse(changed("latency", latency), "c.yaml"), tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(loading.resolved(config), sort_keys=False))
+    checked: list[object] = []
+    monkeypatch.setattr(loading.checks, "check", checked.append)
+    assert loading.load(path) == config
+    assert not checked
+    monkeypatch.setattr(loading, "__version__", "another version")
+    assert loading.load(path) == config
+    assert len(checked) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run: a\nrun: b\n", "c.yaml:2: the key 'run' again"),
+        ("run: [a\n", "c.yaml:2: "),
+        ("- run\n", "c.yaml: must hold keys and values"),
+        ("", "c.yaml: must hold keys and values"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        loading.load(path)
+    assert message in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        loading.load(tmp_path / "none.yaml")
+
+
+def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:
+    assert (root / "workflow/schemas/config.schema.json").read_text() == schema.schema(), "run `make schema`"
+    for section in (schema.Config, schema.ModelEntry, schema.DatasetEntry, schema.VariantEntry, schema.LatencySettings):
+        undescribed = [k for k, f in section.model_fields.items() if not f.description and k != "generation"]
+        assert not undescribed, section
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
+)
+def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
+    checked = loading.load(root / name)
+    assert set(checked.item_names()) == set(registry.names("item")) - {"study_retrieval", "study_answers"}  # no study
+
+
+def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown() -> None:
+    newer = {**valid(), "version": 7, "key_of_tomorrow": 1}
+    with pytest.raises(UserError, match=r"c\.yaml: version: 7: this ragauge reads configurations up to version 1"):
+        loading.parse(newer, "c.yaml")
+    assert loading.parse(valid(), "c.yaml").version == loading.parse({**valid(), "version": 1}, "c.yaml").version == 1

@@ -1,0 +1,284 @@
+"""What each job of an experiment reads, depends on and takes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from plugin_packages import forget
+from ragauge import registry
+from ragauge.config import launch
+from ragauge.config.loading import load, parse
+from ragauge.config.plan import Plan, grown
+from ragauge.config.schema import Config
+from ragauge.errors import UserError
+from ragauge.io import digest
+
+MODEL = "smollm2-135m-instruct"
+ASSETS = "resources/assets"
+
+
+def of(**labels: str) -> SimpleNamespace:
+    """The labels of a job, as Snakemake gives them."""
+    return SimpleNamespace(**labels)
+
+
+@pytest.fixture(scope="module")
+def default(root: Path) -> Plan:
+    return Plan(load(root / "config.yaml"), cores=8)
+
+
+def changed(**sections: Any) -> Plan:
+    """A small experiment with these sections."""
+    return Plan(parse({"run": "r", "models": {MODEL: {}}} | sections, "c.yaml"), cores=4)
+
+
+def test_every_manifest_that_a_job_reads_has_a_source(default: Plan) -> None:
+    for name in ("minilm", MODEL, "wikipedia-sample"):
+        assert default.asset_source(of(asset=name)) == name
+
+
+def test_a_variant_needs_what_its_method_says(default: Plan) -> None:
+    assert default.answers.encoders(of(variant="dense_k1")) == [f"{ASSETS}/minilm.json"]
+    assert default.answers.encoders(of(variant="sliding_bm25")) == []
+    assert default.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
+
+
+def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
+    training = {"t": {"model": MODEL}}
+    models = {"a": {"source": MODEL}, "b": {"training": "t"}, "c": {"source": MODEL, "finder": "b"}}
+    plan = changed(models=models, training=training, datasets={"wiki_long": {}}, methods={"cfic": {}})
+    assert plan.answers.models(of(model="a")) == [f"{ASSETS}/{MODEL}.json"]
+    assert plan.answers.models(of(model="b")) == ["results/r/models/t.json"]
+    assert plan.answers.models(of(model="c")) == [f"{ASSETS}/{MODEL}.json", "results/r/models/t.json"]
+
+
+def test_answers_depend_on_their_own_settings_alone(default: Plan) -> None:
+    config = default.config
+    job = of(dataset="wiki_single", model=MODEL, variant="bm25_k1")
+
+    def settings(**update: Any) -> tuple[str, int | None]:
+        answers = Plan(config.model_copy(update=update)).answers
+        return answers.specification(job), answers.limit(job)
+
+    before = settings()
+    assert settings(items=["frontier"], latency=None, pipelines={}, judge=None) == before
+    others = {name: variant for name, variant in config.methods.items() if name == "bm25_k1"}
+    assert settings(methods=others) == before
+    variant = config.methods["bm25_k1"].model_copy(update={"limit": 3})
+    assert settings(methods=others | {"bm25_k1": variant}) != before
+    assert settings(generation=config.generation.model_copy(update={"max_new_tokens": 7})) != before
+    assert settings(seed=5) != before
+
+
+def test_questions_are_dealt_to_jobs() -> None:
+    plan = changed(datasets={"wiki_single": {"jobs": 2}, "wiki_multi": {}}, methods={"naive": {}})
+    job = of(dataset="wiki_single", model=MODEL, variant="naive")
+    parts = [f"results/r/parts/wiki_single/{MODEL}/naive/{part}-of-2.jsonl" for part in range(2)]
+    assert plan.answers.parts(job) == parts
+    assert plan.answers.part_option(of(**vars(job), part="1", jobs="2")) == ["--part=1/2"]
+    assert plan.answers.part_option(job) == []
+    assert plan.answers.labels_of_datasets(several_jobs=True) == "wiki_single"
+    assert plan.answers.labels_of_datasets(several_jobs=False) == "wiki_multi"
+
+
+def test_jobs_on_a_gpu_ask_for_it_and_for_more_memory_when_it_was_not_enough() -> None:
+    resources = {"mem_mb": 9000, "runtime": 30}
+    plan = changed(
+        models={"big": {"source": MODEL, "device": "cuda", "resources": resources}, "small": {"source": MODEL}}
+    )
+    assert plan.on_gpu
+    assert (plan.answers.gpus(of(model="big")), plan.answers.gpus(of(model="small"))) == (1, 0)
+    assert [plan.answers.mem_mb(of(model="big"), attempt) for attempt in (1, 2)] == [9000, 18000]
+    assert plan.answers.runtime(of(model="big")) == 30
+    assert grown(2000)(of(), attempt=3) == 6000
+
+
+def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() -> None:
+    questions: dict[str, Any] = {"datasets": {"wiki_long": {}}, "methods": {"cfic": {}}}
+    here = changed(**questions, judge={"methods": ["cfic"], "model": MODEL, "device": "cuda"})
+    assert here.judgements.judge(of()) == [f"{ASSETS}/{MODEL}.json"]
+    assert here.judgements.options(of()) == [f"--model={MODEL}", "--dtype=float32", "--device=cuda"]
+    assert here.judgements.gpus(of()) == 1
+    endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
+    assert (endpoint.judgements.judge(of()), endpoint.judgements.options(of())) == ([], ["--limit=50"])
+    assert [tuple(job) for job in endpoint.config.judged()] == [("wiki_long", MODEL, "cfic")]
+
+
+def test_training_does_not_see_what_its_models_are_asked(default: Plan) -> None:
+    assert default.training.evaluation(of(training="cfic")) == ["results/default/data/wiki_long.jsonl"]
+    assert default.training.limits(of(training="cfic")) == {"wiki_long": 7}
+
+
+def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor() -> None:
+    given = {"model": "longalpaca-7b-32k", "device": "cuda", "processes": 2, "steps": 100, "max_length": 32768}
+    plan, label = changed(training={"g": given}), of(training="g")
+    weights = 6_738_415_616  # of Llama 2 7B
+    assert plan.training.mem_mb(label, attempt=1) == pytest.approx(4000 + 2 * 4 * weights / 1e6, abs=1)
+    products = 100 * 8 * 4 * 2 * weights * 32768 / 312e12  # for each GPU, without attention
+    assert plan.training.runtime(label) > 2 * products / 60
+
+
+def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
+    plan = changed(training={"c": {"model": MODEL}, "g": {"model": MODEL, "device": "cuda", "processes": 2}})
+    cpu, gpu = of(training="c"), of(training="g")
+    assert (plan.training.mem_mb(cpu, attempt=2), plan.training.runtime(cpu)) == (16000, 720)
+    assert (plan.training.threads(cpu), plan.training.gpus(cpu), plan.training.node(cpu)) == (4, 0, "--exclusive")
+    assert (plan.training.threads(gpu), plan.training.gpus(gpu), plan.training.node(gpu)) == (2, 2, "")
+
+
+def test_an_index_is_made_of_the_shards_that_it_is_over(default: Plan) -> None:
+    folder = "results/default/databases/wikipedia/indexes"
+    assert default.retrieval.codes(of(database="wikipedia", index="first_half")) == [
+        f"{folder}/first_half/shards/00000/manifest.json"
+    ]
+    assert len(default.retrieval.codes(of(database="wikipedia", index="ivf"))) == 2
+
+
+def test_pipelines_share_adapters_and_exports() -> None:
+    pipelines = {
+        "plain": {"schedule": "retro"},
+        "onnx": {"schedule": "retro", "engine": "onnx"},
+        "trained": {"schedule": "retro", "engine": "onnx", "retrofit_minutes": 1.5},
+        "paper": {"schedule": "retro", "engine": "onnx", "mode": "retro", "task": "generate"},
+        "alone": {"schedule": "no_retrieval", "task": "generate"},
+    }
+    plan = changed(databases={"db": {}}, pipelines=pipelines).pipelines
+    exports = {label: plan.export(of(pipeline=label)) for label in pipelines}
+    assert exports == {
+        "plain": [],
+        "onnx": f"results/r/onnx/joint/{MODEL}/untrained",
+        "trained": f"results/r/onnx/joint/{MODEL}/db-ivf-1.5",
+        "paper": "results/r/onnx/retro/db/random",
+        "alone": [],
+    }
+    trained = f"results/r/retrofit/db/ivf/{MODEL}/joint/1.5/adapters.safetensors"
+    assert plan.adapters(of(pipeline="trained")) == trained
+    assert trained in plan.export_inputs(of(export=f"joint/{MODEL}/db-ivf-1.5"))
+    assert f"--adapters={trained}" in plan.export_options(of(export=f"joint/{MODEL}/db-ivf-1.5"))
+    assert not [o for o in plan.export_options(of(export=f"joint/{MODEL}/untrained")) if "adapters" in o]
+    assert plan.index(of(pipeline="alone")) == []
+    assert plan.index(of(pipeline="plain")) == "results/r/databases/db/indexes/ivf/merged/manifest.json"
+    assert (plan.threads(of(pipeline="alone")), plan.threads(of(pipeline="plain"))) == (4, 1)
+    assert (plan.node(of(pipeline="alone")), plan.node(of(pipeline="plain"))) == ("--exclusive", "")
+
+
+# --- code ---
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the package, whose modules the digests are of."""
+    folder = tmp_path / digest.PACKAGE
+    shutil.copytree(digest.ROOT / digest.PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__", "*.csv"))
+    monkeypatch.setattr(digest, "ROOT", tmp_path)
+    forget()
+    yield folder
+    forget()
+
+
+def codes(plan: Plan) -> dict[str, str]:
+    """The digests of the code behind some jobs, by what they make."""
+    answers: dict[str, Callable[[], str]] = {
+        "questions": lambda: plan.data.code(of(dataset="wiki_single")),
+        "answers": lambda: plan.answers.code(of(model="smollm2-135m-instruct", variant="superposition_k1")),
+        "latency": lambda: plan.timing.code("latency")(of(dataset="wiki_single")),
+        "pipeline": lambda: plan.pipelines.code(of(pipeline="piperag_64")),
+        "item": lambda: plan.items.code("superposition_table_1"),
+        "page": plan.items.page_code,
+    }
+    forget()
+    return {name: code() for name, code in answers.items()}
+
+
+def test_results_outlive_a_fix_of_what_cannot_change_them(default: Plan, package: Path) -> None:
+    before = codes(default)
+    for name in ("errors", "cli", "assets/hub", "assets/url", "io/progress", "config/schema", "cli/_options"):
+        with (package / f"{name}.py").open("a") as file:
+            file.write("\n\ndef fixed() -> None:\n    print('a fix')\n")
+    settings = package / "generation" / "settings.py"
+    text = settings.read_text()
+    assert text.count('description="') > 3
+    settings.write_text(text.replace('description="', 'description="better: '))
+    assert codes(default) == before
+
+
+@pytest.mark.parametrize(
+    ("module", "made_anew", "kept"),
+    [
+        ("engines/rope", {"answers", "latency", "pipeline"}, {"questions"}),
+        ("methods/superposition", {"answers", "latency"}, {"questions", "pipeline", "item", "page"}),
+        ("metrics/f1", {"item", "page"}, {"questions", "answers", "latency", "pipeline"}),
+        ("items/superposition/table_1", {"item"}, {"questions", "answers", "latency", "pipeline", "page"}),
+        ("generation/schedules/piperag", {"pipeline"}, {"questions", "answers", "latency", "item", "page"}),
+    ],
+)
+def test_results_are_made_anew_with_the_code_behind_them(
+    default: Plan, package: Path, module: str, made_anew: set[str], kept: set[str]
+) -> None:
+    before = codes(default)
+    with (package / f"{module}.py").open("a") as file:
+        file.write("\nCHANGED = True\n")
+    after = codes(default)
+    differ = {name for name in before if after[name] != before[name]}
+    assert made_anew <= differ
+    assert not kept & differ
+
+
+# --- the beginning of a run ---
+
+
+def test_values_of_the_command_line_are_what_they_are() -> None:
+    merged = {"run": "r", "generation": {"max_new_tokens": "9"}, "latency": {"methods": ["naive"], "trials": 3}}
+    given = {"generation": {"max_new_tokens": "9"}}
+    assert launch.retyped(merged, given)["generation"] == {"max_new_tokens": 9}
+    assert launch.retyped(merged, {}) == merged
+    assert launch.retyped(["1", "a"], ["1", "a"]) == [1, "a"]
+
+
+def test_a_mistake_of_the_configuration_is_named_with_its_file(root: Path) -> None:
+    file = str(root / "config.yaml")
+    config = launch.experiment({"run": "r", "models": {MODEL: {}}}, [file], None)
+    assert isinstance(config, Config)
+    with pytest.raises(UserError, match=r"config\.yaml: sede: unknown key"):
+        launch.experiment({"run": "r", "models": {MODEL: {}}, "sede": 1}, [file], None)
+
+
+def test_a_folder_is_locked_by_one_run(tmp_path: Path) -> None:
+    first = launch.lock_folder(tmp_path / "lock")
+    with pytest.raises(UserError, match="another run of this workflow is active in this folder"):
+        launch.lock_folder(tmp_path / "lock")
+    first.release()
+    launch.lock_folder(tmp_path / "lock").release()
+
+
+SQUEUE = """#!/bin/sh
+[ -e cancelled ] || printf '7|ragauge_answers|%s\\n8|ragauge_answers|/elsewhere\\n9|other|%s\\n' "$PWD" "$PWD"
+"""
+
+
+def test_jobs_that_a_killed_run_left_in_slurm_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert launch.left_jobs() == []  # no run on Slurm in this folder
+    (tmp_path / "logs" / "slurm").mkdir(parents=True)
+    for name, text in (("squeue", SQUEUE), ("scancel", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(launch.time, "sleep", lambda seconds: None)
+    with pytest.raises(UserError, match="do not end: 7"):
+        launch.end_left_jobs(patience_s=0)
+    (tmp_path / "scancel").write_text('#!/bin/sh\necho "$@" > cancelled\n')
+    launch.end_left_jobs()
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+
+
+def test_every_item_has_a_title_and_a_paper(default: Plan) -> None:
+    assert default.items.paper("cfic_table_1") == "CFIC"
+    assert default.items.paper("frontier") == "All papers"
+    assert all(default.items.title(item).endswith(".") for item in registry.names("item"))

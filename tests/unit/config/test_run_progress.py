@@ -1,0 +1,38 @@
+"""What the screen says of a run while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ragauge.config.run_progress import Answering, Job, line, status
+
+
+def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
+    examples, records = tmp_path / "questions.jsonl", tmp_path / "naive.jsonl"
+    finished = set[str]()
+    jobs = [
+        Job(lambda: "data" in finished),
+        Job(lambda: "naive" in finished, Answering(examples, records, limit=6)),
+        Job(lambda: False, Answering(examples, tmp_path / "1-of-3.jsonl", limit=None, part=1, parts=3)),
+    ]
+    first = status(jobs)
+    assert line(first, first, 0.0) == "0 of 3 jobs and 0 of 6 questions done"
+    examples.write_text("{}\n" * 10)
+    finished.add("data")
+    (tmp_path / "naive.jsonl.partial").write_text("header\n" + "{}\n" * 4 + '{"torn')
+    now = status(jobs)
+    assert (now.questions, now.questions_done) == (6 + 3, 4)
+    assert line(now, first, 60.0) == "1 of 3 jobs and 4 of 9 questions done; about 84 s left"
+    (tmp_path / "naive.jsonl.partial").unlink()
+    finished.add("naive")
+    assert status(jobs)[:4] == (3, 2, 9, 6)
+
+
+def test_an_earlier_run_says_nothing_of_the_rate(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text("{}\n" * 99)
+    (tmp_path / "a.jsonl.partial").write_text("{}\n" * 51)
+    jobs = [Job(lambda: False, Answering(tmp_path / "q.jsonl", tmp_path / "a.jsonl", limit=None))]
+    first = status(jobs)
+    assert line(first, first, 600.0) == "0 of 1 jobs and 50 of 99 questions done"
+    (tmp_path / "a.jsonl.partial").write_text("{}\n" * 76)
+    assert line(status(jobs), first, 600.0) == "0 of 1 jobs and 75 of 99 questions done; about 10 min left"

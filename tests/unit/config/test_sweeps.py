@@ -1,0 +1,80 @@
+"""Sweeps in a configuration: what they stand for, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragauge.config import loading, schema
+from ragauge.config.sweeps import expanded
+from ragauge.errors import UserError
+
+BASE: dict[str, Any] = {
+    "run": "x",
+    "models": {"smollm2-135m-instruct": {}},
+    "datasets": {"wiki_single": {}},
+    "methods": {"naive": {}},
+    "databases": {"wiki": {}},
+}
+
+
+def parsed(**changes: Any) -> schema.Config:
+    return loading.parse({**BASE, **changes}, "c.yaml")
+
+
+def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label() -> None:
+    section = {"first": {}, "p_{m}_{n}": {"n": [1, 2], "m": [8, 16], "kept": [3, 4]}, "last": None}
+    assert expanded(section, "pipelines") == {
+        "first": {},
+        "p_8_1": {"n": 1, "m": 8, "kept": [3, 4]},
+        "p_8_2": {"n": 2, "m": 8, "kept": [3, 4]},
+        "p_16_1": {"n": 1, "m": 16, "kept": [3, 4]},
+        "p_16_2": {"n": 2, "m": 16, "kept": [3, 4]},
+        "last": None,
+    }
+    assert list(expanded(section, "pipelines"))[1:5] == ["p_8_1", "p_8_2", "p_16_1", "p_16_2"]
+
+
+def test_a_sweep_is_what_its_entries_written_out_are() -> None:
+    swept = parsed(
+        methods={"bm25_k{top_k}": {"method": "bm25", "top_k": [1, 2], "datasets": ["wiki_single"]}},
+        pipelines={"{schedule}_{interval}": {"schedule": ["retro_plus", "piperag"], "interval": [8]}},
+    )
+    written = parsed(
+        methods={f"bm25_k{k}": {"method": "bm25", "top_k": k, "datasets": ["wiki_single"]} for k in (1, 2)},
+        pipelines={f"{name}_8": {"schedule": name, "interval": 8} for name in ("retro_plus", "piperag")},
+    )
+    assert swept == written
+
+
+def test_switches_and_fractions_are_written_as_in_yaml() -> None:
+    assert list(expanded({"{a}_{b}": {"a": [True, False], "b": [0.5]}}, "methods")) == ["true_0.5", "false_0.5"]
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"p_{m}": {"n": [1]}}, "methods.p_{m}: unknown key in braces 'm'; known: n"),
+        ({"p_{m}": None}, "methods.p_{m}: unknown key in braces 'm'"),
+        ({"p_{}": {"n": [1]}}, "methods.p_{}: unknown key in braces ''"),
+        ({"p_{m}": {"m": 1}}, "methods.p_{m}.m: must be a list of values, since the label names it in braces, not 1"),
+        ({"p_{m}": {"m": []}}, "methods.p_{m}.m: must be a list of values"),
+        ({"p_{m}": {"m": [[1], [2]]}}, "methods.p_{m}.m: must be a list of values"),
+        ({"p_{m}": {"m": [1, 1]}}, "methods.p_{m}: there is an entry 'p_1' already"),
+        ({"p_1": {}, "p_{m}": {"m": [1]}}, "methods.p_{m}: there is an entry 'p_1' already"),
+    ],
+)
+def test_mistakes_name_their_place(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        expanded(section, "methods")
+    assert message in str(caught.value)
+    with pytest.raises(UserError) as caught:
+        parsed(methods=section)
+    assert f"c.yaml: {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize("label", ["p_{m", "p_m}", "p_{m.n}", "p_{m}/x", "p_{m}_{n", "p_{m}_{m!r}"])
+def test_a_label_that_is_no_file_name_is_refused(label: str) -> None:
+    with pytest.raises(UserError, match="must be made of letters, digits"):
+        parsed(methods={label: {"method": "bm25", "m": [1]}})

@@ -1,0 +1,100 @@
+"""Costs from a shape alone and times on random weights, of prompts that the model's trained context does not hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import methods
+from ragauge.cli import main
+from ragauge.config.schema import ModelEntry
+from ragauge.cost.settings import LatencySettings
+from ragauge.errors import UserError
+from ragauge.measure import costing, latency, timing
+from ragauge.measure.latency import measure_latency
+from ragauge.measure.timing import bench_of_shape
+from ragauge.testing import write_checkpoint
+
+MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
+
+
+def project(method: str, accounting: str = "published", **options: Any) -> dict[str, Any]:
+    made = methods.make(method, **options)
+    return costing.project(method, made, "mpt-7b-instruct", "nq_open", 1, accounting, "bfloat16")
+
+
+def test_one_path_costs_what_the_plain_prompt_costs() -> None:
+    """But for pairs of an earlier token with a later segment, which one dense pass multiplies and masks."""
+    one = project("superposition", "total", factor=1, path_pruning=False)
+    assert one["compute_cycles"] == pytest.approx(project("naive", "total")["compute_cycles"], rel=5e-3)
+
+
+def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "cost --model mpt-7b-instruct --method superposition --top-k 4 --tokens nq_open --json"
+    assert main(command.split()) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (report["method"], report["accounting"]) == ("superposition", "critical_path")
+    assert report["theoretical_speedup"] > 50
+    assert {call["stage"] for call in report["trace"]} == {"preamble", "documents", "query", "task"}
+
+
+def test_random_weights_are_timed_beyond_the_context(tmp_path: Path) -> None:
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({"preamble": 5, "documents": [30, 30, 30], "query": 5, "task": 3}))
+    folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
+    settings = LatencySettings(
+        methods=["naive", "superposition"], dataset="x", trials=2, warmup=1, new_tokens=3, allow_load=True
+    )
+    variants = {name: methods.make(name) for name in settings.methods}
+    bench = bench_of_shape(str(counts), ModelEntry(source=str(folder), dtype="float32"), 3, threads=1)
+    result = measure_latency(variants, bench, settings, machine=MACHINE)
+    assert [row["variant"] for row in result["rows"]].count("naive") == 2
+    assert result["protocol"]["tokens"]["documents"] == [30, 30, 30]
+
+
+def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path: Path) -> None:
+    """The papers' CUDA protocol, `latency: {tokens: paper}`: no question is read."""
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({"preamble": 5, "documents": [9, 9], "query": 5, "task": 3}))
+    folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
+    command = f"time --methods naive --dataset nq_open --model {folder} --tokens {counts} --trials 1 --warmup 0"
+    out = tmp_path / "latency.json"
+    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
+    command += f" --new-tokens 2 --machine {tmp_path / 'machine.json'} --allow-load --dtype float32 --out {out}"
+    assert main(command.split()) == 0
+    assert json.loads(out.read_text())["protocol"]["tokens"]["documents"] == [9, 9]
+
+
+def test_unknown_token_counts_are_refused_where_the_protocol_is_read() -> None:
+    with pytest.raises(ValueError, match=r"unknown token counts 'papers'.*did you mean 'paper'"):
+        LatencySettings(methods=["naive"], dataset="nq_open", tokens="papers")
+
+
+@pytest.mark.parametrize(
+    ("option", "configured", "allowed"), [([], False, False), ([], True, True), (["--allow-load"], False, True)]
+)
+def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
+    option: list[str], configured: bool, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[bool] = []
+
+    def noted(variants: Any, bench: Any, settings: LatencySettings, **_: Any) -> None:
+        timed.append(settings.allow_load)
+        raise UserError("nothing is timed here")
+
+    monkeypatch.setattr(latency, "measure_latency", noted)
+    monkeypatch.setattr(timing, "bench_of_questions", lambda *_: None)
+    config = {
+        "run": "t",
+        "models": {"m": {"source": "smollm2-135m-instruct"}},
+        "datasets": {"nq_open": {}},
+        "methods": {"naive": {}},
+        "latency": {"methods": ["naive"], "dataset": "nq_open", "allow_load": configured},
+    }
+    (tmp_path / "t.yaml").write_text(json.dumps(config))
+    common = ["--config", str(tmp_path / "t.yaml"), "--dataset", "nq_open", "--model", "m"]
+    assert main(["time", *common, *option, "--out", str(tmp_path / "o.json")]) == 2
+    assert timed == [allowed]

@@ -1,0 +1,128 @@
+"""The latency protocol on a tiny decoder."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from ragauge.cost import tokens
+from ragauge.cost.machine import Load
+from ragauge.cost.settings import LatencySettings
+from ragauge.cost.shape import Shape
+from ragauge.engines import random_lm
+from ragauge.errors import UserError
+from ragauge.measure import latency
+from ragauge.measure.timing import Bench
+from ragauge.methods import make
+from ragauge.prompts import Prompt
+
+SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
+RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
+MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}}
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch):
+    """A trial that another process disturbed is repeated at once."""
+    monkeypatch.setattr(latency, "PAUSE_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return random_lm(SHAPE)
+
+
+@pytest.fixture(scope="module")
+def prompt():
+    return Prompt(**tokens.random_segments(tokens.TokenCounts(4, (9, 7, 8), 5, 3), SHAPE.vocab))
+
+
+def _run(lm, prompts, seed=0, **options):
+    variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
+    return latency.run(variants, Bench(lm, prompts), settings(**options), MACHINE, seed=seed)
+
+
+def settings(**options):
+    stated = {"new_tokens": 3, "trials": 4, "allow_load": True} | options
+    return LatencySettings(methods=["naive", "k1"], dataset="random tokens", **stated)
+
+
+def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
+    result = _run(lm, [prompt])
+    assert result["protocol"]["cuda_graphs"] is None  # on a CPU there are none
+    assert result["load"]["gpu"] is None
+    for name in ("naive", "k1"):
+        rows = [row for row in result["rows"] if row["variant"] == name]
+        assert [row["trial"] for row in rows] == [0, 1, 2, 3]
+        assert all(0 < row["first_token_s"] <= row["total_s"] for row in rows)
+        assert all(0 < sum(row["stages"].values()) <= row["total_s"] for row in rows)
+        assert all(row["flop"] > 0 and row["roofline_s"] > 0 for row in rows)
+    assert list(rows[0]["stages"]) == ["query", "task", "decode"]
+    assert result["summary"]["k1"]["total_s"]["n"] == 4
+    assert list(result["stages"]["k1"]) == ["query", "task", "decode"]
+    assert result["protocol"]["tokens"] == {"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}
+    assert json.loads(json.dumps(result))["rows"] == result["rows"]
+
+
+def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):
+    orders = [[row["variant"] for row in _run(lm, [prompt], seed=seed, trials=8)["rows"]] for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert all({a, b} == {"naive", "k1"} for a, b in zip(orders[0][::2], orders[0][1::2], strict=True))
+
+
+def test_trials_are_divided_over_the_prompts(lm, prompt):
+    rows = _run(lm, [prompt, prompt, prompt], trials=4)["rows"]
+    assert [row["prompt"] for row in rows if row["variant"] == "naive"] == [0, 0, 1, 2]
+
+
+def test_a_busy_machine_is_refused_and_its_rows_kept(lm, prompt, monkeypatch):
+    monkeypatch.setattr(latency, "MAX_LOAD", -1.0)  # any machine is too busy
+    result = _run(lm, [prompt], allow_load=False)
+    assert "disturbed 8 of 8 trials" in result["refused"]
+    assert result["summary"] == {}
+    assert len(result["rows"]) == 8
+    assert result["load"]["retried"] == 8  # bounded by one retry a trial over the whole run
+    allowed = _run(lm, [prompt])
+    assert allowed["summary"]["naive"]["total_s"]["n"] == 4
+    assert (allowed["load"]["retried"], allowed["protocol"]["allow_load"]) == (0, True)
+    assert result["protocol"]["allow_load"] is False
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "load", "machine_share", "message"),
+    [
+        (1, Load(10.0, 0.0), 0.0, None),
+        (2, Load(10.0, 0.0), 0.0, "disturbed 2 of 10 trials"),
+        (0, Load(10.0, 1e3), 0.0, "of the machine's CPU time"),
+        (0, Load(10.0, 0.0), 0.5, "while the machine's rates were measured"),
+    ],
+)
+def test_what_is_refused(disturbed, load, machine_share, message):
+    rows = [{"disturbed": i < disturbed} for i in range(10)]
+    refused = latency.refusal_for_load(rows, load, machine_share)
+    assert refused is None if message is None else message in refused
+
+
+@dataclass(frozen=True)
+class _Unable:
+    def refusal(self, lm):
+        return "needs a tokenizer"
+
+
+def test_an_unsupported_method_is_reported_with_its_reason(lm, prompt):
+    result = latency.run({"x": _Unable()}, Bench(lm, [prompt]), settings(), MACHINE)
+    assert result["unsupported"] == {"x": "needs a tokenizer"}
+    assert result["rows"] == []
+
+
+def test_bad_protocols_are_user_errors(lm, prompt):
+    with pytest.raises(UserError, match="at least one prompt"):
+        _run(lm, [])
+    with pytest.raises(UserError, match="ends the response after 220 of 300"):
+        _run(lm, [prompt], new_tokens=300)
+
+
+def test_spread_of_few_and_of_missing_values():
+    assert latency.spread([1.0, 2.0, 3.0, None]) == {"median": 2.0, "q1": 1.5, "q3": 2.5, "n": 3}
+    assert latency.spread([4.0]) == {"median": 4.0, "q1": 4.0, "q3": 4.0, "n": 1}
+    assert latency.spread([None]) == {"n": 0}

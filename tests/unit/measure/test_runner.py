@@ -1,0 +1,401 @@
+"""Runs: whole records, failures that do not end a run, kills that leave no trace, and a finished run left alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+
+from ragauge import methods
+from ragauge.cli import main
+from ragauge.config.schema import ModelEntry
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, online, seconds
+from ragauge.engines import LM, load_lm
+from ragauge.engines.checkpoint import read_shape
+from ragauge.errors import UserError
+from ragauge.io import records
+from ragauge.io.record_writer import RecordWriter
+from ragauge.io.records import Record
+from ragauge.io.specifications import AnswerSpecification, FinderFacts
+from ragauge.measure import inputs, runner
+from ragauge.methods import Answer
+from ragauge.testing import write_checkpoint, write_questions
+
+NEW_TOKENS = 5
+QUESTIONS = 4
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def lm(model: Path) -> LM:
+    return load_lm(str(model), threads=1)
+
+
+def arguments(model: Path, data: Path, method: str = "superposition", *more: str) -> list[str]:
+    return [
+        *("run", "--method", method, "--dataset", "nq_open", "--data", str(data), "--model", str(model)),
+        *("--threads", "1", "--max-new-tokens", str(NEW_TOKENS), *more),
+    ]
+
+
+def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> AnswerSpecification:
+    questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
+    made = methods.make(method, **options)
+    return inputs.specification(method, made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS)
+
+
+def examples_of(data: Path) -> list[Any]:
+    return inputs.Questions("nq_open", {"seed": 0}, official=data).examples()
+
+
+def untimed(record: Record) -> dict[str, Any]:
+    """All of a record but what the clock said."""
+    left = record.model_dump(exclude={"offline_s", "online_s", "first_token_s"})
+    left["trace"] = [{k: v for k, v in call.items() if k != "seconds"} for call in left["trace"]]
+    return left
+
+
+def contents(folder: Path) -> dict[str, tuple[int, str]]:
+    """Name -> (time of the last change, hash) of every file."""
+    files = (path for path in sorted(folder.iterdir()) if path.is_file())
+    return {p.name: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files}
+
+
+# ---- records
+
+
+@pytest.mark.parametrize("name", ["naive", "bm25", "superposition", "prompt_cache", "oracle", "closed_book"])
+def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, data, name), "--out", str(out)]) == 0
+    found, examples = records.read(out), examples_of(data)
+    assert [(r.key, r.question, r.answers) for r in found] == [(e.key, e.question, list(e.answers)) for e in examples]
+    for record, example in zip(found, examples, strict=True):
+        assert (record.status, record.reason, record.documents) == ("ok", None, 4)
+        assert record.gold == list(example.gold)
+        assert len(record.tokens["documents"]) == 4
+        assert 1 <= record.tokens["generated"] <= NEW_TOKENS
+        assert record.prediction == record.text.split("\n")[0]
+        trace = [Call.from_json(call) for call in record.trace]
+        assert record.online_s == pytest.approx(seconds(online(trace)))
+        assert record.offline_s == pytest.approx(seconds(trace) - seconds(online(trace)))
+        assert record.first_token_s is not None
+        assert record.first_token_s > 0
+        assert record.cache_bytes is not None
+        assert record.cache_bytes > 0
+
+
+def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm: LM) -> None:
+    setting, example = setting_of(model, data, top_k=2), examples_of(data)[0]
+    method, prompt = methods.make("superposition", top_k=2), runner.prompt_of(example, setting, lm.tokenizer)
+    answer = method.answer(lm, method.prepare(lm, prompt), prompt, runner.limits(setting))
+    record = runner.ask(lm, method, example, setting)
+    assert record.text == lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
+    assert (record.kept, record.saliency) == (list(answer.kept), list(answer.saliency))
+    assert record.prompt_sha256 == prompt.sha256
+
+
+def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0
+    meta = records.read_meta(out)
+    assert meta is not None
+    assert meta["counts"] == {"records": QUESTIONS, "failed": 0}
+    assert meta["specification"]["options"]["top_k"] == 2
+    assert meta["specification"]["data_sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
+    sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["shape"].items()}
+    assert Shape(**sizes) == read_shape(model)
+    assert meta["provenance"]
+
+
+# ---- failures
+
+
+@pytest.fixture
+def with_a_long_one(data: Path, tmp_path: Path) -> Path:
+    """The questions, the second of which has a document that is longer than the context."""
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    lines[1]["ctxs"][2]["text"] = "long " * 300
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("naive", "the prompt reaches position "),
+        ("superposition", "document "),
+        ("prompt_cache", "document "),
+        ("attention_sort", "the prompt reaches position "),
+    ],
+)
+def test_a_question_that_does_not_fit_fails_and_the_run_goes_on(
+    name: str, reason: str, model: Path, with_a_long_one: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, with_a_long_one, name), "--out", str(out)]) == 3
+    found = records.read(out)
+    assert [r.status for r in found] == ["ok", "failed", "ok", "ok"]
+    assert found[1].reason is not None
+    assert found[1].reason.startswith(reason)
+    assert found[1].reason.endswith("the model's context is 1024 tokens")
+    assert found[1].prompt_sha256
+    assert (found[1].trace, found[1].prediction) == ([], "")
+    meta = records.read_meta(out)
+    assert meta is not None
+    assert meta["counts"] == {"records": 4, "failed": 1}
+
+
+def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: LM) -> None:
+    """Not one that ends by itself there, nor at its limit."""
+    setting, example = setting_of(model, data, "naive"), examples_of(data)[0]
+    limited = setting.model_copy(update={"max_new_tokens": 2})
+    assert not runner.ask(lm, methods.make("naive"), example, limited).cut
+    tokens = runner.prompt_of(example, setting, lm.tokenizer).total_tokens
+    short = load_lm(str(model), threads=1, max_context=tokens + 2)
+    record = runner.ask(short, methods.make("naive"), example, setting)
+    assert (record.status, record.tokens["generated"], record.cut) == ("ok", 2, True)
+    stopped = runner.ask(short, methods.make("naive"), example, limited)
+    assert (stopped.tokens["generated"], stopped.cut) == (2, False)
+
+
+def test_a_failure_leaves_nothing_to_the_next_question(model: Path, data: Path, with_a_long_one: Path, lm: LM) -> None:
+    setting, method = setting_of(model, data), methods.make("superposition")
+    alone = runner.ask(lm, method, examples_of(data)[2], setting)
+    assert runner.ask(lm, method, examples_of(with_a_long_one)[1], setting).status == "failed"
+    assert untimed(runner.ask(lm, method, examples_of(data)[2], setting)) == untimed(alone)
+
+
+def failing(error: Exception) -> Any:
+    class Failing(type(methods.make("naive"))):  # type: ignore[misc]
+        def answer(self, *args: Any) -> Answer:
+            raise error
+
+    return Failing()
+
+
+def test_an_allocation_that_fails_fails_the_question(model: Path, data: Path, lm: LM) -> None:
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(1 << 50, dtype=torch.uint8)
+    record = runner.ask(lm, failing(error.value), examples_of(data)[0], setting_of(model, data, "naive"))
+    assert record.status == "failed"
+    assert "can't allocate memory: you tried to allocate 1125899906842624 bytes" in str(record.reason)
+
+
+def test_a_defect_is_not_hidden(model: Path, data: Path, lm: LM) -> None:
+    with pytest.raises(ZeroDivisionError):
+        runner.ask(lm, failing(ZeroDivisionError()), examples_of(data)[0], setting_of(model, data, "naive"))
+
+
+def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = methods.make("naive")
+    monkeypatch.setattr(type(method), "unsupported", lambda self, lm: "needs a crystal ball")
+    job = runner.Job(setting_of(model, data, "naive"), method, examples_of(data), "naive", tmp_path / "x.jsonl")
+    with pytest.raises(UserError, match=r"naive on .*: needs a crystal ball"):
+        runner.run(job, runner.Engines())
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+# ---- side by side
+
+
+def test_side_by_side_the_answers_are_the_same(model: Path, data: Path, tmp_path: Path) -> None:
+    """A question that fails, fails by itself; without seconds of their own, records say how many shared them."""
+    questions = [json.loads(line) for line in data.read_text().splitlines()]
+    questions[1]["ctxs"][0]["text"] = "bridge " * 300  # beyond the context
+    long_one = tmp_path / "questions.jsonl"
+    long_one.write_text("".join(json.dumps(q) + "\n" for q in questions))
+    found = {}
+    for batch in ("1", "3", "auto"):
+        out = tmp_path / f"{batch}.jsonl"
+        assert main([*arguments(model, long_one, "superposition", "--batch", batch), "--out", str(out)]) == 3
+        found[batch] = records.read(out)
+    assert [r.status for r in found["1"]] == ["ok", "failed", "ok", "ok"]
+    assert {r.batch for r in found["1"]} == {1}
+    assert {r.batch for r in found["3"]} == {3}
+    assert {r.batch for r in found["auto"]} == {QUESTIONS}
+    for batch in ("3", "auto"):
+        assert [unclocked(r) for r in found[batch]] == [unclocked(r) for r in found["1"]]
+        assert all(r.online_s is r.offline_s is r.first_token_s is None for r in found[batch])
+
+
+def test_interrupted_side_by_side_loses_no_finished_question(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*arguments(model, data, "naive"), "--out", str(tmp_path / "x.jsonl")]
+    append, kept = RecordWriter.append, []
+
+    def interrupted(writer: Any, record: Record) -> None:
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        append(writer, record)
+        kept.append(record.key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordWriter, "append", interrupted)
+        assert main([*command, "--batch", "3"]) == 130
+    assert main([*command, "--batch", "2"]) == 0
+    found = records.read(tmp_path / "x.jsonl")
+    assert [r.key for r in found] == [e.key for e in examples_of(data)]
+    assert {r.key for r in found if r.batch == 3} == set(kept)
+
+
+def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm: LM) -> None:
+    method = methods.make("naive")
+    answer = type(method).answer
+
+    class Greedy(type(method)):  # type: ignore[misc]
+        def answer(self, engine: Any, state: Any, prompt: Any, limits: Any) -> Answer:
+            if engine is not lm and "5" in prompt.question:
+                raise MemoryError
+            found: Answer = answer(self, engine, state, prompt, limits)
+            return found
+
+    setting, examples = setting_of(model, data, "naive"), examples_of(data)
+    found = list(runner.answers(lm, Greedy(), examples, setting, 2))
+    assert [r.batch for r in found] == [2, 2, 2, 1]
+    alone = {e.key: unclocked(runner.ask(lm, method, e, setting)) for e in examples}
+    assert {r.key: unclocked(r) for r in found} == alone
+
+
+def unclocked(record: Record) -> dict[str, Any]:
+    """What does not depend on how many were answered side by side."""
+    left = {k: v for k, v in untimed(record).items() if k != "batch"}
+    return left | {"saliency": [s and round(s, 3) for s in left["saliency"]]}
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("cpu_model", "Another CPU"), ("digest", "0123456789ab")],
+)
+def test_kept_documents_are_known_by_processor_code_and_kernels(
+    name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, setting = runner.DocumentFolder(tmp_path, 10**6), setting_of(model, data)
+    before = kept.store(setting).decoder
+    assert kept.store(setting).decoder == before
+    monkeypatch.setattr(runner, name, lambda *_: other)
+    assert kept.store(setting).decoder != before
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
+    assert kept.store(setting).decoder != before
+    monkeypatch.undo()
+    monkeypatch.setattr(type(runner.kernels.active()), "digest", lambda *_: "other kernels")
+    assert kept.store(setting).decoder != before
+
+
+def test_variants_share_a_loaded_model(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with a finder first: the next variant has none."""
+    loads, load = [], runner.engines.load
+    monkeypatch.setattr(runner.engines, "load", lambda *given, **more: loads.append(given) or load(*given, **more))
+    loaded, alone = runner.Engines(threads=1), runner.Engines(threads=1)
+    found = setting_of(model, data, "cfic", top_k=1)
+    found = found.model_copy(update={"finder": FinderFacts(model=str(model))})
+    first, plain = methods.make("cfic", top_k=1), setting_of(model, data, "naive")
+    assert cast(LM, loaded.ready(found, first)).finder is not None
+    assert len(loads) == 2
+    example = examples_of(data)[0]
+    runner.ask(loaded.ready(found, first), first, example, found)
+    shared = runner.ask(loaded.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    assert len(loads) == 2
+    fresh = runner.ask(alone.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    assert untimed(shared) == untimed(fresh)
+
+
+# ---- a model that cannot be loaded
+
+
+def without(name: str) -> Any:
+    return lambda folder: (folder / name).unlink()
+
+
+def cut(name: str) -> Any:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-1000])
+
+
+def edited(name: str, **changes: Any) -> Any:
+    return lambda folder: (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
+
+
+def emptied(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("config.json"), "config.json: no such file"),
+        (without("model.safetensors"), "no model.safetensors"),
+        (cut("model.safetensors"), "model.safetensors: truncated or damaged"),
+        (edited("config.json", model_type="lama"), "unknown checkpoint family 'lama'; did you mean 'llama'? known: "),
+        (without("tokenizer.json"), "tokenizer"),
+        (cut("tokenizer.json"), "tokenizer"),
+        (without("chat_template.jinja"), "tokenizer has no chat template"),
+        (emptied, "config.json: no such file"),
+    ],
+    ids=["config", "weights", "cut weights", "family", "tokenizer", "cut tokenizer", "chat template", "empty"],
+)
+def test_a_model_that_cannot_be_loaded_is_one_line(
+    damage: Any, message: str, model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "model")
+    damage(folder)
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(folder, data, "naive", "--template", "chat"), "--out", str(out)]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ragauge: error: ")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert len(lines[0]) < 500
+    assert not out.exists()
+
+
+# ---- again
+
+
+def test_a_finished_run_touches_nothing_and_loads_no_model(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*arguments(model, data), "--out", str(tmp_path / "x.jsonl")]
+    assert main(command) == 0
+    before = contents(tmp_path)
+    assert set(before) == {"x.jsonl", "x.meta.json"}
+
+    def unwanted(*args: Any, **options: Any) -> LM:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(runner.engines, "load", unwanted)
+    assert main(command) == 0
+    assert contents(tmp_path) == before
+
+
+def test_parts_by_the_command_line_are_the_whole(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, out, parts = tmp_path / "whole.jsonl", tmp_path / "all.jsonl", [tmp_path / f"{n}.jsonl" for n in range(2)]
+    assert main([*arguments(model, data, "naive"), "--out", str(whole)]) == 0
+    for number, path in enumerate(parts):
+        assert main([*arguments(model, data, "naive", "--part", f"{number}/2"), "--out", str(path)]) == 0
+    assert main(["run", "--gather", *map(str, parts), "--out", str(out)]) == 0
+    assert [untimed(r) for r in records.read(out)] == [untimed(r) for r in records.read(whole)]
+    assert sum(len(records.read(path)) for path in parts) == len(records.read(whole)) > 1

@@ -1,0 +1,136 @@
+"""`ragauge stream` on a tiny model, the store in memory, and the item that shows what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny_models
+from ragauge.cli import main
+from ragauge.cost.settings import StreamSettings
+from ragauge.engines.store import DocumentStore, MemoryStore
+from ragauge.errors import UserError
+from ragauge.items.reuse import stream
+from ragauge.measure.stream import requests
+from ragauge.methods.base.stored import read_apart
+from ragauge.results.runs import Runs
+from ragauge.testing import write_checkpoint, write_questions
+from synthetic_run import write_stream
+from tiny_models import tiny_prompt
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("material")
+    data = write_questions(folder / "questions.jsonl")
+    model = write_checkpoint(folder / "model")
+    return ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
+
+
+def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
+    sizes = ["--requests", "8", "--questions", "2", "--documents", "2", "--new-tokens", "2", "--allow-load"]
+    assert main(["stream", *material, *sizes, *options, "--out", str(out)]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+@pytest.mark.parametrize("store", ["disk", "memory"])
+def test_documents_that_came_before_are_found(store: str, material: list[str], tmp_path: Path) -> None:
+    names = "naive,naive_reuse,superposition,prefix_tree"
+    found = measured(tmp_path / "x.json", material, "--methods", names, "--store", store)
+    assert [one["variant"] for one in found["streams"]] == names.split(",")
+    naive, reuse, _, tree = found["streams"]
+    assert naive["hit_rate"] is None
+    assert reuse["requests"][0]["found"] == tree["requests"][0]["found"] == 0  # a store begins empty
+    assert 0 < tree["hit_rate"] <= reuse["hit_rate"] < 1  # a prefix is found in its order alone
+    assert all(row["first_token_s"] > 0 for one in found["streams"] for row in one["requests"])
+    assert reuse["summary"]["requests"] == 8
+    assert found["protocol"]["corpus_documents"] == 8
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]  # the store on disk is removed
+
+
+def test_a_small_store_finds_less(material: list[str], tmp_path: Path) -> None:
+    rates = [
+        measured(tmp_path / "x.json", material, "--methods", "naive_reuse", "--store", "memory", "--store-gb", size)
+        for size in ("1", "1e-6")
+    ]
+    large, small = (one["streams"][0]["hit_rate"] for one in rates)
+    assert large > small == 0
+
+
+def test_popular_documents_come_more_often() -> None:
+    prompts = [tiny_prompt([3 + i] * 6, seed=i) for i in range(4)]
+    drawn: dict[float, Counter[tuple[int, ...]]] = {}
+    for exponent in (0.0, 1.5):
+        settings = StreamSettings(methods=["naive"], dataset="x", documents=1, requests=600, exponent=exponent)
+        made = requests(prompts, settings, seed=0)
+        assert made == requests(prompts, settings, seed=0)
+        drawn[exponent] = Counter(tuple(prompt.documents[0]) for prompt in made)
+    weights = sorted((rank**-1.5 for rank in range(1, 25)), reverse=True)
+    assert max(drawn[1.5].values()) / 600 == pytest.approx(weights[0] / sum(weights), rel=0.15)
+    assert max(drawn[0.0].values()) / 600 < 0.1
+
+
+def test_a_request_cannot_have_more_documents_than_there_are() -> None:
+    settings = StreamSettings(methods=["naive"], dataset="x", documents=9)
+    with pytest.raises(UserError, match="9 a request, but 1 questions have 2 in all"):
+        requests([tiny_prompt([3, 4])], settings, seed=0)
+
+
+def test_what_is_found_in_memory_is_what_was_stored(tmp_path: Path) -> None:
+    """As from disk, bit for bit."""
+    lm, prompt = tiny_models.tiny_lm(tiny_models.LLAMA), tiny_prompt()
+    alone = read_apart(lm, prompt).cache
+    for store in (MemoryStore("x", 1 << 30), DocumentStore(tmp_path, "x", 1 << 30)):
+        lm.documents = store
+        read_apart(lm, prompt)
+        with lm.tracing() as trace:
+            again = read_apart(lm, prompt).cache
+        assert all(call.loading_s is not None for call in trace)
+        for (name, one), (_, other) in zip(alone.tensors(), again.tensors(), strict=True):
+            assert one[:, : alone.length].equal(other[:, : again.length]), name
+    lm.documents = None
+
+
+def test_the_least_recently_used_leave_memory() -> None:
+    lm, prompt = tiny_models.tiny_lm(tiny_models.LLAMA), tiny_prompt([6, 6, 6])
+    lm.documents = store = MemoryStore("x", 1 << 30)
+    read_apart(lm, prompt)
+    store.max_bytes = store.bytes - 1
+    with lm.tracing() as trace:
+        read_apart(lm, tiny_prompt([5]))  # another document: the preamble was used now, the first document leaves
+        read_apart(lm, prompt)
+    assert store.bytes <= store.max_bytes
+    read = [call.loading_s is not None for call in trace if call.stage == "documents"]
+    assert read[:2] == [False, False]
+    lm.documents = None
+
+
+def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> None:
+    ends = {"naive": (2.0, 2.0), "naive_reuse": (5.0, 1.0), "prompt_cache": (2.5, 2.0)}
+    write_stream(tmp_path, ends, unsupported={"cfic": "no long document"})
+    table = stream.table(Runs(tmp_path))
+    value = table.set_index(["variant", "quantity"])["measured"]
+    assert value["naive_reuse", "break_even_reuses"] == 3  # 5 + 3 * 1 is 4 * 2
+    assert value["naive_reuse", "hit_rate"] == 0.5
+    assert value["naive_reuse", "first_token_p50_s"] == pytest.approx(3.0)
+    notes = table.set_index(["variant", "quantity"])["note"]
+    assert notes["prompt_cache", "break_even_reuses"].startswith("never")
+    assert "nothing is kept" in notes["naive", "hit_rate"]
+    assert "no long document" in notes["cfic", "first_token_p50_s"]
+    bars, waits, reuse = stream.draw(table).axes
+    assert len(bars.patches) == 2
+    assert waits.get_lines()
+    assert list(reuse.get_lines()[0].get_ydata())[:2] == [5.0, 3.0]
+
+
+def test_a_refused_stream_says_why(tmp_path: Path) -> None:
+    write_stream(tmp_path, {}, streams=[{"variant": "naive", "refused": "others kept it busy", "summary": {}}])
+    table = stream.table(Runs(tmp_path))
+    assert list(table["note"]) == ["refused: others kept it busy"]
+    bars, waits, reuse = stream.draw(table).axes
+    assert (len(bars.patches), len(waits.get_lines()), len(reuse.get_lines())) == (0, 0, 0)
