@@ -81,6 +81,6 @@ def forget() -> None:
     """Look for packages and read their code anew, as a new process would."""
     for cached in (
         *(plugins.installed, plugins.path_of, plugins.of_module, registry._components),
-        *(digest.imports, digest._digest, digest._path, digest._text, digest._package),
+        *(digest.imports, digest._digest, digest._path, digest._parsed, digest._package),
     ):
         cached.cache_clear()

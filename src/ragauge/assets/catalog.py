@@ -8,16 +8,14 @@ from importlib.resources import files
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ragauge.errors import in_any_case
 from ragauge.prompts.templates import Template
 
 
-class Entry(BaseModel):
+class Entry(BaseModel, extra="forbid", frozen=True):
     """One asset."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["model", "encoder", "corpus", "file"]  # "file": given by its source, so nobody said what it is
     source: str = Field(description="hf:org/name, pypi:name==version, https://host/file or path:/folder")

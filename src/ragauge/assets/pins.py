@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from ragauge.errors import SettingError, UserError
 from ragauge.io.files import write_file
@@ -33,10 +33,8 @@ Checked = TypeVar("Checked", bound=BaseModel)
 Sha256 = Annotated[str, StringConstraints(pattern=f"^{HASH.pattern}$")]
 
 
-class Pin(BaseModel):
+class Pin(BaseModel, extra="forbid", frozen=True):
     """What a source must give; None: anything."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     revision: str | None = None  # of a hub repository
     sha256: Sha256 | None = None  # of the file that is downloaded; of a hub repository, of all its files together
@@ -56,10 +54,8 @@ class Pin(BaseModel):
         return ""
 
 
-class Lock(BaseModel):
+class Lock(BaseModel, extra="forbid", frozen=True):
     """A lock file: the pin of every source of a configuration."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1] = 1
     assets: dict[str, Pin] = {}  # by the name or source that the configuration has

@@ -14,9 +14,9 @@ from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.io import progress
-from ragauge.io.files import file_sha256, locked, os_errors_as_user_errors
-from ragauge.io.folders import file_facts, is_file_facts, replace_unlocked
-from ragauge.io.home import home as home
+from ragauge.io.files import file_sha256
+from ragauge.io.files import home as home
+from ragauge.io.folders import file_facts, is_file_facts, replace
 from ragauge.io.redaction import redacted_values
 
 MANIFEST = "ragauge-asset.json"  # in every folder that a Store made; its modification time is the asset's last use
@@ -53,9 +53,9 @@ class Store:
             return target
         if self.offline:
             raise NotFetchedError(f"{target.name}: not fetched yet")
-        with os_errors_as_user_errors(target), locked(target):
-            if not self.is_complete(target):
-                replace_unlocked(target, lambda folder: write_manifest(folder, make(folder)), has_manifest)
+        replace(
+            target, lambda folder: write_manifest(folder, make(folder)), has_manifest, lambda: self.is_complete(target)
+        )
         return target
 
     def converted(

@@ -77,12 +77,12 @@ def _summary(args: argparse.Namespace) -> int:
     """Print how many questions were answered, and why others failed; return the exit code."""
     from ragauge.io import records
 
-    made = records.outcome(args.out)
-    lines = [f"{args.out}: {made.answered} answered, {made.failed} failed", *_reasons(made.reasons)]
-    lines += ["ask them again with --retry-failed"] if made.failed else []
-    result = {"out": args.out, "answered": made.answered, "failed": made.failed, "reasons": made.reasons}
-    options.tell(args, "\n".join(lines), **result)
-    return FAILED if made.failed and not args.allow_failed else 0
+    answered, reasons = records.outcome(args.out)
+    failed = sum(map(len, reasons.values()))
+    lines = [f"{args.out}: {answered} answered, {failed} failed", *_reasons(reasons)]
+    lines += ["ask them again with --retry-failed"] if failed else []
+    options.tell(args, "\n".join(lines), out=args.out, answered=answered, failed=failed, reasons=reasons)
+    return FAILED if failed and not args.allow_failed else 0
 
 
 def _reasons(reasons: dict[str, list[str]]) -> list[str]:

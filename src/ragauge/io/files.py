@@ -1,4 +1,4 @@
-"""Atomic writing of files, their hashes, and locks between processes."""
+"""The cache directory; atomic writing of files, their hashes, and locks between processes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ from ragauge.io import progress
 UNFINISHED = ".unfinished"  # ends the names of files and folders that a killed process left incomplete
 
 LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|f2fs|tmpfs|ramfs|overlay|aufs|squashfs|rootfs|vfat|ntfs3?|apfs|fuseblk|9p")
+
+
+def home() -> Path:
+    """Return the cache directory, which all experiments share: `$RAGAUGE_HOME` or `~/.cache/ragauge`."""
+    return Path(os.environ.get("RAGAUGE_HOME") or "~/.cache/ragauge").expanduser().absolute()
 
 
 def file_sha256(path: Path) -> str:
@@ -52,6 +57,15 @@ def write_file(path: Path, content: bytes) -> None:
         replace_atomically(path, content)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def os_errors_as_user_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system, such as a full disk, into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -102,12 +116,3 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     finally:
         Path(lock.lock_file).unlink(missing_ok=True)  # filelock refuses the lock of a removed file
         lock.release()
-
-
-@contextmanager
-def os_errors_as_user_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system, such as a full disk, into one line that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{error.filename or path}: {error.strerror or error}") from error

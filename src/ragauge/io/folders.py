@@ -43,41 +43,49 @@ def file_facts(path: Path) -> dict[str, Any]:
 # --- any folder ---
 
 
-def replace(target: Path, fill: Callable[[Path], object], is_replaceable: Callable[[Path], bool]) -> None:
+def replace(
+    target: Path,
+    fill: Callable[[Path], object],
+    is_replaceable: Callable[[Path], bool],
+    is_made: Callable[[], bool] = lambda: False,
+) -> bool:
     """Make a folder, or replace an existing one: `fill` writes into a hidden folder, which is renamed when complete.
 
     If the process dies, the next call restores the former folder or finds the new one.
 
     Args:
         is_replaceable: whether ragauge made the folder that exists at the target.
+        is_made: whether the target is as wanted, perhaps by a process that this one waited for.
+
+    Returns:
+        Whether `fill` was called.
 
     Raises:
         UserError: something else exists there, or the folder cannot be written.
     """
     with os_errors_as_user_errors(target), locked(target):
-        replace_unlocked(target, fill, is_replaceable)
-
-
-def replace_unlocked(target: Path, fill: Callable[[Path], object], is_replaceable: Callable[[Path], bool]) -> None:
-    """Do as `replace`, for a caller that holds the folder's lock."""
-    target = target.resolve() if target.is_symlink() else target  # the link stays
-    unfinished, former = _leftovers(target)
-    if former.is_dir() and not target.exists():  # the process died between the two renames
-        former.rename(target)
-    check_replaceable(target, is_replaceable)
-    for leftover in (unfinished, former):
-        shutil.rmtree(leftover, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
-        fill(unfinished)
-        sync(unfinished)
-        if target.exists():
-            target.rename(former)
-        unfinished.rename(target)
-        sync_folder(target.parent)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.rmtree(former, ignore_errors=True)
+        target = target.resolve() if target.is_symlink() else target  # the link stays
+        unfinished, former = _leftovers(target)
+        if former.is_dir() and not target.exists():  # the process died between the two renames
+            former.rename(target)
+        is_pending = not is_made()
+        if is_pending:
+            check_replaceable(target, is_replaceable)
+        for leftover in (unfinished, former):
+            shutil.rmtree(leftover, ignore_errors=True)
+        if is_pending:
+            try:
+                unfinished.mkdir(parents=True)
+                fill(unfinished)
+                sync(unfinished)
+                if target.exists():
+                    target.rename(former)
+                unfinished.rename(target)
+                sync_folder(target.parent)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.rmtree(former, ignore_errors=True)
+    return is_pending
 
 
 def _leftovers(target: Path) -> tuple[Path, Path]:
@@ -164,15 +172,17 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
         replace_atomically(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
         (folder / MARK).write_text(f"a {kind} of ragauge\n")
 
-    if _is_made(target, kind, inputs) and not any(path.exists() for path in _leftovers(target)):
-        return False
-    with os_errors_as_user_errors(target), locked(target):
-        if _is_made(target, kind, inputs):  # by another process, while this one waited
-            for leftover in _leftovers(target):
-                shutil.rmtree(leftover, ignore_errors=True)
+    def is_made() -> bool:
+        try:
+            return bool(read(target, kind).get("made_from") == inputs)
+        except OtherFormatError:
+            raise
+        except UserError:
             return False
-        replace_unlocked(target, fill, lambda folder: (folder / MARK).is_file())
-    return True
+
+    if is_made() and not any(path.exists() for path in _leftovers(target)):
+        return False
+    return replace(target, fill, lambda folder: (folder / MARK).is_file(), is_made)
 
 
 def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "") -> dict[str, Any]:
@@ -186,8 +196,15 @@ def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "")
         UserError: there is no manifest, it is of another kind or format, or a file is missing, cut short or changed.
     """
     manifest = _manifest(folder, kind)
+    made = f"its {manifest['kind']}"
     for name, facts in manifest["files"].items():
-        _check_file(folder / name, facts, manifest["kind"], verify or fnmatch(name, hashed))
+        path = folder / name
+        if not os.path.isfile(path):  # False for names that no file can have
+            raise UserError(f"{path}: missing from {made}; rebuild it")
+        if (size := path.stat().st_size) != facts["bytes"]:
+            raise UserError(f"{path}: {size:,} bytes where {made} has {facts['bytes']:,}: cut short; rebuild it")
+        if (verify or fnmatch(name, hashed)) and file_sha256(path) != facts["sha256"]:
+            raise UserError(f"{path}: not the bytes that {made} was made with (sha256 differs); rebuild it")
     return manifest
 
 
@@ -233,22 +250,3 @@ def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
     if seal != text_sha256(manifest):
         raise UserError(f"{path}: damaged: its hash differs from the one that it states; rebuild it")
     return manifest
-
-
-def _check_file(path: Path, facts: Mapping[str, Any], kind: str, verify: bool) -> None:
-    size = path.stat().st_size if os.path.isfile(path) else None  # False for names that no file can have
-    if size is None:
-        raise UserError(f"{path}: missing from its {kind}; rebuild it")
-    if size != facts["bytes"]:
-        raise UserError(f"{path}: {size:,} bytes where its {kind} has {facts['bytes']:,}: cut short; rebuild it")
-    if verify and file_sha256(path) != facts["sha256"]:
-        raise UserError(f"{path}: not the bytes that its {kind} was made with (sha256 differs); rebuild it")
-
-
-def _is_made(target: Path, kind: str, inputs: Mapping[str, Any]) -> bool:
-    try:
-        return bool(read(target, kind).get("made_from") == inputs)
-    except OtherFormatError:
-        raise
-    except UserError:
-        return False

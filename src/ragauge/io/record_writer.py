@@ -8,7 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -59,6 +59,10 @@ class RecordWriter:
             writer.finish({"machine": ...})
     """
 
+    _resources: ExitStack  # the lock and the open files
+    _file: IO[bytes]
+    _started_file: IO[bytes]
+
     def __init__(
         self,
         out: Path,
@@ -83,9 +87,6 @@ class RecordWriter:
         self._discard_reason = ""  # why the finished file is moved aside
         self._records: dict[str, str] = {}  # key -> its line
         self._started = out.with_name(f".{out.name}.started")  # keys of questions under way; an orderly exit removes it
-        self._resources = ExitStack()  # the lock and the open files
-        self._file: IO[bytes] | None = None
-        self._started_file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         """Lock the file and read the records that exist.
@@ -116,7 +117,6 @@ class RecordWriter:
 
     def start(self, key: str) -> None:
         """Note that a question is about to be asked; this does not wait for the disk. Raises UserError if it cannot."""
-        assert self._started_file is not None, "start needs the with block"
         with os_errors_as_user_errors(self._started):
             self._started_file.write(f"{key}\n".encode())
 
@@ -127,7 +127,16 @@ class RecordWriter:
             UserError: the disk is full or the file cannot be written; earlier records stay.
         """
         line = record.model_dump_json()
-        self._write_line(line)
+        with os_errors_as_user_errors(self.partial):
+            start = self._file.seek(0, os.SEEK_END)
+            data = memoryview(line.encode() + b"\n")
+            try:
+                while data:  # an unbuffered file may take a part
+                    data = data[self._file.write(data) :]
+                os.fsync(self._file.fileno())
+            except BaseException:
+                self._file.truncate(start)  # a line is written whole or not at all
+                raise
         self._records[record.key] = line
         self.done.add(record.key)
 
@@ -142,7 +151,9 @@ class RecordWriter:
             raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")
         lines = [self._records[key] for key in self._keys]
         with os_errors_as_user_errors(self.out):
-            if not self._is_finished(lines):
+            meta_there = read_meta(self.out) or {}
+            is_same_run = meta_there.get("fingerprint") == self._fingerprint and self.out.exists()
+            if not (is_same_run and self.out.read_bytes() == join_lines(lines)):  # else its provenance stays
                 if self._discard_reason:
                     self._move_aside(self.out, self._discard_reason)
                 write_finished(self.out, lines, self._fingerprint, meta)
@@ -155,8 +166,8 @@ class RecordWriter:
         meta = read_meta(self.out)
         check_version(self.out, meta or {})
         difference = fingerprint_difference((meta or {}).get("fingerprint") or {}, self._fingerprint)
-        unknown = f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
         if meta is None or difference:
+            unknown = f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
             self._discard_reason = f"holds records of {unknown if meta is None else f'another run: {difference}'}"
             if not self._overwrite:
                 raise UserError(f"{self.out}: {self._discard_reason}; use --overwrite or another --out")
@@ -171,7 +182,9 @@ class RecordWriter:
         if not self.partial.exists():
             return {}
         *lines, _torn = self.partial.read_bytes().split(b"\n")
-        header = _as_object(lines[0]) if lines else {}
+        header: dict[str, Any] = {}
+        with suppress(IndexError, ValueError, RecursionError):
+            header = _as_dict(json.loads(lines[0]))
         check_version(self.partial, header)
         difference = fingerprint_difference(_as_dict(header.get("fingerprint")), self._fingerprint)
         if difference:
@@ -184,12 +197,6 @@ class RecordWriter:
         self.crashes = {key: crashes[key] for key in crashes if key not in records}
         return records
 
-    def _is_finished(self, lines: Sequence[str]) -> bool:
-        """Whether the finished file holds just these lines already, so that its provenance stays."""
-        meta = read_meta(self.out)
-        same_run = meta is not None and meta.get("fingerprint") == self._fingerprint
-        return same_run and self.out.exists() and self.out.read_bytes() == join_lines(lines)
-
     def _move_aside(self, path: Path, reason: str) -> None:
         """Move records, finished or not, and their metadata to the folder `former`, under a name with their hash."""
         content = path.read_bytes()
@@ -201,27 +208,6 @@ class RecordWriter:
         target = partial_path(target) if path == self.partial else target
         path.replace(target)
         logger.warning("%s: %s; moved to %s", path, reason, target)
-
-    def _write_line(self, line: str) -> None:
-        """Append a line and wait for the disk; where that fails, take back what was written of it."""
-        assert self._file is not None, "append needs the with block"
-        with os_errors_as_user_errors(self.partial):
-            start = self._file.seek(0, os.SEEK_END)
-            data = memoryview(line.encode() + b"\n")
-            try:
-                while data:  # an unbuffered file may take a part
-                    data = data[self._file.write(data) :]
-                os.fsync(self._file.fileno())
-            except BaseException:
-                self._file.truncate(start)
-                raise
-
-
-def _as_object(line: bytes) -> dict[str, Any]:
-    try:
-        return _as_dict(json.loads(line))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ragauge.errors import UserError
 from ragauge.io.files import os_errors_as_user_errors, replace_atomically
@@ -17,10 +17,8 @@ from ragauge.io.files import os_errors_as_user_errors, replace_atomically
 VERSION = 1  # of files of records, finished or not
 
 
-class EvidenceRecord(BaseModel):
+class EvidenceRecord(BaseModel, extra="forbid"):
     """A piece of evidence that an answer was generated from: a stretch of a document, or text said to be one."""
-
-    model_config = ConfigDict(extra="forbid")
 
     document: int | None = Field(description="index among the question's documents; null: it stands in none")
     start: int | None = Field(description="first character in the document's text; null: it stands in none")
@@ -29,20 +27,16 @@ class EvidenceRecord(BaseModel):
     verbatim: bool | None = Field(None, description="whether `text` is what stands at that place of the document")
 
 
-class StretchRecord(BaseModel):
+class StretchRecord(BaseModel, extra="forbid"):
     """A stretch of a document that holds the answer, as the data set says."""
-
-    model_config = ConfigDict(extra="forbid")
 
     document: int = Field(description="index among the question's documents")
     start: int = Field(description="first character in the document's text")
     stop: int = Field(description="after the last character")
 
 
-class ServedResponse(BaseModel):
+class ServedResponse(BaseModel, extra="forbid"):
     """What a model server reported of a request. Times are of the server, not of this package's decoder."""
-
-    model_config = ConfigDict(extra="forbid")
 
     prompt_tokens: int | None = Field(None, description="by the server's count; null: it did not say")
     cached_tokens: int | None = Field(None, description="of the prompt, found in the server's cache")
@@ -54,10 +48,8 @@ class ServedResponse(BaseModel):
     stack: str = Field(description="what the server calls itself")
 
 
-class Record(BaseModel):
+class Record(BaseModel, extra="forbid"):
     """What one method variant did with one question. Metrics are computed from it later, without a model."""
-
-    model_config = ConfigDict(extra="forbid")
 
     key: str = Field(description="the example's key in its data set")
     status: Literal["ok", "failed"]
@@ -100,10 +92,8 @@ class Record(BaseModel):
     )
 
 
-class SequenceRecord(BaseModel):
+class SequenceRecord(BaseModel, extra="forbid"):
     """What one way of generating with retrieval did with one sequence of text."""
-
-    model_config = ConfigDict(extra="forbid")
 
     key: str = Field(description="the sequence's key: its document and its place in it")
     status: Literal["ok", "failed"]
@@ -133,9 +123,7 @@ class _Git(BaseModel):
     commit: str | None = None
 
 
-class _Provenance(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Provenance(BaseModel, strict=True):
     cpu: str | None = None
     gpu: dict[str, Any] | None = None
     threads: int | None = None
@@ -144,14 +132,12 @@ class _Provenance(BaseModel):
     git: _Git | None = None
 
 
-class _Meta(BaseModel):
+class _Meta(BaseModel, strict=True):
     """What readers of a `.meta.json` rely on, as far as it is there."""
-
-    model_config = ConfigDict(strict=True)
 
     version: int | None = None
     fingerprint: dict[str, Any] | None = None
-    sha256: str | None = None  # of the file of records; older versions wrote none
+    sha256: str | None = None  # of the file of records
     provenance: _Provenance | None = None
     shape: dict[str, Any] | None = None
     peak_memory_bytes: float | None = None
@@ -185,28 +171,21 @@ def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
     return records
 
 
-class Outcome(NamedTuple):
-    """How many questions of a finished file were answered, and why the others failed."""
+def outcome(out: Path) -> tuple[int, dict[str, list[str]]]:
+    """Return how many questions of a finished file were answered, and for each reason the keys that failed for it.
 
-    answered: int
-    reasons: dict[str, list[str]]  # reason -> keys of the questions that failed for it
-
-    @property
-    def failed(self) -> int:
-        return sum(map(len, self.reasons.values()))
-
-
-def outcome(out: Path) -> Outcome:
-    """Return the outcome of a finished file; its records are read only if some failed. Raises UserError as `read`."""
+    The records are read only if some failed. Raises UserError as `read`.
+    """
     counts = (read_meta(out) or {}).get("counts")
     if isinstance(counts, dict) and counts.get("failed") == 0 and isinstance(counts.get("records"), int):
-        return Outcome(counts["records"], {})
-    reasons = dict[str, list[str]]()
-    records = read(out)
-    for record in records:
-        if record.status == "failed":
+        return counts["records"], {}
+    answered, reasons = 0, dict[str, list[str]]()
+    for record in read(out):
+        if record.status == "ok":
+            answered += 1
+        else:
             reasons.setdefault(record.reason or "no reason given", []).append(record.key)
-    return Outcome(sum(record.status == "ok" for record in records), reasons)
+    return answered, reasons
 
 
 def meta_path(out: Path) -> Path:
@@ -305,34 +284,29 @@ def gather(parts: Sequence[Path], out: Path) -> None:
     Raises:
         UserError: a part is missing, is of another run than the first, or has a question that another has.
     """
-    metas = [_meta_of_part(part, parts[0]) for part in parts]
+    metas: list[dict[str, Any]] = []
     lines: dict[str, str] = {}
     for part in parts:
+        meta = read_meta(part) or {}
+        if not meta.get("fingerprint"):
+            raise UserError(f"{part}: {meta_path(part).name} is missing or not valid JSON; run this part again")
+        metas.append(meta)
+        if difference := fingerprint_difference(meta["fingerprint"], metas[0]["fingerprint"]):
+            raise UserError(f"{part}: from another run than {parts[0]}: {difference}")
         with os_errors_as_user_errors(part):
-            content = part.read_bytes()
-        found = lines_by_key(content.split(b"\n"), part, 1, Record)
+            found = lines_by_key(part.read_bytes().split(b"\n"), part, 1, Record)
         if double := sorted(set(found) & set(lines)):
             raise UserError(f"{part}: question {double[0]} is in another part as well")
         lines |= found
-    write_finished(out, list(lines.values()), metas[0]["fingerprint"], _joined_meta(metas))
-
-
-def _meta_of_part(part: Path, first: Path) -> dict[str, Any]:
-    meta, other = read_meta(part), read_meta(first)
-    if meta is None or other is None or not meta.get("fingerprint"):
-        raise UserError(f"{part}: {meta_path(part).name} is missing or not valid JSON; run this part again")
-    if difference := fingerprint_difference(meta["fingerprint"], other.get("fingerprint") or {}):
-        raise UserError(f"{part}: from another run than {first}: {difference}")
-    return meta
-
-
-def _joined_meta(metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
     provenances = [meta.get("provenance") or {} for meta in metas]
     processors = dict.fromkeys(p["cpu"] for p in provenances if p.get("cpu"))
-    provenance = {**provenances[0], "cpu": " / ".join(processors) or None}
     peaks = [meta["peak_memory_bytes"] for meta in metas if meta.get("peak_memory_bytes") is not None]
-    peak = {"peak_memory_bytes": max(peaks, default=None)}
-    return {**metas[0], "provenance": provenance, **peak, "parts": provenances}
+    joined = {
+        "provenance": {**provenances[0], "cpu": " / ".join(processors) or None},
+        "peak_memory_bytes": max(peaks, default=None),
+        "parts": provenances,
+    }
+    write_finished(out, list(lines.values()), metas[0]["fingerprint"], metas[0] | joined)
 
 
 def fingerprint_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 VERSION: Literal[2] = 2  # of the specification
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Section(BaseModel, extra="forbid", frozen=True):
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that differ where any key differs."""

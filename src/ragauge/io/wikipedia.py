@@ -12,7 +12,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from ragauge.errors import UserError
 LONG_CHARACTERS = 4000  # of wikitext; shorter pages are stubs and redirects
 PASSAGE_WORDS = 100
 SHORTEST_WORDS = 10  # shorter sections are remnants of tables or galleries
-CHUNK_BYTES = 1 << 16
 
 APPARATUS = (  # sections of references and links, in lower case
     *("bibliography", "citations", "external links", "footnotes", "further reading", "gallery", "notes"),
@@ -76,65 +75,23 @@ def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
     return ((title, wikitext) for title, wikitext in _read_pages(path) if len(wikitext) > LONG_CHARACTERS)
 
 
-# --- the export ---
-
-
-class _PageCollector:
-    """Target of an XML parser: collects (title, wikitext) of pages in the main name space that are no redirects."""
-
-    FIELDS = frozenset(("title", "ns", "text"))
-
-    def __init__(self) -> None:
-        self.pages: list[tuple[str, str]] = []
-        self._fields: dict[str, list[str]] = {}
-        self._open: list[str] | None = None
-
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Exports have no document type; one could define entities that grow without bound."""
-        raise ElementTree.ParseError("a document type declaration is not part of a MediaWiki export")
-
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        name = _local(tag)
-        if name == "page":
-            self._fields = {}
-        if name in self.FIELDS or name == "redirect":
-            self._open = self._fields.setdefault(name, [])
-
-    def data(self, text: str) -> None:
-        if self._open is not None:
-            self._open.append(text)
-
-    def end(self, tag: str) -> None:
-        self._open = None
-        if _local(tag) == "page" and "redirect" not in self._fields:
-            values = {name: "".join(parts) for name, parts in self._fields.items()}
-            if values.get("ns") == "0":
-                self.pages.append((values.get("title", ""), values.get("text", "")))
-
-    def close(self) -> None:
-        """The parser calls this at the end of the document."""
-
-
-def _local(tag: str) -> str:
-    """The tag without its `{namespace}`."""
-    return tag.rpartition("}")[2]
-
-
 def _read_pages(path: Path) -> Iterator[tuple[str, str]]:
-    collector = _PageCollector()
-    parser = ElementTree.XMLParser(target=collector)
+    """Yield title and wikitext of the pages in the main name space that are no redirects."""
     try:
         with bz2.open(path) as stream:
-            while chunk := stream.read(CHUNK_BYTES):
-                parser.feed(chunk)
-                yield from collector.pages
-                collector.pages.clear()
-        parser.close()
+            if b"<!DOCTYPE" in stream.peek():  # it could define entities that grow without bound
+                raise ElementTree.ParseError("a document type declaration is not part of a MediaWiki export")
+            events = ElementTree.iterparse(stream, ("start", "end"))
+            _, root = next(events)
+            for event, element in events:
+                if event == "end" and element.tag.endswith("page"):
+                    if element.findtext("{*}ns") == "0" and element.find("{*}redirect") is None:
+                        yield element.findtext("{*}title", ""), element.findtext("{*}revision/{*}text", "")
+                    root.clear()
     except ElementTree.ParseError as error:
         raise UserError(f"{path}: not a complete MediaWiki export: {error}") from error
     except (EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read as bzip2: {error}") from error
-    yield from collector.pages
 
 
 # --- wikitext ---
@@ -163,11 +120,7 @@ def _plain(wikitext: str) -> str:
 
 def _render(code: Any) -> str:
     """Return the plain text of a mwparserfromhell Wikicode; node kinds that are not listed have none."""
-    return "".join(RENDERERS.get(type(node).__name__, _nothing)(node) for node in code.nodes)
-
-
-def _nothing(node: Any) -> str:
-    return ""
+    return "".join(RENDERERS.get(type(node).__name__, lambda _: "")(node) for node in code.nodes)
 
 
 def _render_link(node: Any) -> str:
@@ -181,15 +134,8 @@ def _render_tag(node: Any) -> str:
     name = str(node.tag).strip().lower()
     if name == "br":
         return " "
-    if name in ("ref", "table", "gallery", "math", "timeline", "imagemap", "source", "syntaxhighlight", "references"):
-        return ""
-    if "display:none" in re.sub(r"\s", "", " ".join(map(str, node.attributes))).lower():
-        return ""
-    return _render(node.contents) if node.contents is not None else ""
-
-
-def _render_entity(node: Any) -> str:
-    return html.unescape(str(node))
+    is_hidden = "display:none" in re.sub(r"\s", "", " ".join(map(str, node.attributes))).lower()
+    return "" if name in TEXTLESS_TAGS or is_hidden or node.contents is None else _render(node.contents)
 
 
 def _render_template(node: Any) -> str:
@@ -203,43 +149,31 @@ def _render_template(node: Any) -> str:
 def _convert(values: list[str]) -> str:
     """`{{convert|5|km|mi}}` and `{{convert|5|to|7|km|mi}}`."""
     ranges = {"to", "-", "–", "and", "by", "x", "or"}
-    count = 4 if len(values) > 3 and values[1] in ranges else 2
-    return " ".join(values[:count])
+    return " ".join(values[: 4 if len(values) > 3 and values[1] in ranges else 2])
 
 
-def _first(values: list[str]) -> str:
-    return values[0]
-
-
-def _last(values: list[str]) -> str:
-    return values[-1]
-
-
+TEXTLESS_TAGS = {"gallery", "imagemap", "math", "ref", "references", "source", "syntaxhighlight", "table", "timeline"}
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "Text": lambda node: str(node.value),
     "Wikilink": _render_link,
     "Tag": _render_tag,
     "Template": _render_template,
-    "HTMLEntity": _render_entity,
+    "HTMLEntity": lambda node: html.unescape(str(node)),
     "ExternalLink": lambda node: "" if node.title is None else _render(node.title),
 }
+FIRST_VALUE = (  # templates that show their first value
+    *("angbr", "dts", "formatnum", "lang-", "nihongo", "nobold", "nowrap", "nts", "quote", "sic", "small", "smaller"),
+    *("sub", "sup", "vanchor"),
+)
 TEMPLATES: dict[str, Callable[[list[str]], str]] = {
     "as of": lambda values: "As of " + values[0],
-    "c.": lambda values: "c. " + values[0],
+    **dict.fromkeys(("c.", "circa"), lambda values: "c. " + values[0]),
+    **dict.fromkeys(("convert", "cvt"), _convert),
     "chem": "".join,
-    "circa": lambda values: "c. " + values[0],
-    "convert": _convert,
-    "cvt": _convert,
     "frac": "/".join,
-    "lang": _last,
-    "transl": _last,
-} | dict.fromkeys(
-    (
-        *("angbr", "dts", "formatnum", "lang-", "nihongo", "nobold", "nowrap", "nts", "quote", "sic", "small"),
-        *("smaller", "sub", "sup", "vanchor"),
-    ),
-    _first,
-)
+    **dict.fromkeys(("lang", "transl"), lambda values: values[-1]),
+    **dict.fromkeys(FIRST_VALUE, lambda values: values[0]),
+}
 
 
 def _tidy(text: str) -> str:
@@ -279,24 +213,18 @@ def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:
 
     The text is divided into equal shares; a sentence belongs to the share that its middle word falls into.
     """
-    sentences = [
-        piece for line in text.split("\n") for s in _SENTENCE_END.split(line) for piece in _split_long(s, words)
-    ]
-    ends = [0]
-    for sentence in sentences:
-        ends.append(ends[-1] + len(sentence.split()))
-    if not ends[-1]:
-        return []
+    sentences: list[list[str]] = []
+    for line in text.split("\n"):
+        for sentence in map(str.split, _SENTENCE_END.split(line)):
+            parts = max(
+                1, -(-len(sentence) // words)
+            )  # of equal length, where it is longer than a piece (lists, mostly)
+            bounds = pairwise(part * len(sentence) // parts for part in range(parts + 1))
+            sentences.extend(sentence[start:end] for start, end in bounds)
+    ends = list(accumulate(map(len, sentences), initial=0))
     shares = max(1, round(ends[-1] / words))
     pieces: list[list[str]] = [[] for _ in range(shares)]
     for sentence, (start, end) in zip(sentences, pairwise(ends), strict=True):
-        pieces[min(shares - 1, (start + end) * shares // (2 * ends[-1]))].append(sentence)
+        if sentence:
+            pieces[min(shares - 1, (start + end) * shares // (2 * ends[-1]))].extend(sentence)
     return [" ".join(piece) for piece in pieces if piece]
-
-
-def _split_long(sentence: str, words: int) -> Iterator[str]:
-    """Yield a sentence, or its equal parts of at most `words` words if it is longer (lists, mostly)."""
-    tokens = sentence.split()
-    parts = max(1, -(-len(tokens) // words))
-    for part in range(parts):
-        yield " ".join(tokens[part * len(tokens) // parts : (part + 1) * len(tokens) // parts])
