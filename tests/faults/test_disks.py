@@ -103,7 +103,7 @@ def test_records(
 
 
 def test_assets(disk: Disk, tmp_path: Path) -> None:
-    packed, store = tmp_path / "a.zip", Store(disk.folder / "home", progress=False)
+    packed, store = tmp_path / "a.zip", Store(disk.folder / "home")
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name in ("one", "two"):
             file.writestr(name, bytes(range(256)) * 4000, zipfile.ZIP_STORED)

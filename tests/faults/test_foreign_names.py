@@ -69,7 +69,7 @@ def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "url" / "a"
     folder.mkdir(parents=True)
     (folder / store.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 1, "sha256": "0" * 64}}}))
-    assert not store.Store(tmp_path, progress=False).is_complete(folder)
+    assert not store.Store(tmp_path).is_complete(folder)
     assert "is missing" in cache.damage(cache.CacheEntry.of("url", folder))
 
 

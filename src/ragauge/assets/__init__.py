@@ -46,7 +46,7 @@ SOURCES = ("hf", "http", "https", "path", "pypi")
 FORMS = "hf:organisation/name[@revision], pypi:name==version, https://host/file, path:/folder"
 
 
-def fetch(source: str, *, sha256: str | None = None, home: Path | None = None, progress: bool = True) -> Path:
+def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:
     """Return the local file or folder of a prefixed source, downloaded on first use.
 
     Args:
@@ -59,10 +59,10 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None, p
     if _prefix(source) is None:
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
     entry = Entry(kind="file", source=source).model_copy(update={"sha256": sha256})
-    return _fetch(Store(home or store.home(), progress), entry)
+    return _fetch(Store(home or store.home()), entry)
 
 
-def resolve(name_or_source: str, *, home: Path | None = None, progress: bool = True, where: str = "") -> Path:
+def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -> Path:
     """Return the local path of an asset, ready for use: a model's folder in the hub's layout, a corpus's file.
 
     Args:
@@ -73,7 +73,7 @@ def resolve(name_or_source: str, *, home: Path | None = None, progress: bool = T
         UserError: as `fetch`, and for a name that is none of the three; then the choices are listed.
     """
     refuse_secret(name_or_source, where)
-    target = Store(home or store.home(), progress)
+    target = Store(home or store.home())
     return _loadable(target, _fetch_pinned(target, name_or_source, where))
 
 
@@ -85,9 +85,7 @@ def refuse_secret(source: str, where: str = "") -> None:
         raise UserError(f"{place}{redacted(source)!r}: {reason}")
 
 
-def describe(
-    name_or_source: str, *, home: Path | None = None, offline: bool = True, progress: bool = True
-) -> dict[str, Any]:
+def describe(name_or_source: str, *, home: Path | None = None, offline: bool = True) -> dict[str, Any]:
     """Describe an asset. With `offline` nothing is fetched.
 
     Keys: name, kind, source, revision, template, license, pinned_sha256 (of the download, as the catalog or the source
@@ -95,7 +93,7 @@ def describe(
     and files (size and sha256 of each); pin, path, bytes and sha256 are None where the asset is not fetched. A model
     that is not named as in the catalog has the template of the entry with its source or, once fetched, its weights.
     """
-    target, entry = Store(home or store.home(), progress, offline), _entry(name_or_source)
+    target, entry = Store(home or store.home(), offline=offline), _entry(name_or_source)
     path, pin, files = None, None, {}
     with suppress(NotFetchedError):
         fetched = _fetch_pinned(target, name_or_source)
@@ -117,16 +115,16 @@ def describe(
     }
 
 
-def fetch_pin(name: str, progress: bool = True) -> Pin | None:
+def fetch_pin(name: str) -> Pin | None:
     """Fetch an asset and return what it gave, as a lock states it; None for an asset that is on this machine anyway."""
-    return _fetched_pin(_entry(name), _fetch_pinned(Store(store.home(), progress), name))
+    return _fetched_pin(_entry(name), _fetch_pinned(Store(store.home()), name))
 
 
 def is_pinned(name: str) -> bool:
     """Whether a source gives the same files to everybody: it is local, or the active lock, the catalog or the source
     itself states a hash or a commit."""
     entry = _entry(name)
-    return not entry.source.startswith(pins.REMOTE) or pins.required_pin("assets", name, _stated_pin(entry)).is_exact
+    return not entry.source.startswith(pins.REMOTE) or pins.required_pin("assets", name, entry.pin).is_exact
 
 
 def is_retro(name: str) -> bool:
@@ -192,12 +190,12 @@ def _template_by_weights(target: Store, source: str, files: store.FileFacts) -> 
     def weights(files: store.FileFacts) -> set[str]:
         return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
 
-    here = replace(target, progress=False, offline=True)
+    here = replace(target, offline=True)
     for entry in (one for one in entries().values() if one.template):
-        if source == entry.source:
-            return entry.template
         with suppress(NotFetchedError):
-            if weights(files) and weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry)))):
+            if source == entry.source or (
+                weights(files) and weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry))))
+            ):
                 return entry.template
     return None
 
@@ -205,16 +203,16 @@ def _template_by_weights(target: Store, source: str, files: store.FileFacts) -> 
 # --- fetching ---
 
 
-def _stated_pin(entry: Entry) -> Pin:
-    return Pin(revision=entry.revision, sha256=entry.sha256)
-
-
 def _fetched_pin(entry: Entry, path: Path) -> Pin | None:
     """Return what was fetched, given the path in it that is used; None for what is on this machine anyway."""
     if not entry.source.startswith(pins.REMOTE):
         return None
     root = next((folder for folder in (path, *path.parents) if store.has_manifest(folder)), path)
-    return pins.fetched_pin(entry.source, store.manifest(root) or {}, store.digest(store.contents(root)))
+    manifest = store.manifest(root) or {}
+    stated = {"sha256": manifest.get("archive_sha256")}
+    if entry.source.startswith("hf:"):
+        stated = {"revision": manifest.get("revision"), "sha256": store.digest(store.contents(root))}
+    return pins.validated(Pin, stated, entry.source)
 
 
 def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
@@ -225,8 +223,8 @@ def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
     entry = _entry(name, where)
     if not entry.source.startswith(pins.REMOTE):
         return _fetch(target, entry)
-    pin = pins.required_pin("assets", name, _stated_pin(entry))
-    if pin != _stated_pin(entry):
+    pin = pins.required_pin("assets", name, entry.pin)
+    if pin != entry.pin:
         with suppress(NotFetchedError):
             path = _fetch(replace(target, offline=True), entry)
             found = _fetched_pin(entry, path)
@@ -243,19 +241,14 @@ def _fetch(target: Store, entry: Entry) -> Path:
     elif prefix == "hf":
         path = hub.fetch(target, rest, entry.revision, entry.tokenizer, entry.sha256)
     elif prefix == "path":
-        path = _local(rest, entry.sha256)
+        if not _exists(rest):
+            raise UserError(f"path:{rest[:200]}: no such file or folder")
+        path = Path(rest).expanduser().absolute()
+        if entry.sha256 is not None and path.is_file():
+            store.check_sha256(path, entry.sha256, "disk")
     else:
         path = url.fetch(target, entry.source, entry.sha256, entry.members)
     return path / entry.use if entry.use else path
-
-
-def _local(text: str, sha256: str | None) -> Path:
-    if not _exists(text):
-        raise UserError(f"path:{text[:200]}: no such file or folder")
-    path = Path(text).expanduser().absolute()
-    if sha256 is not None and path.is_file():
-        store.check_sha256(path, sha256, "disk")
-    return path
 
 
 def _loadable(target: Store, path: Path) -> Path:

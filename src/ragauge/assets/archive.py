@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import Any
 
 from ragauge.errors import UserError
 
@@ -20,14 +20,6 @@ SUFFIXES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")  # ragauge runs no code that it fetches
 MAX_RATIO = 100  # unpacked over packed size; text and weights stay below 20, bombs reach thousands
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
-
-
-class _Member(NamedTuple):
-    name: str
-    size: int  # bytes
-    is_folder: bool
-    is_file: bool
-    open: Callable[[], IO[bytes] | None]
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str]:
@@ -43,19 +35,22 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str
     room = max_bytes = MAX_RATIO * archive.stat().st_size
     names = []
     try:
-        for member in _members(archive):
-            if member.is_folder or not _is_wanted(member.name, members):
+        for name, size, is_file, opened in _members(archive):
+            matches = any(fnmatchcase(name, pattern) for pattern in members or CODE)
+            if matches != bool(members):
                 continue
-            if not member.is_file:
-                raise UserError(f"{archive.name}: member {member.name!r} is a link or a device, not a file")
-            room -= member.size
+            if not is_file:
+                raise UserError(f"{archive.name}: member {name!r} is a link or a device, not a file")
+            room -= size
             if room < 0:
                 raise UserError(f"{archive.name}: unpacks to more than {max_bytes:,} bytes; refused")
-            target = folder / safe_path(member.name, archive)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file, member.open() as source:  # type: ignore[union-attr]
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or not path.parts or any(c in name for c in "\\:\0"):
+                raise UserError(f"{archive.name}: unsafe member path {name!r}")  # it would leave the folder
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / path).open("xb") as file, opened() as source:
                 shutil.copyfileobj(source, file, 1 << 20)
-            names.append(member.name)
+            names.append(name)
     except UserError:
         raise
     except BROKEN as error:
@@ -65,31 +60,18 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str
     return names
 
 
-def safe_path(name: str, archive: Path) -> PurePosixPath:
-    """Return a member's path. Raises UserError if it leaves the folder that it is unpacked to."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or any(c in name for c in "\\:\0"):
-        raise UserError(f"{archive.name}: unsafe member path {name!r}")
-    return path
-
-
-def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
-    if patterns:
-        return any(fnmatchcase(name, pattern) for pattern in patterns)
-    return not any(fnmatchcase(name, pattern) for pattern in CODE)
-
-
-def _members(archive: Path) -> Iterator[_Member]:
-    """Yield the members of a zip or tar archive; each is read before the next is asked for."""
+def _members(archive: Path) -> Iterator[tuple[str, int, bool, Callable[[], Any]]]:
+    """Yield (name, bytes, whether it is a file, opens it) of the members that are no folders, in their order."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():
                 is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
-                yield _Member(info.filename, info.file_size, info.is_dir(), is_file, partial(packed.open, info))
+                if not info.is_dir():
+                    yield info.filename, info.file_size, is_file, partial(packed.open, info)
     elif tarfile.is_tarfile(archive):
         with tarfile.open(archive) as packed_tar:
             for entry in packed_tar:
-                read = partial(packed_tar.extractfile, entry)
-                yield _Member(entry.name, entry.size, entry.isdir(), entry.isreg(), read)
+                if not entry.isdir():
+                    yield entry.name, entry.size, entry.isreg(), partial(packed_tar.extractfile, entry)
     else:
         raise UserError(f"{archive.name}: neither a zip (or wheel) nor a tar archive, or cut short")

@@ -10,6 +10,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, Field
 
+from ragauge.assets.pins import Pin
 from ragauge.errors import in_any_case
 from ragauge.prompts.templates import Template
 
@@ -35,6 +36,11 @@ class Entry(BaseModel, extra="forbid", frozen=True):
     width: int | None = Field(None, ge=1, description="dimensions of an encoder's vectors")
     download_gb: float | None = Field(None, gt=0, description="size of the download, where no model's shape gives it")
     license: str | None = Field(None, description="as its publisher states it")
+
+    @property
+    def pin(self) -> Pin:
+        """What the source must give."""
+        return Pin(revision=self.revision, sha256=self.sha256)
 
 
 @cache

@@ -44,12 +44,19 @@ def convert(path: Path, folder: Path) -> None:
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, and how the tokenizer
     splits digits and whole words.
     """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
         header = read_header(path)
         is_checked = header.values.get("general.architecture") in DECODERS
         if is_checked:
             check_decoder(header)
-        model, tokenizer = _load(path)
+        model = AutoModelForCausalLM.from_pretrained(
+            **source, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+        )
+        tokenizer = AutoTokenizer.from_pretrained(**source)
         if is_checked:
             model.config.rope_parameters = _rope_parameters(header, model.config)
     except (
@@ -65,18 +72,6 @@ def convert(path: Path, folder: Path) -> None:
         weights.chmod(0o644)  # safetensors writes for the owner alone; the cache may be shared
 
 
-def _load(path: Path) -> tuple[Any, Any]:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    folder, name = str(path.parent), path.name
-    dequantize = GgufConfig(dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, gguf_file=name, dtype=torch.float32, quantization_config=dequantize
-    )
-    return model, AutoTokenizer.from_pretrained(folder, gguf_file=name)
-
-
 # --- the header ---
 
 
@@ -87,13 +82,6 @@ class Header:
     values: Mapping[str, Any]  # numbers and strings by key; of an array, its length
     sizes: Mapping[str, tuple[int, ...]]  # of tensors, the slowest dimension first, as torch has it
     rope_divisors: Any = None  # float32 array, where the file has the tensor
-
-    def size(self, key: str, default: int | None = None) -> int:
-        """Return a whole number above 0; raise ValueError where it is none."""
-        value = self.values.get(key, default)
-        if type(value) is not int or not 0 < value < 1 << 32:
-            raise ValueError(f"{key}: {str(value)[:40]} is not a valid model size")
-        return value
 
 
 def read_header(path: Path) -> Header:
@@ -138,16 +126,22 @@ def check_decoder(header: Header) -> None:
             raise ValueError(f"tensor {name!r} is not of a plain {header.values['general.architecture']} decoder")
 
 
-def _expected(header: Header) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _expected(header: Header) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield (name, size) of the tensors that the file must have."""
     kind = header.values["general.architecture"]
-    layers, d = header.size(f"{kind}.block_count"), header.size(f"{kind}.embedding_length")
-    heads, ffn = header.size(f"{kind}.attention.head_count"), header.size(f"{kind}.feed_forward_length")
-    kv_heads = header.size(f"{kind}.attention.head_count_kv", heads)
-    dim = header.size(f"{kind}.attention.key_length", max(1, d // heads))
+
+    def size(key: str, default: int | None = None) -> int:
+        value = header.values.get(f"{kind}.{key}", default)
+        if type(value) is not int or not 0 < value < 1 << 32:
+            raise ValueError(f"{kind}.{key}: {str(value)[:40]} is not a valid model size")
+        return value
+
+    layers, d, ffn = size("block_count"), size("embedding_length"), size("feed_forward_length")
+    heads = size("attention.head_count")
+    kv_heads, dim = size("attention.head_count_kv", heads), size("attention.key_length", max(1, d // heads))
     if layers > len(header.sizes):
         raise ValueError(f"{kind}.block_count: {layers:,} layers of {len(header.sizes):,} tensors")
-    yield "token_embd.weight", (header.size("tokenizer.ggml.tokens"), d)
+    yield "token_embd.weight", (header.values.get("tokenizer.ggml.tokens"), d)
     yield "output_norm.weight", (d,)
     outputs = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "attn_v": kv_heads * dim}
     for layer in range(layers):
@@ -166,23 +160,17 @@ def _expected(header: Header) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def _complete(header: Header, model: Any, tokenizer: Any) -> None:
     """Set the tokenizer's splits and the end tokens."""
-    kind = header.values.get("tokenizer.ggml.pre")
-    if kind in DIGIT_SPLITS:
-        _split_digits(tokenizer)
-    if kind in IGNORE_MERGES:
-        tokenizer.backend_tokenizer.model.ignore_merges = True
-    ends = list(dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS))
-    ends = [end for end in ends if end is not None]
-    if len(ends) > 1:
-        model.generation_config.eos_token_id = ends
-
-
-def _split_digits(tokenizer: Any) -> None:
     from tokenizers import pre_tokenizers
 
-    inner = tokenizer.backend_tokenizer
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    inner.pre_tokenizer = pre_tokenizers.Sequence([digits, inner.pre_tokenizer])
+    kind, inner = header.values.get("tokenizer.ggml.pre"), tokenizer.backend_tokenizer
+    if kind in DIGIT_SPLITS:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        inner.pre_tokenizer = pre_tokenizers.Sequence([digits, inner.pre_tokenizer])
+    if kind in IGNORE_MERGES:
+        inner.model.ignore_merges = True
+    ends = dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS)
+    if len(known := [end for end in ends if end is not None]) > 1:
+        model.generation_config.eos_token_id = known
 
 
 def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:

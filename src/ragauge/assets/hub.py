@@ -9,6 +9,7 @@ from typing import Any
 
 from ragauge.assets.store import Store, check_sha256, contents, digest
 from ragauge.errors import UserError
+from ragauge.io import progress
 from ragauge.io.redaction import redacted
 
 TOKENIZER = ["tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja"]
@@ -41,8 +42,12 @@ def fetch(
     target = store.folder("hub", repository, revision, tokenizer)
 
     def make(folder: Path) -> dict[str, Any]:
-        store.say(f"fetching hf:{repository}")
-        snapshot = _model(repository, revision)
+        progress.line(f"fetching hf:{repository}")
+        snapshot = _snapshot(repository, revision, [*SETTINGS, "*.safetensors"])
+        if not list(snapshot.glob("*.safetensors")):
+            snapshot = _snapshot(repository, revision, [*SETTINGS, "pytorch_model*.bin*"])
+            if not list(snapshot.glob("*.bin")):
+                raise UserError(f"hf:{repository}: holds neither *.safetensors nor pytorch_model*.bin")
         _link(snapshot, folder)
         if tokenizer is not None:
             _link(_snapshot(tokenizer, None, TOKENIZER), folder)
@@ -69,31 +74,16 @@ def dataset_commit(repository: str, revision: str | None = None) -> str:
     return str(HfApi().dataset_info(repository, revision=revision).sha)
 
 
-def _model(repository: str, revision: str | None) -> Path:
-    snapshot = _snapshot(repository, revision, [*SETTINGS, "*.safetensors"])
-    if not list(snapshot.glob("*.safetensors")):
-        snapshot = _snapshot(repository, revision, [*SETTINGS, "pytorch_model*.bin*"])
-    if not list(snapshot.glob("*.safetensors")) + list(snapshot.glob("*.bin")):
-        raise UserError(f"hf:{repository}: holds neither *.safetensors nor pytorch_model*.bin")
-    return snapshot
-
-
 def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Path:
     """Return the hub's folder of the files that match; cached files are not downloaded again."""
     from huggingface_hub import snapshot_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
-        folder = snapshot_download(
-            repository,
-            revision=revision,
-            endpoint=endpoint,
-            allow_patterns=patterns,
-            ignore_patterns=OTHER_RUNTIMES,
-        )
+        chosen: Any = {"allow_patterns": patterns, "ignore_patterns": OTHER_RUNTIMES}
+        return Path(snapshot_download(repository, revision=revision, endpoint=endpoint, **chosen))
     except Exception as error:  # of the hub, of two generations of its HTTP library, of the disk
         raise _failure(repository, endpoint, error) from error
-    return Path(folder)
 
 
 def _failure(repository: str, endpoint: str, error: Exception) -> UserError:
@@ -112,20 +102,19 @@ def _failure(repository: str, endpoint: str, error: Exception) -> UserError:
 
 
 def _link(snapshot: Path, folder: Path) -> None:
-    """Link to the snapshot's files from `folder`, unless it has a file of that name; check their hashes."""
+    """Link to the snapshot's files from `folder`, unless it has a file of that name.
+
+    A large file, which the hub's cache names by its sha256, is checked; with another hash it is removed.
+    """
     for path in sorted(p for p in snapshot.rglob("*") if p.is_file()):
-        link = folder / path.relative_to(snapshot)
-        if not link.exists():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(_verified(path.resolve(), path.name))
-
-
-def _verified(blob: Path, name: str) -> Path:
-    """Return a file of the hub's cache; remove it and raise UserError if its name is another sha256 than its own."""
-    if re.fullmatch(r"[0-9a-f]{64}", blob.name):  # of large files
-        try:
-            check_sha256(blob, blob.name, f"the hub, for {name}")
-        except UserError:
-            blob.unlink()
-            raise
-    return blob
+        link, blob = folder / path.relative_to(snapshot), path.resolve()
+        if link.exists():
+            continue
+        if re.fullmatch(r"[0-9a-f]{64}", blob.name):
+            try:
+                check_sha256(blob, blob.name, f"the hub, for {path.name}")
+            except UserError:
+                blob.unlink()
+                raise
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(blob)

@@ -103,14 +103,6 @@ def add_pin(source: str, revision: str | None, sha256: str | None) -> str:
     return pinned
 
 
-def without_pin(source: str) -> str:
-    """Return a source without its pin, which may be misspelled."""
-    if not source.startswith(REMOTE):
-        return source
-    start = source.partition(MARK)[0]
-    return start.partition("@")[0] if start.startswith("hf:") else start
-
-
 # --- lock files ---
 
 
@@ -166,15 +158,3 @@ def required_pin(section: Section, name: str, given: Pin) -> Pin:
         where = f" as in {path}" if locked else ""
         raise UserError(f"{redacted(name)}: {problem}{where}; to lock it anew: ragauge fetch --config FILE --lock")
     return Pin(revision=locked.revision or given.revision, sha256=locked.sha256 or given.sha256)
-
-
-def fetched_pin(source: str, manifest: dict[str, Any], digest: str) -> Pin:
-    """Return what was fetched, as a lock states it.
-
-    Args:
-        manifest: of the folder that was fetched.
-        digest: the hash of all its files together.
-    """
-    if source.startswith("hf:"):
-        return validated(Pin, {"revision": manifest.get("revision"), "sha256": digest}, source)
-    return validated(Pin, {"sha256": manifest.get("archive_sha256")}, source)

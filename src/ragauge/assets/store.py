@@ -32,7 +32,6 @@ class Store:
     """The assets below one folder."""
 
     home: Path
-    progress: bool = True  # say on stderr what is fetched and how far it is
     offline: bool = False  # fetch nothing: raise NotFetchedError
 
     def folder(self, area: str, name: str, *inputs: Any) -> Path:
@@ -70,7 +69,7 @@ class Store:
         """
 
         def make(folder: Path) -> dict[str, Any]:
-            self.say(f"converting {path.name} to safetensors")
+            progress.line(f"converting {path.name} to safetensors")
             convert(path, folder)
             return {"source": path.name, "source_sha256": sha256, "conversion": version}
 
@@ -82,14 +81,9 @@ class Store:
         if found is None:
             return False
         damaged = next((name for name, facts in found["files"].items() if not _has_size(folder / name, facts)), None)
-        if damaged:
-            self.say(f"{folder / damaged}: not as it was fetched; made anew")
+        if damaged and not self.offline:
+            progress.line(f"{folder / damaged}: not as it was fetched; made anew")
         return damaged is None
-
-    def say(self, text: str) -> None:
-        """Print one line of progress on stderr."""
-        if self.progress:
-            progress.line(text)
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
@@ -125,7 +119,11 @@ def contents(path: Path) -> FileFacts:
     """Return size and hash of a file, or of each file in a folder; hash only files that no manifest above it names."""
     root = path if path.is_dir() else path.parent
     paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
-    known = _known_facts(root)
+    known = {}
+    for parent in (root, *root.parents):
+        if (found := manifest(parent)) is not None:
+            known = {parent / name: facts for name, facts in found["files"].items() if _has_size(parent / name, facts)}
+            break
     return {str(p.relative_to(root)): known.get(p) or file_facts(p) for p in paths}
 
 
@@ -135,15 +133,6 @@ def digest(files: FileFacts) -> str:
         return str(next(iter(files.values()))["sha256"])
     lines = "".join(f"{facts['sha256']}  {name}\n" for name, facts in sorted(files.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _known_facts(folder: Path) -> dict[Path, dict[str, Any]]:
-    """Return the facts that the manifest of a folder, or of one above it, states of files whose size is unchanged."""
-    for parent in (folder, *folder.parents):
-        if (found := manifest(parent)) is not None:
-            files = {parent / name: facts for name, facts in found["files"].items()}
-            return {path: facts for path, facts in files.items() if _has_size(path, facts)}
-    return {}
 
 
 def _has_size(path: Path, facts: dict[str, Any]) -> bool:

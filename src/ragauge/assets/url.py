@@ -16,7 +16,7 @@ from ragauge import __version__
 from ragauge.assets import archive
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
-from ragauge.io.progress import bar
+from ragauge.io import progress
 from ragauge.io.redaction import holds_secret, redacted
 
 ATTEMPTS = 5  # in a row without a byte of progress
@@ -31,13 +31,16 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
     Raises UserError for an address that cannot be fetched, a wrong hash (the file is removed), and an unsafe archive.
     """
     name = file_name(url)
-    target = store.folder("url", name, _identity(url), sha256, list(members))
+    identity = url
+    if holds_secret(url):  # a hash that is slow to guess
+        identity = redacted(url) + hashlib.scrypt(url.encode(), salt=b"ragauge", n=1 << 14, r=8, p=1).hex()
+    target = store.folder("url", name, identity, sha256, list(members))
     is_archive = name.endswith(archive.SUFFIXES)
 
     def make(folder: Path) -> dict[str, Any]:
-        store.say(f"fetching {redacted(url)}")
+        progress.line(f"fetching {redacted(url)}")
         part = target.parent / f".{target.name}.part" / name  # outlives a failure, for the next attempt to resume
-        download(url, part, store.progress)
+        download(url, part)
         try:
             found = check_sha256(part, sha256, redacted(url))
         except UserError as error:
@@ -63,14 +66,7 @@ def file_name(url: str) -> str:
     return name
 
 
-def _identity(url: str) -> str:
-    """Return what names a URL's folder; of a URL with a secret, a hash that is slow to guess."""
-    if not holds_secret(url):
-        return url
-    return redacted(url) + hashlib.scrypt(url.encode(), salt=b"ragauge", n=1 << 14, r=8, p=1).hex()
-
-
-def download(url: str, path: Path, show_progress: bool = True) -> None:
+def download(url: str, path: Path) -> None:
     """Download a file; what earlier attempts and processes received is kept.
 
     The server is asked for the rest alone if it gave an ETag or a date, so that the rest belongs to the same file.
@@ -84,7 +80,7 @@ def download(url: str, path: Path, show_progress: bool = True) -> None:
     failures, received = 0, _size(path)
     while True:
         try:
-            return _attempt(url, path, show_progress)
+            return _attempt(url, path)
         except httpx2.HTTPStatusError as error:
             reason = f"HTTP {error.response.status_code} {error.response.reason_phrase}"
             if error.response.status_code not in TRANSIENT:
@@ -99,7 +95,7 @@ def download(url: str, path: Path, show_progress: bool = True) -> None:
         time.sleep(PAUSE_S * 2 ** (failures - 1))
 
 
-def _attempt(url: str, path: Path, show_progress: bool) -> None:
+def _attempt(url: str, path: Path) -> None:
     """Ask once for the file, or for the rest of it if the server has the same file still."""
     import httpx2
 
@@ -116,14 +112,13 @@ def _attempt(url: str, path: Path, show_progress: bool) -> None:
         validator.write_text("" if tag.startswith("W/") else tag or response.headers.get("Last-Modified", ""))
         length = response.headers.get("Content-Length")
         total = start + int(length) if length else None
-        free = shutil.disk_usage(path.parent).free
-        if total is not None and total - start > free:
+        if total is not None and total - start > (free := shutil.disk_usage(path.parent).free):
             raise UserError(f"{redacted(url)}: {total - start:,} bytes to come, {free:,} free in {path.parent}")
-        shown = bar(path.name, "B", total, start, unit_scale=True, disable=not show_progress)
-        with path.open("ab" if start else "wb") as file, shown:
+        bar = progress.bar(path.name, "B", total, start, unit_scale=True)
+        with path.open("ab" if start else "wb") as file, bar:
             for data in response.iter_raw():
                 file.write(data)
-                shown.update(len(data))
+                bar.update(len(data))
 
 
 def _size(path: Path) -> int:

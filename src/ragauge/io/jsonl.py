@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from ragauge.errors import UserError
 
@@ -40,7 +40,9 @@ def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
     """
     number = 0
     try:
-        with _open(path) as file:
+        with open(path, "rb") as packed:
+            is_gzipped = packed.peek(2)[:2] == b"\x1f\x8b"
+            file = gzip.GzipFile(fileobj=packed) if is_gzipped else packed
             while line := file.readline(max_bytes):
                 number += 1
                 if len(line) == max_bytes and not line.endswith(b"\n"):
@@ -88,8 +90,10 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
     value = record[name]
     if type(value) is not kind:
         raise UserError(f"{place}: field {name!r} must be {_JSON_TYPES[kind]}, not {_shown(value)}")
-    if isinstance(value, str):
-        _check_text(value, name, place)
+    if isinstance(value, str) and not value.strip():
+        raise UserError(f"{place}: field {name!r} is empty")
+    if isinstance(value, str) and _HALF_PAIR.search(value):
+        raise UserError(f"{place}: field {name!r} contains an unpaired surrogate, which is not valid text")
     return value
 
 
@@ -109,20 +113,6 @@ def strings(record: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]
     for index, value in enumerate(found):
         field({f"{name}[{index}]": value}, f"{name}[{index}]", str, place)
     return tuple(found)
-
-
-def _open(path: Path) -> IO[bytes]:
-    """Open a file, unpacked if its first bytes are those of gzip."""
-    with open(path, "rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(path, "rb")) if zipped else open(path, "rb")
-
-
-def _check_text(value: str, name: str, place: str) -> None:
-    if not value.strip():
-        raise UserError(f"{place}: field {name!r} is empty")
-    if _HALF_PAIR.search(value):
-        raise UserError(f"{place}: field {name!r} contains an unpaired surrogate, which is not valid text")
 
 
 def _shown(value: Any) -> str:

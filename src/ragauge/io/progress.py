@@ -9,18 +9,18 @@ from ragauge.io.redaction import redacted
 
 TERMINAL_S, LOG_S = 0.2, 2.0  # between two updates of a bar: on a terminal, and in a file, where each is a line
 
-_hidden = False
+hidden = False
 
 
-def hide(hidden: bool = True) -> None:
+def hide(value: bool = True) -> None:
     """Hide bars and lines in this process, or show them again."""
-    global _hidden
-    _hidden = hidden
+    global hidden
+    hidden = value
 
 
 def line(text: str) -> None:
     """Print a status line."""
-    if not _hidden:
+    if not hidden:
         print(redacted(text), file=sys.stderr, flush=True)
 
 
@@ -38,5 +38,5 @@ def bar(what: str, unit: str, total: int | None = None, done: int = 0, *, disabl
 
     pause = TERMINAL_S if sys.stderr.isatty() else LOG_S
     return tqdm(
-        desc=what, unit=unit, total=total, initial=done, mininterval=pause, disable=disable or _hidden, **options
+        desc=what, unit=unit, total=total, initial=done, mininterval=pause, disable=disable or hidden, **options
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 HIDDEN = "***"
@@ -30,7 +29,8 @@ def redacted(text: str) -> str:
     text = QUERY.sub(rf"\g<1>{HIDDEN}", USER.sub(rf"\g<1>{HIDDEN}@", text))
     for form in TOKENS:
         text = form.sub(rf"\g<1>{HIDDEN}", text)
-    for secret in _environment_secrets():
+    secrets = {value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name) and len(value) >= SHORTEST}
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
 
@@ -47,8 +47,3 @@ def redacted_values(value: Any) -> Any:
 def holds_secret(url: str) -> bool:
     """Whether a source is a URL with a secret in it."""
     return bool(USER.search(url) or QUERY.search(url))
-
-
-def _environment_secrets() -> Iterator[str]:
-    found = (value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name) and len(value) >= SHORTEST)
-    yield from sorted(found, key=len, reverse=True)

@@ -452,7 +452,7 @@ def _asset_gb(name: str) -> float:
 
 
 def _source(source: str) -> str:
-    return entries()[source].source if source in entries() else pins.without_pin(source)
+    return entries()[source].source if source in entries() else pins.split_pin(source)[0]
 
 
 def _total(work: Iterable[Work]) -> Span:

@@ -333,7 +333,7 @@ def known_names(source: str) -> list[str]:
     from ragauge.assets import pins
     from ragauge.assets.catalog import entries
 
-    named = pins.without_pin(source)
+    named = pins.split_pin(source)[0]
     alike = {n: e.source.rpartition("/")[2] for n, e in entries().items() if named in (n, e.source)}
     return list(dict.fromkeys(name.lower() for pair in alike.items() for name in pair))
 

@@ -166,7 +166,7 @@ def make_once(marks: Path) -> Any:
 
 
 def build_in_process(target: Path, marks: Path) -> None:
-    Store(marks, progress=False).build(target, make_once(marks))
+    Store(marks).build(target, make_once(marks))
 
 
 def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = tmp_path / "home"
     for name, days in (("old-0123456789", 100), ("new-0123456789", 0)):
-        asset = store.Store(folder, progress=False).build(folder / "pypi" / name, _fill)
+        asset = store.Store(folder).build(folder / "pypi" / name, _fill)
         _used(asset, days)
     (folder / "kernels").mkdir()
     (folder / "kernels" / "cpu-2-threads-0123456789.json").write_text("{}")
@@ -106,7 +106,7 @@ def test_a_changed_file_is_found_and_looking_is_no_use_of_it(home: Path, capsys:
 
 
 def test_a_symbolic_link_is_not_followed(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    elsewhere = store.Store(tmp_path / "elsewhere", progress=False).build(tmp_path / "elsewhere" / "a" / "b", _fill)
+    elsewhere = store.Store(tmp_path / "elsewhere").build(tmp_path / "elsewhere" / "a" / "b", _fill)
     (home / "pypi" / "linked").symlink_to(elsewhere)
     asked(capsys, "prune", "--keep-gb", "0", "--remove")
     assert (elsewhere / "weights.bin").exists()

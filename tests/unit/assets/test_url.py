@@ -14,6 +14,7 @@ import pytest
 from ragauge import assets
 from ragauge.assets import url
 from ragauge.errors import UserError
+from ragauge.io import progress
 from served_site import BODY, SHA256, Site, served_site
 
 
@@ -62,8 +63,8 @@ def test_a_difficult_server_gives_the_file(
 def test_a_later_call_resumes_what_an_earlier_one_left(site: Site, tmp_path: Path) -> None:
     site.cut = [300_000]
     with one_attempt(), pytest.raises(UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"):
-        url.download(site.url(), tmp_path / "file.bin", show_progress=False)
-    url.download(site.url(), tmp_path / "file.bin", show_progress=False)
+        url.download(site.url(), tmp_path / "file.bin")
+    url.download(site.url(), tmp_path / "file.bin")
     assert (tmp_path / "file.bin").read_bytes() == BODY
     assert site.asked[-1] == "bytes=300000-"
 
@@ -71,15 +72,15 @@ def test_a_later_call_resumes_what_an_earlier_one_left(site: Site, tmp_path: Pat
 def test_a_file_that_changed_between_attempts_is_not_mixed(site: Site, tmp_path: Path) -> None:
     site.cut = [300_000]
     with one_attempt(), pytest.raises(UserError, match="download failed"):
-        url.download(site.url(), tmp_path / "file.bin", show_progress=False)
+        url.download(site.url(), tmp_path / "file.bin")
     site.body, site.etag = BODY[::-1], '"two"'
-    url.download(site.url(), tmp_path / "file.bin", show_progress=False)
+    url.download(site.url(), tmp_path / "file.bin")
     assert (tmp_path / "file.bin").read_bytes() == BODY[::-1]
 
 
 def test_a_range_beyond_the_end_starts_again(site: Site, tmp_path: Path) -> None:
-    url.download(site.url(), tmp_path / "file.bin", show_progress=False)  # complete, as if the process died here
-    url.download(site.url(), tmp_path / "file.bin", show_progress=False)
+    url.download(site.url(), tmp_path / "file.bin")  # complete, as if the process died here
+    url.download(site.url(), tmp_path / "file.bin")
     assert (tmp_path / "file.bin").read_bytes() == BODY
 
 
@@ -130,10 +131,13 @@ def test_an_address_without_a_file_is_refused(address: str, tmp_path: Path) -> N
         assets.fetch(address, home=tmp_path)
 
 
-def test_progress_is_shown(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assets.fetch(site.url(), home=tmp_path)
     shown = capsys.readouterr().err
     assert f"fetching {site.url()}" in shown
     assert "1.02M/1.02M" in shown
-    assets.fetch(site.url("other.bin"), home=tmp_path, progress=False)
+    monkeypatch.setattr(progress, "hidden", True)
+    assets.fetch(site.url("other.bin"), home=tmp_path)
     assert capsys.readouterr().err == ""

@@ -88,7 +88,7 @@ def test_the_least_sum_of_reading_and_writing_wins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("RAGAUGE_DTYPE")
-    monkeypatch.setattr("ragauge.io.progress._hidden", False)  # whatever `--quiet` a test before gave
+    monkeypatch.setattr("ragauge.io.progress.hidden", False)  # whatever `--quiet` a test before gave
     for prompt_s, token_s, expected in ((1.0, 0.1, "bfloat16"), (1.0, 0.3, "float32"), (9.0, 0.1, "float32")):
         seconds = {"float32": {"prompt_s": 2.0, "token_s": 0.2}, "bfloat16": {"prompt_s": prompt_s, "token_s": token_s}}
         monkeypatch.setattr(tuning, "dtype_speeds", lambda threads, seconds=seconds: seconds)

@@ -108,7 +108,7 @@ def test_a_source_with_a_secret_is_no_name_of_a_model() -> None:
 
 def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
     """A parameter that is named as a secret is may also choose the file."""
-    found = [assets.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path, progress=False) for n in (1, 2)]
+    found = [assets.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)]
     assert found[0] != found[1]
 
 

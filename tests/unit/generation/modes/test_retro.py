@@ -105,7 +105,7 @@ def in_onnx(root: Path, exported: Path) -> Any:
 
 def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
     source = f"path:{root / 'released'}"
-    facts = assets.describe(source, offline=False, progress=False)
+    facts = assets.describe(source, offline=False)
     folder = Path(facts["path"])
     assert set(facts["files"]) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert len(facts["sha256"]) == 64
