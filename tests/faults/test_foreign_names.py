@@ -12,6 +12,7 @@ import pytest
 from ragauge.assets import cache, store
 from ragauge.config import loading
 from ragauge.engines import tuning
+from ragauge.engines.kernels import Operation
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Chat, RecordedChat, Replies
 from ragauge.io import folders
@@ -99,7 +100,7 @@ def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernel", [[], {}, ["torch"], {"kernel": []}, {"kernel": {"a": 1}}])
 def test_a_table_of_kernels(kernel: Any, tmp_path: Path) -> None:
     path = tmp_path / "kernels.json"
-    path.write_text(json.dumps({"kernels": {"float32": {tuning.OPERATIONS[0]: kernel}}}))
+    path.write_text(json.dumps({"kernels": {"float32": {Operation.ONE: kernel}}}))
     with pytest.raises(UserError, match="unknown kernel"):
         tuning.read_choice(path)
 

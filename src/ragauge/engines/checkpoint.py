@@ -6,8 +6,8 @@ import math
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,10 +17,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.families import _random, family
-from ragauge.engines.families._parts import Tensors, read
+from ragauge.engines.families import family
+from ragauge.engines.families._parts import Names
 from ragauge.engines.int8 import linear_storage
-from ragauge.engines.weights import Linear, Weights
+from ragauge.engines.weights import Layer, Linear, Norm, Weights
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
 
@@ -63,7 +63,11 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
         raise type(error)(f"{path}: {error}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(f"{path}: not the sizes of a {config['model_type']} model ({error})") from None
-    return shape if max_context is None else _in_context(shape, config, max_context, path)
+    if max_context is None:
+        return shape
+    if max_context > shape.max_context and shape.max_context < config.get("max_position_embeddings", 0):
+        raise UserError(f"{path}: max_context {max_context}: the model has a sliding window of {shape.max_context}")
+    return replace(shape, max_context=max_context)
 
 
 def _check_layers(config: dict[str, Any]) -> None:
@@ -89,13 +93,6 @@ def _check_shape(shape: Shape) -> None:
                 raise UserError(f"{field.name}: {str(number)[:40]!r} is not a valid size")
 
 
-def _in_context(shape: Shape, config: dict[str, Any], tokens: int, path: Path) -> Shape:
-    """The shape with a context of `tokens`."""
-    if tokens > shape.max_context and shape.max_context < config.get("max_position_embeddings", 0):
-        raise UserError(f"{path}: max_context {tokens}: the model has a sliding window of {shape.max_context}")
-    return replace(shape, max_context=tokens)
-
-
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str = "full") -> Weights:
     """All weights of the checkpoint, in the decoder's own layout, read layer by layer.
 
@@ -106,23 +103,122 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         UserError: a file or a tensor is missing, damaged or of another size than config.json says; a storage of
             matrices that is unknown or not available on the device.
     """
-    shape = read_shape(folder)
-    tensors = Tensors(_readers(folder, dtype, device), linear_storage(weights, device))
+    shape, names = read_shape(folder), family(read_config(folder)["model_type"]).NAMES
+    readers, store = _readers(folder, dtype, device), linear_storage(weights, device)
+    bare = f"{names.embedding}.weight"
+    root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
     try:
-        found = read(tensors, shape, family(read_config(folder)["model_type"]).NAMES)
+        found = _Checkpoint(readers, shape, names, store, root).weights()
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except RuntimeError as error:
         raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
-    _check_sizes(folder, found, shape)
+    expected = random_weights(shape, dtype, torch.device("meta"))
+    for place, size, wanted in _sizes(found, expected, ""):
+        if size != wanted:
+            raise UserError(f"{folder}: the checkpoint's {place} is {size} where config.json says {wanted}")
     return found
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """The tensors of a checkpoint, by the names that its family gives them.
+
+    A tensor that is used twice is read twice; none is cached, so that memory has one copy of the weights.
+    """
+
+    readers: Mapping[str, Reader]  # of each tensor, in the decoder's type and on its device
+    shape: Shape
+    names: Names
+    store: Callable[[Linear], Linear]  # turns a layer in floating point into the one that stays in memory
+    root: str  # a prefix of all names but the head's
+
+    def weights(self) -> Weights:
+        """All of them; raises KeyError with the name of a tensor that is missing."""
+        names = self.names
+        embedding = self.readers[f"{self.root}{names.embedding}.weight"]()
+        head = embedding if self.shape.tied else self.readers[f"{names.head}.weight"]()
+        return Weights(
+            embedding=embedding,
+            layers=tuple(self._layer(index) for index in range(self.shape.layers)),
+            norm=self._norm(self.root + names.norm),
+            head=self.store(Linear(head)),
+            embedding_norm=self._norm(self.root + names.embedding_norm) if names.embedding_norm else None,
+        )
+
+    def _layer(self, index: int) -> Layer:
+        names, prefix = self.names, f"{self.root}{self.names.layer.format(index)}."
+        qkv = self._stacked(prefix, *names.qkv)
+        if arrange := names.arrange_qkv:
+            heads = self.shape.heads[index]
+            qkv = Linear(arrange(qkv.weight, heads), None if qkv.bias is None else arrange(qkv.bias, heads))
+        return Layer(
+            attention_norm=self._norm(prefix + names.attention_norm),
+            qkv=self.store(qkv),
+            out=self.store(self._stacked(prefix, names.out)),
+            mlp_norm=self._norm(prefix + names.mlp_norm),
+            up=self.store(self._stacked(prefix, *names.up)),
+            down=self.store(self._stacked(prefix, names.down)),
+            q_norm=self._norm(prefix + names.q_norm, "rms") if names.q_norm else None,
+            k_norm=self._norm(prefix + names.k_norm, "rms") if names.k_norm else None,
+        )
+
+    def _stacked(self, prefix: str, *names: str) -> Linear:
+        """Layers on the same input as one: their outputs side by side."""
+        weights = [self.readers[f"{prefix}{name}.weight"]() for name in names]
+        biases = [read() for name in names if (read := self.readers.get(f"{prefix}{name}.bias"))]
+        if len(names) == 1:
+            return Linear(weights[0], biases[0] if biases else None)
+        return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+
+    def _norm(self, name: str, kind: str | None = None) -> Norm:
+        weight, bias = self.readers[f"{name}.weight"](), self.readers.get(f"{name}.bias")
+        return Norm(weight, bias() if bias else None, kind or self.shape.norm, self.shape.norm_eps)
 
 
 def random_weights(
     shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 0, weights: str = "full"
 ) -> Weights:
-    """Weights of the right sizes with random values, for timing shapes whose checkpoint is not at hand."""
-    return _random.draw(shape, dtype, device, seed, linear_storage(weights, device))
+    """Random weights of a shape, for timing it where no checkpoint is at hand.
+
+    They are normal, scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in any dtype.
+    """
+    d, dim, store = shape.d_model, shape.head_dim, linear_storage(weights, device)
+    # no values on the meta device; drawing them would load torch's compiler, for seconds
+    generator = None if device.type == "meta" else torch.Generator(device=device).manual_seed(seed)
+
+    def matrix(rows: int, columns: int) -> Tensor:
+        values = torch.empty(rows, columns, dtype=dtype, device=device)
+        return values if generator is None else values.normal_(0, columns**-0.5, generator=generator)
+
+    def linear(rows: int, columns: int, bias: bool) -> Linear:
+        zeros = torch.zeros(rows, dtype=dtype, device=device) if bias else None
+        return store(Linear(matrix(rows, columns), zeros))
+
+    def norm(width: int, kind: str = shape.norm) -> Norm:
+        ones = torch.ones(width, dtype=dtype, device=device)
+        return Norm(ones, torch.zeros_like(ones) if shape.norm_bias else None, kind, shape.norm_eps)
+
+    def layer(i: int) -> Layer:
+        return Layer(
+            attention_norm=norm(d),
+            qkv=linear((shape.heads[i] + 2 * shape.kv_heads[i]) * dim, d, shape.bias or shape.attention_bias),
+            out=linear(d, shape.heads[i] * dim, shape.bias),
+            mlp_norm=norm(d),
+            up=linear((2 if shape.gated else 1) * shape.ffn[i], d, shape.bias),
+            down=linear(d, shape.ffn[i], shape.bias),
+            q_norm=norm(dim, "rms") if shape.qk_norm else None,
+            k_norm=norm(dim, "rms") if shape.qk_norm else None,
+        )
+
+    embedding = matrix(shape.vocab, d)
+    return Weights(
+        embedding=embedding,
+        layers=tuple(layer(i) for i in range(shape.layers)),
+        norm=norm(d),
+        head=store(Linear(embedding if shape.tied else matrix(shape.vocab, d))),
+        embedding_norm=norm(d) if shape.embedding_norm else None,
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -133,16 +229,15 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
     """A function for each tensor, by its name, that reads it."""
+
+    def read(path: Path, get: Reader) -> Tensor:
+        return _undamaged(path, get).to(device=device, dtype=dtype)
+
     readers: dict[str, Reader] = {}
     for path in _files(folder):
         open_file = partial(_open_safetensors if path.suffix == ".safetensors" else _open_bin, path)
-        for name, get in _undamaged(path, open_file).items():
-            readers[name] = partial(_read_tensor, path, get, dtype, device)
+        readers |= {name: partial(read, path, get) for name, get in _undamaged(path, open_file).items()}
     return readers
-
-
-def _read_tensor(path: Path, get: Reader, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return _undamaged(path, get).to(device=device, dtype=dtype)
 
 
 def _undamaged(path: Path, access: Callable[[], T]) -> T:
@@ -206,13 +301,6 @@ def _open_bin(path: Path) -> dict[str, Reader]:
 def _line(error: Exception) -> str:
     """The first line of a library's error."""
     return str(error).strip().split("\n")[0] or type(error).__name__
-
-
-def _check_sizes(folder: Path, weights: Weights, shape: Shape) -> None:
-    expected = random_weights(shape, weights.embedding.dtype, torch.device("meta"))
-    for place, found, wanted in _sizes(weights, expected, ""):
-        if found != wanted:
-            raise UserError(f"{folder}: the checkpoint's {place} is {found} where config.json says {wanted}")
 
 
 def _sizes(found: Any, expected: Any, place: str) -> Iterable[tuple[str, Size, Size]]:

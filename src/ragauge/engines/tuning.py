@@ -23,22 +23,19 @@ from torch import Tensor
 from ragauge.assets import store
 from ragauge.cost.hardware import DTYPES
 from ragauge.cost.machine import competing_load, cpu_model
-from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import named
 from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.int8 import Int8Linear, int8
-from ragauge.engines.kernels import Choice, candidates, compiled
-from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, LIKELIHOODS, OPERATIONS, PRODUCTS, Operation
+from ragauge.engines.int8 import int8
+from ragauge.engines.kernels import COMPILED, Choice, Operation, compiled
 from ragauge.engines.layout import Part, lay_out
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError, unknown
 from ragauge.io import progress
-from ragauge.io.files import write_file
-from ragauge.io.folders import file_sha256, locked
+from ragauge.io.files import file_sha256, locked, write_file
 
 KERNELS_VARIABLE, DTYPE_VARIABLE = "RAGAUGE_KERNELS", "RAGAUGE_DTYPE"
 
@@ -118,9 +115,8 @@ def read_choice(path: Path) -> Choice:
     except OSError as error:
         raise UserError(f"kernels: {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(
-            f"kernels: {path}: not a table of kernels, as `ragauge doctor kernels --out` writes it"
-        ) from None
+        problem = "not a table of kernels, as `ragauge doctor kernels --out` writes it"
+        raise UserError(f"kernels: {path}: {problem}") from None
     check_tables(table, f"kernels: {path}")
     return Choice(str(path), table)
 
@@ -130,12 +126,12 @@ def check_tables(table: Any, place: str) -> None:
     if not isinstance(table, Mapping):
         raise UserError(f"{place}: an object by dtype is needed, not {type(table).__name__}")
     for dtype, rows in table.items():
-        if dtype not in (known := [_name(one) for one in candidates.MEASURED]):
+        if dtype not in (known := [_name(one) for one in kernels.MEASURED]):
             raise unknown("dtype", dtype, known, place)
         for operation, row in rows.items() if isinstance(rows, Mapping) else ():
-            if operation not in OPERATIONS:
-                raise unknown("operation", operation, OPERATIONS, f"{place}: {dtype}")
-            valid = candidates.names(operation, getattr(torch, dtype))
+            if operation not in (operations := [*map(str, Operation)]):
+                raise unknown("operation", operation, operations, f"{place}: {dtype}")
+            valid = kernels.candidates(operation, getattr(torch, dtype))
             kernel = row.get("kernel") if isinstance(row, Mapping) else row
             if not isinstance(kernel, str) or kernel not in valid:
                 raise unknown("kernel", str(kernel), valid, f"{place}: {dtype}: {operation}")
@@ -147,22 +143,35 @@ def check_tables(table: Any, place: str) -> None:
 @torch.inference_mode()
 def measure(dtype: torch.dtype) -> dict[str, Any]:
     """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine others took."""
-    table = {operation: _measured(by_kernel) for operation, by_kernel in _runs(dtype).items()}
-    return table | {operation: _measured(by_kernel) for operation, by_kernel in layers_runs(dtype, table).items()}
+    table: dict[str, Any] = {}
+    for make in (operator_runs, layers_runs):
+        for operation, run in make(dtype, table).items():
+            choices = {k: choice_of(k, operation, dtype, table) for k in kernels.candidates(operation, dtype)}
+            table[operation] = _measured(run, choices)
+    return table
 
 
-def _measured(runs: Mapping[str, Run]) -> dict[str, Any]:
+def choice_of(kernel: str, operation: str, dtype: torch.dtype, table: Mapping[str, Any]) -> Choice:
+    """One kernel for an operation, those of a table for the others."""
+    return Choice("measured", {_name(dtype): {**table, operation: {"kernel": kernel}}})
+
+
+def _measured(run: Run, choices: Mapping[str, Choice]) -> dict[str, Any]:
     """The fastest of the kernels, and their least seconds in rounds in which they take turns."""
-    for run in runs.values():
-        run()  # warm up
-    seconds = dict.fromkeys(runs, math.inf)
+
+    def once(choice: Choice) -> float:
+        with kernels.using(choice):
+            begin = time.perf_counter()
+            run()
+            return time.perf_counter() - begin
+
+    for choice in choices.values():
+        once(choice)  # warm up
+    seconds = dict.fromkeys(choices, math.inf)
     started, done = time.perf_counter(), 0
     with competing_load() as load:
         while done < 2 or (spent := time.perf_counter() - started) < MIN_S or (done < ROUNDS and spent < MAX_S):
-            for name, run in runs.items():
-                begin = time.perf_counter()
-                run()
-                seconds[name] = min(seconds[name], time.perf_counter() - begin)
+            seconds = {kernel: min(seconds[kernel], once(choice)) for kernel, choice in choices.items()}
             done += 1
     return {"kernel": fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
 
@@ -173,83 +182,56 @@ def fastest_kernel(seconds: Mapping[str, float]) -> str:
     return fastest if seconds[fastest] < GAIN * seconds["plain"] else "plain"
 
 
-def _runs(dtype: torch.dtype) -> dict[str, dict[str, Run]]:
-    """Operation -> kernel -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes."""
-    states_dtype = torch.float32 if dtype == torch.int8 else dtype
-    full = partial(torch.full, fill_value=0.01, dtype=states_dtype)
+def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
+    """Operation -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes."""
+    full = partial(torch.full, fill_value=0.01, dtype=torch.float32 if dtype == torch.int8 else dtype)
     linears = [Linear(full(size)) for _ in range(COLD_LAYERS) for size in LAYER]
     if dtype == torch.int8:
         linears = [int8(linear, both=True) for linear in linears]
 
-    def product(kernel: str, rows: int, layers: int) -> Run:
+    def product(rows: int, layers: int) -> Run:
         states = {width: full((rows, width)) for _, width in LAYER}
-        return lambda: [_multiply(kernel, one, states[one.size[1]]) for one in linears[: layers * len(LAYER)]]
+        return lambda: [linear(states[linear.size[1]]) for linear in linears[: layers * len(LAYER)]]
 
-    makers: dict[str, Callable[[str], Run]] = {
-        Operation.ONE: partial(product, rows=1, layers=COLD_LAYERS),
-        Operation.FEW: partial(product, rows=FEW_ROWS, layers=COLD_LAYERS // 2),
-        Operation.MANY: partial(product, rows=MANY_ROWS, layers=1),
+    runs: dict[str, Run] = {
+        Operation.ONE: product(1, COLD_LAYERS),
+        Operation.FEW: product(FEW_ROWS, COLD_LAYERS // 2),
+        Operation.MANY: product(MANY_ROWS, 1),
     }
     if dtype != torch.int8:
         q, k, v = (full((1, heads, QUERIES, DIM)) for heads in (HEADS, KV_HEADS, KV_HEADS))
         logits, targets = full((SCORED, named(MODEL).vocab)), torch.zeros(SCORED, dtype=torch.long)
-        makers[Operation.ATTENTION] = lambda kernel: partial(ATTENTIONS[kernel], q, k, v, None, True)
-        makers[Operation.LIKELIHOOD] = lambda kernel: partial(LIKELIHOODS[kernel], logits, targets)
-    return _by_kernel(makers, dtype)
+        runs[Operation.ATTENTION] = lambda: kernels.attend(q, k, v, None, causal=True)
+        runs[Operation.LIKELIHOOD] = lambda: kernels.log_probabilities(logits, targets)
+    return runs
 
 
-def _multiply(kernel: str, linear: Linear, x: Tensor) -> Tensor:
-    if not isinstance(linear, Int8Linear):
-        return PRODUCTS[kernel](x, linear.weight, None)
-    return compiled.multiply(linear.panels, x) if kernel == COMPILED and linear.panels else linear.by_torch(x)
-
-
-def _by_kernel(makers: Mapping[str, Callable[[str], Run]], dtype: torch.dtype) -> dict[str, dict[str, Run]]:
-    return {
-        operation: {kernel: make(kernel) for kernel in candidates.names(operation, dtype)}
-        for operation, make in makers.items()
-    }
-
-
-def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, dict[str, Run]]:
+def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
     """All layers for a few tokens after others: in one compiled call, or by operators with the kernels of a table.
 
     Calling operators takes time, too, which the products alone do not show.
     """
-
-    def choice(kernel: str) -> Choice:
-        rows = {operation: {"kernel": kernel} for operation in (Operation.STEP, Operation.STEPS)}
-        return Choice("measured", {_name(dtype): {**table, **rows}})
-
-    choices = {kernel: choice(kernel) for kernel in ("plain", COMPILED)}
     states, weights = (torch.float32, "int8") if dtype == torch.int8 else (dtype, "full")
-    shape, cpu = first_layers(COLD_LAYERS), torch.device("cpu")
-    with kernels.using(choices[COMPILED]):  # so that 8-bit matrices are stored for both
+    shape, cpu = named(MODEL), torch.device("cpu")
+    first = {name: getattr(shape, name)[:COLD_LAYERS] for name in ("heads", "kv_heads", "ffn")}
+    shape = replace(shape, vocab=shape.vocab * COLD_LAYERS // shape.layers, **first)
+    with kernels.using(choice_of(COMPILED, Operation.STEP, dtype, table)):  # so that 8-bit matrices are stored for both
         decoder = Decoder(shape, random_weights(shape, states, cpu, weights=weights))
     cache = KVCache(shape, KEYS + FEW_ROWS, states, cpu)
     for _, tensor in cache.tensors():
         tensor.fill_(0.01)
 
-    def reading(kernel: str, tokens: int) -> Run:
+    def reading(tokens: int) -> Run:
         row = Row([1] * tokens, [float(KEYS + i) for i in range(tokens)], (Span(0, KEYS),))
         positions, x = torch.tensor(row.positions), torch.full((tokens, shape.d_model), 0.01, dtype=states)
 
         def read() -> Tensor:
             cache.length = KEYS
-            with kernels.using(choices[kernel]):
-                return decoder.read(x, [Part(positions, cache, lay_out([row], cache))])
+            return decoder.read(x, [Part(positions, cache, lay_out([row], cache))])
 
         return read
 
-    sizes = {Operation.STEP: 1, Operation.STEPS: FEW_ROWS}
-    return _by_kernel({operation: partial(reading, tokens=tokens) for operation, tokens in sizes.items()}, dtype)
-
-
-def first_layers(count: int) -> Shape:
-    """The shape of the first layers of SmolLM2-135M, with as large a part of its vocabulary."""
-    shape = named(MODEL)
-    layers = {name: getattr(shape, name)[:count] for name in ("heads", "kv_heads", "ffn")}
-    return replace(shape, vocab=shape.vocab * count // shape.layers, **layers)
+    return {Operation.STEP: reading(1), Operation.STEPS: reading(FEW_ROWS)}
 
 
 # --- the fastest data type ---
@@ -283,9 +265,7 @@ def fastest_dtype(device: str = "cpu", threads: int | None = None, allowed: Sequ
     return chosen
 
 
-@cache
-def _say_once(line: str) -> None:
-    progress.line(line)
+_say_once = cache(progress.line)
 
 
 def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, dict[str, float]]:
@@ -331,7 +311,7 @@ def machine() -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "code": file_sha256(Path(candidates.__file__))[:12],
+        "code": file_sha256(Path(kernels.__file__))[:12],
         "compiled": compiled.source_hash(),
     }
 

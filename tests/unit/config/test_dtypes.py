@@ -12,7 +12,7 @@ import yaml
 from ragauge.config import dtypes, launch, loading
 from ragauge.config.schema import Config
 from ragauge.engines import tuning
-from ragauge.engines.kernels.candidates import Operation
+from ragauge.engines.kernels import Operation
 from ragauge.errors import UserError
 from ragauge.io.records import recorded_dtype
 

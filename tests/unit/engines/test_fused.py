@@ -17,8 +17,7 @@ from ragauge.engines.batched_cache import BatchedCaches
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import int8
-from ragauge.engines.kernels import DEFAULT, Choice, candidates, compiled, use
-from ragauge.engines.kernels.candidates import Operation
+from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled, use, using
 from ragauge.engines.weights import Linear
 
 COMPILED = Choice(
@@ -153,25 +152,31 @@ def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
     torch.testing.assert_close(alone(x), both(x), rtol=1e-3, atol=1e-2)
 
 
+def passed(run: Any, choice: Choice) -> torch.Tensor:
+    with using(choice):
+        states: torch.Tensor = run()
+        return states
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_passes_are_measured_by_operators_and_compiled(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     read = FusedLayers.read
     monkeypatch.setattr(FusedLayers, "read", lambda *given: calls.append(1) or read(*given))
     with torch.inference_mode():
-        for runs in tuning.layers_runs(dtype, {}).values():
-            slow, fast = (runs[name]() for name in ("plain", "compiled"))
+        for operation, run in tuning.layers_runs(dtype, {}).items():
+            slow, fast = (passed(run, tuning.choice_of(name, operation, dtype, {})) for name in ("plain", "compiled"))
             # an activation between two integers may be rounded to either, and layers after it follow
             assert (fast - slow).norm() < (0.03 if dtype == torch.int8 else 1e-4) * slow.norm()
     assert len(calls) == 2
 
 
 def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "compiled" in candidates.names(Operation.ONE, torch.float32)
+    assert "compiled" in candidates(Operation.ONE, torch.float32)
     compiled.library.cache_clear()
     monkeypatch.setattr(compiled, "COMPILERS", ("no-such-compiler",))
     try:
-        assert "compiled" not in candidates.names(Operation.ONE, torch.float32)
+        assert "compiled" not in candidates(Operation.ONE, torch.float32)
         assert tuning.machine()["compiled"] is None
     finally:
         compiled.library.cache_clear()

@@ -9,15 +9,14 @@ import torch
 import torch.nn.functional as F
 
 from ragauge.engines import kernels
-from ragauge.engines.kernels import DEFAULT, Choice, candidates, compiled
-from ragauge.engines.kernels.candidates import Operation
+from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}  # half a unit of numbers up to 4
 
 
 def every(*operations: str) -> list[tuple[str, str, torch.dtype]]:
-    return [(o, name, dtype) for o in operations for dtype in DTYPES for name in candidates.names(o, dtype)]
+    return [(o, name, dtype) for o in operations for dtype in DTYPES for name in candidates(o, dtype)]
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +28,7 @@ def restored() -> Any:
 
 @pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ONE, Operation.FEW, Operation.MANY), ids=str)
 def test_every_product_is_the_product(operation: str, name: str, dtype: torch.dtype) -> None:
-    kernel, rows = candidates.PRODUCTS[name], {Operation.ONE: 1, Operation.FEW: 3, Operation.MANY: 40}[operation]
+    kernel, rows = kernels.PRODUCTS[name], {Operation.ONE: 1, Operation.FEW: 3, Operation.MANY: 40}[operation]
     for out in (1, 12, 96):
         x, weight, bias = (torch.randn(*size).div(4).to(dtype) for size in ((rows, 33), (out, 33), (out,)))
         for added in (None, bias):
@@ -42,10 +41,10 @@ def test_every_product_is_the_product(operation: str, name: str, dtype: torch.dt
 def test_a_kernel_that_the_processor_lacks_is_no_candidate(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = torch.randn(40, 32).to(dtype), torch.randn(8, 32).to(dtype)
     for operation, rows in ((Operation.ONE, 1), (Operation.FEW, 16), (Operation.MANY, 40)):
-        for name in candidates.names(operation, dtype):
-            assert candidates.PRODUCTS[name](x[:rows], weight, None).shape == (rows, 8)
-    monkeypatch.setattr(candidates, "_has_onednn", lambda _: False)
-    assert "onednn" not in candidates.names(Operation.MANY, dtype)
+        for name in candidates(operation, dtype):
+            assert kernels.PRODUCTS[name](x[:rows], weight, None).shape == (rows, 8)
+    monkeypatch.setattr(kernels, "_has_onednn", lambda _: False)
+    assert "onednn" not in candidates(Operation.MANY, dtype)
 
 
 @pytest.mark.parametrize("words", [5, 64, 1003])
@@ -57,7 +56,7 @@ def test_every_log_probability_is_that_of_the_softmax(
     logits[3, targets[3]] = -1000.0  # of a word that cannot be
     exact = logits.double().log_softmax(1).gather(1, targets[:, None])[:, 0]
     with torch.inference_mode():
-        found = candidates.LIKELIHOODS[name](logits, targets)
+        found = kernels.LIKELIHOODS[name](logits, targets)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), exact, atol=2e-5, rtol=2e-6)
 
@@ -69,7 +68,7 @@ def test_every_log_probability_is_that_of_the_softmax(
 def test_every_attention_is_the_attention(
     operation: str, name: str, dtype: torch.dtype, kv_heads: int, queries: int, mask: bool
 ) -> None:
-    kernel = candidates.ATTENTIONS[name]
+    kernel = kernels.ATTENTIONS[name]
     keys = 9 if queries > 1 else 21
     q = torch.randn(2, 6, queries, 8).to(dtype)
     k, v = (torch.randn(2, kv_heads, keys + 3, 8).to(dtype)[:, :, :keys] for _ in range(2))
@@ -157,7 +156,7 @@ def test_what_the_compiled_attention_does_not_compute_is_torchs(
 def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setitem(
-        candidates.PRODUCTS, "spy", lambda x, weight, bias: called.append(x.shape[0]) or F.linear(x, weight, bias)
+        kernels.PRODUCTS, "spy", lambda x, weight, bias: called.append(x.shape[0]) or F.linear(x, weight, bias)
     )
     kernels.use(Choice("test", {"float32": {Operation.FEW: {"kernel": "spy"}}}))
     weight = torch.randn(4, 4)

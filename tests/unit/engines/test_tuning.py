@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from ragauge.engines import kernels, tuning
-from ragauge.engines.kernels import DEFAULT, candidates
-from ragauge.engines.kernels.candidates import OPERATIONS, Operation
+from ragauge.engines.kernels import DEFAULT, Operation, candidates
 from ragauge.errors import UserError
 
 
@@ -28,7 +27,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def quick(monkeypatch: pytest.MonkeyPatch, fastest: str = "onednn", load: float = 0.0) -> list[torch.dtype]:
+def quick(monkeypatch: pytest.MonkeyPatch, fastest: str = "native", load: float = 0.0) -> list[torch.dtype]:
     """In place of measuring: the data types that were asked for."""
     asked: list[torch.dtype] = []
 
@@ -46,7 +45,7 @@ def test_the_table_is_measured_once_and_a_damaged_or_foreign_one_again(
     asked = quick(monkeypatch)
     for _ in range(2):
         chosen = tuning.choose_kernels(torch.float32, "measured")
-        assert chosen.kernel(torch.float32, Operation.ONE) == "onednn"
+        assert chosen.kernel(torch.float32, Operation.ONE) == "native"
         assert chosen.kernel(torch.bfloat16, Operation.ONE) == "plain"
     tuning.choose_kernels(torch.bfloat16, "measured")
     assert asked == [torch.float32, torch.bfloat16]
@@ -75,9 +74,9 @@ def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tuning, "MIN_S", 0.0)
     monkeypatch.setattr(tuning, "LAYER", ((64, 32), (32, 64)))
     table = tuning.measure(torch.bfloat16)
-    assert set(table) == set(OPERATIONS)
+    assert set(table) == set(Operation)
     for operation, row in table.items():
-        assert set(row["seconds"]) == set(candidates.names(operation, torch.bfloat16))
+        assert set(row["seconds"]) == set(candidates(operation, torch.bfloat16))
         assert row["kernel"] == "plain" or row["seconds"][row["kernel"]] < 0.95 * row["seconds"]["plain"]
     tuning.check_tables({"bfloat16": table}, "")
 
