@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ragauge.engines import LM, Decoder, Row, Span
 from ragauge.engines.checkpoint import read_shape, read_weights
+from ragauge.engines.passes import CallOptions, Reading
 
 VOCAB = 97
 CONTEXT = 2048
@@ -155,6 +156,6 @@ def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = N
 
 def hidden(lm: LM, cache: Any, rows: Sequence[Row]) -> Tensor:
     """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
-    piece = lm.passes.request(cache, rows, range(len(rows)))
+    piece = Reading(lm.decoder, cache, rows, CallOptions()).request(rows, range(len(rows)))
     states: Tensor = lm.decoder.weights.norm(lm.decoder.read(piece.x, [piece.part]))
     return states

@@ -7,7 +7,7 @@ ends. Rows of a batched cache have the same length; there is one for every power
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,10 +25,7 @@ class BatchRow:
     batched: BatchedKVCache
     index: int
     cache: KVCache  # the response's own, whose length counts the tokens in the row as well
-    first: int = field(init=False)  # slots that its own cache holds
-
-    def __post_init__(self) -> None:
-        self.first = self.cache.length
+    first: int  # slots that its own cache holds
 
     def release(self) -> None:
         """Write the new tokens into the response's own cache, and free the row."""
@@ -52,7 +49,7 @@ class BatchedKVCache:
             _copy(self.cache, slice(0, self.cache.capacity), grown, 0)
             self.cache = grown
             self.rows += [None] * (grown.capacity // self.stride - len(self.rows))
-        row = BatchRow(self, self.rows.index(None), cache)
+        row = BatchRow(self, self.rows.index(None), cache, cache.length)
         _copy(cache, slice(0, cache.length), self.cache, row.index * self.stride)
         self.rows[row.index] = row
         return row
@@ -65,23 +62,21 @@ class BatchedKVCache:
         return Part(positions, self.cache, lay_out_steps(pasts, self.stride, positions.device))
 
 
-class BatchedCaches:
-    """Batched caches by the length of their rows."""
+def add_row(batched: dict[int, BatchedKVCache], cache: KVCache, more: int) -> BatchRow | None:
+    """A row for the cache's content and `more` tokens; None if the cache is not plain, or memory is short.
 
-    def __init__(self) -> None:
-        self._by_stride: dict[int, BatchedKVCache] = {}
-
-    def add(self, cache: KVCache, more: int) -> BatchRow | None:
-        """A row for the cache's content and `more` tokens; None if the cache is not plain, or memory is short."""
-        if not cache.plain or not isinstance(cache.k[0], Tensor):
-            return None
-        stride = max(MIN_ROW, 1 << (cache.length + more - 1).bit_length())
-        try:
-            if stride not in self._by_stride:
-                self._by_stride[stride] = BatchedKVCache(cache, stride)
-            return self._by_stride[stride].add(cache)
-        except (MemoryError, torch.OutOfMemoryError):
-            return None
+    Args:
+        batched: batched caches by the length of their rows.
+    """
+    if not cache.plain or not isinstance(cache.k[0], Tensor):
+        return None
+    stride = max(MIN_ROW, 1 << (cache.length + more - 1).bit_length())
+    try:
+        if stride not in batched:
+            batched[stride] = BatchedKVCache(cache, stride)
+        return batched[stride].add(cache)
+    except (MemoryError, torch.OutOfMemoryError):
+        return None
 
 
 def _like(cache: KVCache, slots: int) -> KVCache:

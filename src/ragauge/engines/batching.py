@@ -13,24 +13,25 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 import psutil
 import torch
 from torch import Tensor
 
 from ragauge.cost.trace import Call
-from ragauge.engines.batched_cache import BatchedCaches, BatchRow
+from ragauge.engines.batched_cache import BatchedKVCache, BatchRow, add_row
 from ragauge.engines.cache import KVCache
 from ragauge.engines.layout import Part
 from ragauge.engines.lm import LM
-from ragauge.engines.passes import CallOptions, LogitsRequest, Requests, StatesRequest
-from ragauge.engines.protocol import DECODING, Capabilities, Capability, Extension
-from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.passes import CallOptions, Ended, LogitsRequest, Reading, Requests, StatesRequest, decoding
+from ragauge.engines.protocol import Extension
+from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.spans import Row
 from ragauge.engines.store import DocumentStore
 
@@ -79,19 +80,15 @@ class Task(Generic[T]):
     def __init__(self, lm: LM, work: Callable[[EngineProxy], T]) -> None:
         self.engine = EngineProxy(lm, self)  # has the times of the work's last response
         self.done = False
-        self._work = work
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._future: Future[T] = Future()
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._calls: SimpleQueue[_PendingCall | None] = SimpleQueue()
 
     def result(self) -> T:
         """The work's result, once it is `done`; raises what it raised."""
         assert self.done
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
+        return self._future.result()
 
     def call(self, call: _PendingCall) -> Any:
         """Hand a call over and wait for its result: for the work's own thread."""
@@ -122,11 +119,11 @@ class Task(Generic[T]):
             self._answers.put(_Stopped())
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[EngineProxy], T]) -> None:
         try:
-            self._result = self._work(self.engine)
+            self._future.set_result(work(self.engine))
         except BaseException as error:
-            self._error = error
+            self._future.set_exception(error)
         self._calls.put(None)
 
 
@@ -136,7 +133,7 @@ class EngineProxy(RecordedEngine):
     Calls have no seconds, which they would share with other tasks; those that a document store saves run alone.
     """
 
-    supported: ClassVar[Capabilities] = DECODING - {Capability.SHARED}
+    supported = LM.supported
 
     def __init__(self, lm: LM, task: Task[Any]) -> None:
         super().__init__(lm.shape, lm.tokenizer, lm.dtype, lm.device)
@@ -148,13 +145,13 @@ class EngineProxy(RecordedEngine):
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         """See `RecordedEngine.compute`."""
-        requests = self._lm.passes.reading(cache, rows, options)
+        requests = Reading(self._lm.decoder, cache, rows, options).requests()
         extension: Extension = self._task.call(_PendingCall(self._lm, requests, response=False, alone=self._alone))
         return extension
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
-        requests = self._lm.passes.decoding(cache, ids, position, most, ended)
+        requests = decoding(self._lm.decoder, cache, ids, position, most, ended)
         response: list[int] = self._task.call(_PendingCall(self._lm, requests, response=True, more=most - len(ids)))
         return response
 
@@ -187,7 +184,7 @@ class BatchScheduler:
     def __init__(self, lm: LM, size: int) -> None:
         self.lm, self.size = lm, size
         self._waiting: deque[Task[Any]] = deque()
-        self._batched = BatchedCaches()
+        self._batched: dict[int, BatchedKVCache] = {}  # by the length of their rows
         self._pending: dict[Task[Any], _PendingCall] = {}  # of tasks that have begun
 
     @property
@@ -250,7 +247,7 @@ class BatchScheduler:
                 _run([call])
             if isinstance(call.request, StatesRequest):
                 if call.response and self.size > 1 and not self.lm.decoder.runs_fused(self.size):
-                    call.row = self._batched.add(call.request.part.cache, call.more)
+                    call.row = add_row(self._batched, call.request.part.cache, call.more)
                 self._pending[task] = call
                 return False
             answer = call.result
@@ -294,17 +291,17 @@ def _free_bytes(device: torch.device) -> int:
 def _run(shared: Sequence[_PendingCall]) -> None:
     """One pass, and the logits of the states that it computes."""
     _answer_together(shared, _states)
-    _answer_together([call for call in shared if isinstance(call.request, LogitsRequest)], _logits)
+    if calls := [call for call in shared if isinstance(call.request, LogitsRequest)]:
+        _answer_together(calls, _logits)
 
 
 def _answer_together(
     shared: Sequence[_PendingCall], compute: Callable[[Sequence[_PendingCall]], Sequence[Tensor]]
 ) -> None:
     """Answer the requests by one computation; where that fails, by one each, so that only its cause fails."""
-    if not shared:
-        return
+    answers: Sequence[Tensor | Exception]
     try:
-        answers: Sequence[Tensor | Exception] = compute(shared)
+        answers = compute(shared)
     except Exception as error:
         if len(shared) > 1:
             for call in shared:
@@ -321,24 +318,20 @@ def _states(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
     for call in sorted(shared, key=lambda call: call.row.index if call.row else 0):
         groups.setdefault(id(call.row.batched if call.row else call), []).append(call)
     order = [call for group in groups.values() for call in group]
-    requests = [call.request for call in order if isinstance(call.request, StatesRequest)]
-    x = [request.x for request in requests]
-    parts = [_part(group) for group in groups.values()]
-    states = order[0].lm.decoder.read(x[0] if len(x) == 1 else torch.cat(x), parts, requests[0].layers)
+    requests = {id(call): cast(StatesRequest, call.request) for call in order}
+    parts: list[Part] = []
+    for group in groups.values():
+        own, rows = [requests[id(call)].part for call in group], [call.row for call in group if call.row]
+        parts.append(rows[0].batched.part(rows, torch.cat([part.positions for part in own])) if rows else own[0])
+    x = [request.x for request in requests.values()]
+    states = order[0].lm.decoder.read(x[0] if len(x) == 1 else torch.cat(x), parts, requests[id(order[0])].layers)
     for call in order:
         if call.row:
             call.row.cache.length += 1
-    by_call = dict(zip(map(id, order), states.split([len(one) for one in x]), strict=True))
+    by_call = dict(zip(requests, states.split([len(one) for one in x]), strict=True))
     return [by_call[id(call)] for call in shared]
 
 
-def _part(group: Sequence[_PendingCall]) -> Part:
-    """The part of one batched cache's responses, or of one other call."""
-    parts = [call.request.part for call in group if isinstance(call.request, StatesRequest)]
-    rows = [call.row for call in group if call.row]
-    return rows[0].batched.part(rows, torch.cat([part.positions for part in parts])) if rows else parts[0]
-
-
 def _logits(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
-    hidden = [call.request.hidden for call in shared if isinstance(call.request, LogitsRequest)]
+    hidden = [cast(LogitsRequest, call.request).hidden for call in shared]
     return shared[0].lm.decoder.logits(torch.cat(hidden)).split([len(h) for h in hidden])

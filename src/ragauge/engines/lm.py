@@ -19,9 +19,9 @@ from ragauge.engines import kernels, tuning
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.passes import CallOptions, Passes
+from ragauge.engines.passes import CallOptions, Ended, Reading, decoding, run
 from ragauge.engines.protocol import DECODING, Capabilities, Extension
-from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.spans import Row
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError, unknown
@@ -43,7 +43,7 @@ class LM(RecordedEngine):
         embedding = decoder.weights.embedding
         super().__init__(decoder.shape, tokenizer, embedding.dtype, embedding.device)
         self.precision = replace(self.precision, weights=weights, kv=kv)
-        self.decoder, self.passes = decoder, Passes(decoder)
+        self.decoder = decoder
         self.steps = StepsByCapacity(decoder) if self.device.type == "cuda" else None  # decoding as CUDA graphs
 
     @property
@@ -53,13 +53,13 @@ class LM(RecordedEngine):
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         """See `RecordedEngine.compute`."""
-        return self.passes.run(self.passes.reading(cache, rows, options))
+        return run(self.decoder, Reading(self.decoder, cache, rows, options).requests())
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
         if self.steps and cache.plain:
             ids = self.steps.continue_response(cache, ids, position, most, ended)
-        return self.passes.run(self.passes.decoding(cache, ids, position, most, ended))
+        return run(self.decoder, decoding(self.decoder, cache, ids, position, most, ended))
 
 
 def load_lm(

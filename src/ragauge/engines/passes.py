@@ -1,4 +1,4 @@
-"""Rows of tokens through the torch decoder: batched by length, long ones in chunks."""
+"""Rows of tokens through the torch decoder: batched by length, long ones in chunks, attention observed on request."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ragauge.engines.cache import KVCache
-from ragauge.engines.decoder import Decoder
+from ragauge.engines.cache import KVCache, Watch
+from ragauge.engines.decoder import Decoder, scores
 from ragauge.engines.layout import Layout, Part, causal_runs, lay_out, lay_out_in_place, lay_out_tree
-from ragauge.engines.observation import AttentionMean
 from ragauge.engines.protocol import Extension, Observed
 from ragauge.engines.spans import Row, Span
 
@@ -58,132 +57,140 @@ class LogitsRequest:
     hidden: Tensor  # (token, d_model), normed
 
 
+Ended = Callable[[Sequence[int]], bool]
 Result = TypeVar("Result")
 Requests = Generator[StatesRequest | LogitsRequest, Tensor, Result]
 """A call as its requests, one after another; it is sent the result of each before it makes the next."""
 
 
-class Passes:
-    """Forward passes of one decoder."""
+def run(decoder: Decoder, requests: Requests[Result]) -> Result:
+    """Answer a call's requests one after another, by themselves; return the call's result."""
+    try:
+        request = next(requests)
+        while True:
+            if isinstance(request, LogitsRequest):
+                answer = decoder.logits(request.hidden)
+            else:
+                answer = decoder.read(request.x, [request.part], request.layers)
+            request = requests.send(answer)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder, self.shape = decoder, decoder.shape
-        self.device = decoder.weights.embedding.device
 
-    def run(self, requests: Requests[Result]) -> Result:
-        """Answer a call's requests one after another, by themselves; return the call's result."""
-        try:
-            request = next(requests)
-            while True:
-                if isinstance(request, LogitsRequest):
-                    answer = self.decoder.logits(request.hidden)
-                else:
-                    answer = self.decoder.read(request.x, [request.part], request.layers)
-                request = requests.send(answer)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+def decoding(
+    decoder: Decoder, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
+) -> Requests[list[int]]:
+    """The requests of `RecordedEngine.decode`, a token at a time."""
+    device = cache.positions.device
+    while len(ids) < most and not (ended and ended(ids)):
+        past = cache.length
+        layout = Layout(past, (1,), (past,), runs=causal_runs(past, 1))
+        at = torch.tensor([position + len(ids) - 1], dtype=torch.float32, device=device)
+        x = decoder.embed(torch.tensor(ids[-1:], device=device))
+        states = yield StatesRequest(x, Part(at, cache, layout))
+        logits = yield LogitsRequest(decoder.weights.norm(states))
+        ids.append(int(logits[0].argmax()))
+    return ids
 
-    def decoding(
-        self, cache: KVCache, ids: list[int], position: float, most: int, ended: Callable[[Sequence[int]], bool] | None
-    ) -> Requests[list[int]]:
-        """The requests of `RecordedEngine.decode`, a token at a time."""
-        while len(ids) < most and not (ended and ended(ids)):
-            past = cache.length
-            layout = Layout(past, (1,), (past,), runs=causal_runs(past, 1))
-            at = torch.tensor([position + len(ids) - 1], dtype=torch.float32, device=self.device)
-            x = self.decoder.embed(torch.tensor(ids[-1:], device=self.device))
-            states = yield StatesRequest(x, Part(at, cache, layout))
-            logits = yield LogitsRequest(self.decoder.weights.norm(states))
-            ids.append(int(logits[0].argmax()))
-        return ids
 
-    def reading(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Requests[Extension]:
-        """The requests of `SpanEngine.extend`."""
-        observed = None
-        if options.attention:
-            first, last = options.layers or (0, self.shape.layers)
-            observed = AttentionMean(last - first, options.attention, rows, self.device)
-        masked = self.shape.position == "alibi" or any(row.slots is not None for row in rows)
+class Reading:
+    """One call of `SpanEngine.extend`, as its `requests`."""
+
+    def __init__(self, decoder: Decoder, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> None:
+        self.decoder, self.cache, self.rows, self.options = decoder, cache, rows, options
+        self.device = cache.positions.device
+        # A row: weight of each key, the mean over layers and heads, summed over the observed queries.
+        self._attention = [
+            torch.zeros(row.past_length + len(row.ids), device=self.device) if options.attention else torch.empty(0)
+            for row in rows
+        ]
+
+    def requests(self) -> Requests[Extension]:
+        """Read the rows batch by batch, then make what the options name."""
+        masked = self.decoder.shape.position == "alibi" or any(row.slots is not None for row in self.rows)
         chunk = MASK_CHUNK if masked else ROPE_CHUNK
-        spans, states = [Span(0, 0)] * len(rows), [torch.empty(0)] * len(rows)
-        for batch in _batches(rows, chunk):
-            start = cache.length
-            together = yield from self._read_batch(cache, rows, batch, chunk, observed, options)
-            for index, part in zip(batch, together.split([len(rows[i].ids) for i in batch]), strict=True):
-                spans[index], states[index] = rows[index].written(start), part
+        spans, states = [Span(0, 0)] * len(self.rows), [torch.empty(0)] * len(self.rows)
+        for batch in _batches(self.rows, chunk):
+            start = self.cache.length
+            together = yield from self._read(batch, chunk)
+            for index, part in zip(batch, together.split([len(self.rows[i].ids) for i in batch]), strict=True):
+                spans[index], states[index] = self.rows[index].written(start), part
                 start += len(part)
-        return (yield from self._extension(rows, spans, states, options, observed))
+        return (yield from self._extension(spans, states))
 
-    def _read_batch(
-        self,
-        cache: KVCache,
-        rows: Sequence[Row],
-        batch: Sequence[int],
-        chunk: int,
-        observed: AttentionMean | None,
-        options: CallOptions,
-    ) -> Generator[StatesRequest, Tensor, Tensor]:
+    def _read(self, batch: Sequence[int], chunk: int) -> Generator[StatesRequest, Tensor, Tensor]:
         """The packed states of one batch of rows, or of the chunks of one long row."""
-        together = [rows[i] for i in batch]
-        if len(batch) > 1 or len(together[0].ids) <= chunk:
-            return (yield self.request(cache, together, batch, observed, options))
-        parts = []
-        for piece in _chunks(together[0], cache, chunk):
-            parts.append((yield self.request(cache, [piece], batch, observed, options)))  # noqa: PERF401 (a generator)
-        return torch.cat(parts)
+        rows, parts = [self.rows[i] for i in batch], list[Tensor]()
+        long = len(batch) == 1 and len(rows[0].ids) > chunk
+        for piece in ([piece] for piece in _chunks(rows[0], self.cache, chunk)) if long else [rows]:
+            parts.append((yield self.request(piece, batch)))
+        return torch.cat(parts) if long else parts[0]
 
-    def request(
-        self,
-        cache: KVCache,
-        rows: Sequence[Row],
-        batch: Sequence[int],
-        observed: AttentionMean | None = None,
-        options: CallOptions = CallOptions(),
-    ) -> StatesRequest:
-        """The request of one pass over the rows' tokens, packed."""
+    def request(self, rows: Sequence[Row], batch: Sequence[int]) -> StatesRequest:
+        """The request of one pass over the tokens, packed, of these rows of the call or of a chunk of one."""
         positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
         if rows[0].slots is not None:
-            layout = lay_out_in_place(rows, cache)
+            layout = lay_out_in_place(rows, self.cache)
         else:
-            layout = lay_out_tree(rows, cache) if options.tree else lay_out(rows, cache)
-        observe = observed.observer(layout, batch) if observed else None
+            layout = (lay_out_tree if self.options.tree else lay_out)(rows, self.cache)
+        observe = self._observer(layout, batch) if self.options.attention else None
         if rows[0].states is None:
             x = self.decoder.embed(torch.tensor([t for r in rows for t in r.ids], device=self.device))
         else:
             x = torch.cat([r.states for r in rows if r.states is not None])
-        return StatesRequest(x, Part(positions, cache, layout, observe), options.layers)
+        return StatesRequest(x, Part(positions, self.cache, layout, observe), self.options.layers)
 
-    def _extension(
-        self,
-        rows: Sequence[Row],
-        spans: list[Span],
-        states: list[Tensor],
-        options: CallOptions,
-        observed: AttentionMean | None,
-    ) -> Requests[Extension]:
-        to_last_layer = options.layers is None or options.layers[1] == self.shape.layers
-        final = [self.decoder.weights.norm(h) for h in states] if to_last_layer else []
+    def _observer(self, layout: Layout, batch: Sequence[int]) -> Watch:
+        """The hook of one pass that adds up the rows' attention weights."""
+        first_layer, last_layer = self.options.layers or (0, self.decoder.shape.layers)
+
+        def observe(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+            for row, index in enumerate(batch):
+                new, past, sums = layout.lengths[row], layout.past[row], self._attention[index]
+                keys, first = new + past, 0
+                if self.options.attention == "last":  # none of a chunk that ends before the row does
+                    first = new - 1 if keys == len(sums) else new
+                if first < new:
+                    part = None if bias is None else bias[row : row + 1, :, first:new, :keys]
+                    weights = _weights(q[row, :, first:new], k[row, :, :keys], part, past + first)
+                    sums[:keys] += weights / (last_layer - first_layer)
+
+        return observe
+
+    def _extension(self, spans: list[Span], states: list[Tensor]) -> Requests[Extension]:
+        options, weights = self.options, self.decoder.weights
+        to_last_layer = options.layers is None or options.layers[1] == self.decoder.shape.layers
+        final = [weights.norm(h) for h in states] if to_last_layer else []
+        observed = tuple(self._attention) if options.attention else ()
+        if options.attention == "all":
+            observed = tuple(total / len(row.ids) for total, row in zip(observed, self.rows, strict=True))
         return Extension(
             tuple(spans),
             (yield LogitsRequest(torch.stack([h[-1] for h in final]))) if options.last_logits else None,
-            self._logp(rows, final) if options.logp else (),
-            observed.means() if observed else (),
+            self._logp(final) if options.logp else (),
+            observed,
             tuple(self.decoder.logits(h[list(at)]) for h, at in zip(final, options.logits_at, strict=True))
             if any(options.logits_at)
             else (),
             tuple(states) if options.layers else (),
         )
 
-    def _logp(self, rows: Sequence[Row], states: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def _logp(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Log-probability of every token of a row but its first."""
-        before = torch.cat([h[:-1] for h in states])
-        targets = torch.tensor([t for r in rows for t in r.ids[1:]], dtype=torch.long, device=self.device)
-        parts = [
-            self.decoder.log_probabilities(h, t)
-            for h, t in zip(before.split(LOGIT_CHUNK), targets.split(LOGIT_CHUNK), strict=True)
-        ]
-        return torch.cat(parts).split([len(r.ids) - 1 for r in rows])
+        before = torch.cat([h[:-1] for h in states]).split(LOGIT_CHUNK)
+        targets = torch.tensor([t for r in self.rows for t in r.ids[1:]], dtype=torch.long, device=self.device)
+        pairs = zip(before, targets.split(LOGIT_CHUNK), strict=True)
+        parts = [self.decoder.log_probabilities(h, t) for h, t in pairs]
+        return torch.cat(parts).split([len(r.ids) - 1 for r in self.rows])
+
+
+def _weights(q: Tensor, k: Tensor, bias: Tensor | None, before: int) -> Tensor:
+    """Weights (key,) of queries (head, query, dim), the first with `before` keys before its own, on keys (kv_head, key,
+    dim): the mean over heads, the sum over queries."""
+    raw = scores(q[None], k[None], bias)[0]
+    causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=raw.device).tril(before)
+    return raw.masked_fill(~causal, float("-inf")).softmax(-1).mean(0).sum(0)
 
 
 def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:

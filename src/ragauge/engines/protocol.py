@@ -38,17 +38,13 @@ class Capability(Enum):
     TEXT = "a tokenizer"  # text in and out, not token ids alone
     WEIGHTS = "weights"  # tokens and scores are a model's; an engine of shapes alone makes them up
     SPANS = "key-value caches"  # the span level
-    ATTENTION = "observable attention"  # `extend(attention=...)`
-    SHARED = "passes that questions share"  # side by side on one decoder (`engines/batching.py`)
     SERVER = "a server"  # of several requests at a time: the level of `RemoteEngine`
 
 
 Capabilities = frozenset[Capability]
 
 ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # what every method needs to answer
-SERVED: Capabilities = ANSWERING | {Capability.SERVER}
-DECODING: Capabilities = frozenset(Capability) - {Capability.SERVER}
-USED_BY_RUNS: Capabilities = frozenset({Capability.SHARED, Capability.SERVER})  # which no method requires
+DECODING: Capabilities = ANSWERING | {Capability.SPANS}
 
 
 def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
@@ -59,7 +55,7 @@ def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
 
 def describe(capabilities: Capabilities) -> str:
     """Capabilities that methods may require, in words."""
-    return " and ".join(c.value for c in Capability if c in capabilities - USED_BY_RUNS) or "none of these"
+    return " and ".join(c.value for c in Capability if c in capabilities - {Capability.SERVER}) or "none of these"
 
 
 class EngineLostError(UserError):

@@ -19,7 +19,7 @@ from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
-from ragauge.engines.passes import CallOptions
+from ragauge.engines.passes import CallOptions, Ended
 from ragauge.engines.protocol import (
     Capabilities,
     Capability,
@@ -36,17 +36,16 @@ from ragauge.errors import UserError
 if TYPE_CHECKING:
     from ragauge.engines.store import DocumentStore
 
-Ended = Callable[[Sequence[int]], bool]
-
 
 class RecordedEngine(Traced, ABC):
     """The span level over two operations, `compute` and `decode`, that an engine defines."""
 
-    supported: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})  # besides a tokenizer
+    supported: ClassVar[Capabilities] = frozenset({Capability.SPANS})  # besides a tokenizer
     timed: ClassVar[bool] = True  # calls take time; those of shapes alone do not
 
     def __init__(self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.shape, self.tokenizer, self.dtype, self.device = shape, tokenizer, dtype, device
+        self.max_context = shape.max_context
         self.token_at: list[float] = []  # see `SpanEngine.token_at`
         self.first_token_at: float | None = None
         self.peak_cache_bytes = 0
@@ -79,13 +78,7 @@ class RecordedEngine(Traced, ABC):
     @property
     def capabilities(self) -> Capabilities:
         """See `Engine.capabilities`."""
-        text = frozenset({Capability.TEXT})
-        return self.supported - text if self.tokenizer is None else self.supported | text
-
-    @property
-    def max_context(self) -> int:
-        """See `Engine.max_context`."""
-        return self.shape.max_context
+        return self.supported - {Capability.TEXT} | ({Capability.TEXT} if self.tokenizer is not None else set())
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         """See `Engine.respond`."""
@@ -103,7 +96,9 @@ class RecordedEngine(Traced, ABC):
             UserError: its vocabulary differs, so that a prompt's tokens would be different text to it.
         """
         if finder is not None:
-            if not _same_vocabulary(finder.tokenizer, self.tokenizer):
+            first, second = finder.tokenizer.get_vocab(), self.tokenizer.get_vocab()
+            added = {*finder.tokenizer.get_added_vocab(), *self.tokenizer.get_added_vocab()}
+            if any(second.get(token, n) != n for token, n in first.items()) or {*first} - added != {*second} - added:
                 raise UserError("the model that finds evidence and the one that answers have different vocabularies")
             finder._answering, finder.template = self, template
         self.finder, self.template = finder, None
@@ -264,14 +259,6 @@ class RecordedEngine(Traced, ABC):
                     f"the prompt reaches position {row.positions[-1]:.0f}; the model's context is "
                     f"{self.shape.max_context} tokens"
                 )
-
-
-def _same_vocabulary(one: Any, other: Any) -> bool:
-    """Whether two tokenizers number the same tokens of text alike; added tokens may be in one of them alone."""
-    first, second = one.get_vocab(), other.get_vocab()
-    added = {*one.get_added_vocab(), *other.get_added_vocab()}
-    same_numbers = all(second.get(token, number) == number for token, number in first.items())
-    return same_numbers and {*first} - added == {*second} - added
 
 
 def _call(rows: Sequence[Row], options: CallOptions) -> Call:

@@ -11,9 +11,9 @@ from torch import Tensor
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.engines.cache import KVCache
-from ragauge.engines.passes import CallOptions
+from ragauge.engines.passes import CallOptions, Ended
 from ragauge.engines.protocol import Extension
-from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.spans import Row
 
 FULL_PRECISION = Precision()

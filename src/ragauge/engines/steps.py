@@ -9,7 +9,6 @@ capacity; elsewhere it runs eagerly, which tests use to compare it with `LM.gene
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from ragauge.cost.machine import engines_state
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.layout import Layout, Part
+from ragauge.engines.passes import Ended
 from ragauge.engines.spans import Span
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class StepsByCapacity:
         ids: list[int],
         position: float,
         most: int,
-        ended: Callable[[Sequence[int]], bool] | None,
+        ended: Ended | None,
     ) -> list[int]:
         """The response with further tokens, whose keys and values join the cache; none if steps cannot be captured.
 

@@ -103,7 +103,13 @@ class DocumentStore:
         entry = self._get(key)
         if entry is None or (logp and not entry.logp):
             return None
-        spans = _append(cache, entry)
+        start, positions = cache.length, entry.tensors["positions"]
+        cache.reserve(len(positions))
+        cache.length += len(positions)
+        for name, tensor in cache.tensors():
+            tensor[:, start : cache.length] = entry.tensors[name]
+        cache.positions[start : cache.length] = positions
+        spans = tuple(Span(start + first, start + last) for first, last in entry.spans)
         cache.name_spans(spans, key)
         values = entry.tensors["logp"].clone().split([len(s) - 1 for s in spans]) if logp else ()
         return StoredCall(spans, values, entry.seconds, time.perf_counter() - started)
@@ -119,22 +125,22 @@ class DocumentStore:
         self._put(key, Entry(tensors, [(s.start - first, s.stop - first) for s in spans], seconds, bool(logp)))
 
     def _get(self, key: str) -> Entry | None:
-        path = self._path(key)
+        path = self.folder / f"{key}.kv"
         try:
             entry = read_entry(path, mapped=not self._shared)
             with suppress(FileNotFoundError):  # another process removed it meanwhile; what was read stays
                 os.utime(path)  # used just now
+            return entry
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             log.warning("%s: damaged, computed again (%s)", path, error)
             path.unlink(missing_ok=True)
             return None
-        return entry
 
     def _put(self, key: str, entry: Entry) -> None:
         """Write an entry; a full disk loses the entry, not the answer."""
-        path = self._path(key)
+        path = self.folder / f"{key}.kv"
         draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.partial")
         facts = json.dumps({"spans": entry.spans, "seconds": entry.seconds, "logp": entry.logp})
         content = safetensors.torch.save(dict(entry.tensors), {"facts": facts})
@@ -149,9 +155,6 @@ class DocumentStore:
         except OSError as error:
             draft.unlink(missing_ok=True)
             log.warning("%s: not stored (%s)", path, str(error))  # the error itself would hold the cache
-
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.kv"
 
     def _evict(self) -> None:
         entries = []
@@ -240,15 +243,3 @@ def _checksum(body: np.ndarray) -> bytes:
     words = len(body) // 8 * 8
     total = zlib.crc32(body[words:].tobytes()) + int(np.add.reduce(body[:words].view(np.uint64), dtype=np.uint64))
     return (total % (1 << 64)).to_bytes(CHECKSUM_BYTES, "little")
-
-
-def _append(cache: KVCache, entry: Entry) -> tuple[Span, ...]:
-    """Append an entry's tensors to the cache."""
-    start, positions = cache.length, entry.tensors["positions"]
-    cache.reserve(len(positions))
-    stop = start + len(positions)
-    for name, tensor in cache.tensors():
-        tensor[:, start:stop] = entry.tensors[name]
-    cache.positions[start:stop] = positions
-    cache.length = stop
-    return tuple(Span(start + a, start + b) for a, b in entry.spans)

@@ -220,11 +220,11 @@ def answers(
         yield from _answers_of_server(cast(RemoteEngine, engine), method, examples, specification, batch)
         return
     size = largest_batch(engine, examples, specification) if batch == "auto" else batch
-    if size == 1 or Capability.SHARED not in engine.capabilities or method.sequential():
+    if size == 1 or not isinstance(engine, LM) or method.sequential():
         yield from (ask(engine, method, example, specification) for example in _starting(examples, on_start))
         return
     too_large: list[Example] = []
-    with BatchScheduler(cast(LM, engine), min(size, len(examples))) as scheduler:
+    with BatchScheduler(engine, min(size, len(examples))) as scheduler:
         ask_one = partial(_ask_in_batch, scheduler.size, method, specification, too_large)
         for task in scheduler.run(partial(ask_one, example) for example in _starting(examples, on_start)):
             if record := task.result():
@@ -278,14 +278,14 @@ def _answers_of_server(
 
 def largest_batch(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
     """As many questions as fit in memory if all are as long as the longest."""
-    if Capability.SHARED not in engine.capabilities:
+    if not isinstance(engine, LM):
         return 1
     longest = max(examples, key=lambda e: sum(len(d.title) + len(d.text) for d in e.documents))
     try:
         prompt = prompt_of(longest, specification, engine.tokenizer, engine.max_context)
     except FAILURES:
         return 1
-    return max_batch_size(cast(LM, engine), prompt.total_tokens + limits(specification).max_new_tokens)
+    return max_batch_size(engine, prompt.total_tokens + limits(specification).max_new_tokens)
 
 
 def _ask_in_batch(

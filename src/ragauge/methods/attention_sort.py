@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Limits, SpanEngine
-from ragauge.methods.base import Answer, Method, generate, plain_row
+from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row
 from ragauge.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class AttentionSort(Method):
     Table 7: 0.33 of its speed) is that of three readings in all, which `rounds` counts.
     """
 
-    requires = frozenset({Capability.SPANS, Capability.ATTENTION})
+    requires = SPANS
 
     rounds: Annotated[int, Field(ge=1)] = 3  # prompts read in all; the last one answers
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, Span, SpanEngine
-from ragauge.methods.base import Answer, Method
+from ragauge.engines.protocol import Extension, Limits, Span, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import Paths, split_paths
 from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
@@ -35,6 +35,8 @@ class Superposition(Method):
     until there are that many paths.
     """
 
+    requires = SPANS
+
     top_k: Annotated[int, Field(ge=1)] = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
     saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"  # "none" keeps every path
@@ -45,10 +47,6 @@ class Superposition(Method):
     iterations: Annotated[int, Field(ge=1)] = 1
     drop_first_token: bool = False  # the released code's: drop the first token of every segment after the preamble
     path_temperature: Annotated[float, Field(gt=0)] | None = None  # the released code's: bias paths by saliency
-
-    def required(self) -> Capabilities:
-        observed = {Capability.ATTENTION} if self.prunes and self.saliency == "attention" else set()
-        return frozenset({Capability.SPANS, *observed})
 
     @property
     def prunes(self) -> bool:

@@ -67,7 +67,7 @@ MISTAKES = [
         "models/smollm2-135m-instruct",
         {"engine": "shapes"},
         "c.yaml: methods.naive on models.smollm2-135m-instruct: requires an engine with a tokenizer and weights; "
-        "engine 'shapes' has key-value caches and observable attention",
+        "engine 'shapes' has key-value caches",
     ),
     ("models/smollm2-135m-instruct", {"dtpe": "x"}, "unknown key 'dtpe'; did you mean 'dtype'?"),
     ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import tiny_models
-from ragauge.engines import LM, Limits, Row, Span, random_lm, tuning
-from ragauge.engines.batched_cache import BatchedCaches
+from ragauge.engines import LM, Limits, Row, Span, batching, random_lm, tuning
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import int8
@@ -83,7 +82,7 @@ def test_a_compiled_pass_computes_what_the_operators_compute(
 
 def test_tokens_are_the_same_one_by_one_and_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """And responses stay in their own caches, as the compiled pass takes them so."""
-    monkeypatch.setattr(BatchedCaches, "add", lambda *_: pytest.fail("keys were copied"))
+    monkeypatch.setattr(batching, "add_row", lambda *_: pytest.fail("keys were copied"))
     lm = model()
     prompts = [[3 + i for i in range(n)] for n in (5, 40, 17)]
     use(DEFAULT)

@@ -15,19 +15,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http.client import HTTPResponse
 from itertools import accumulate, pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Exchange, Limits, Response, Traced
+from ragauge.engines.protocol import (
+    ANSWERING,
+    Capabilities,
+    Capability,
+    EngineLostError,
+    Exchange,
+    Limits,
+    Response,
+    Traced,
+)
 from ragauge.errors import UserError
 from ragauge.io.http import EndpointError, JsonServer, events
 
 PREFIX = "openai:"  # of sources
-CAPABILITIES: Capabilities = SERVED
+CAPABILITIES: Capabilities = ANSWERING | {Capability.SERVER}
 
 UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
 USER, ASSISTANT = "\ufdd0", "\ufdd1"  # before and after the user's turn; code points that no text may have
@@ -61,7 +70,11 @@ class PieceTokenizer:
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
         """The ids of pieces: the same in every process."""
-        return [self._id(piece) for piece in pieces]
+        for piece in pieces:
+            if piece not in self._ids:
+                number = int.from_bytes(hashlib.sha256(piece.encode(errors="surrogatepass")).digest()[:7])
+                self._ids[piece], self._pieces[number] = number, piece
+        return [self._ids[piece] for piece in pieces]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of pieces that this tokenizer has seen."""
@@ -73,38 +86,15 @@ class PieceTokenizer:
         [turn] = turns
         return f"{USER}{turn['content']}{ASSISTANT}"
 
-    def _id(self, piece: str) -> int:
-        if piece not in self._ids:
-            number = int.from_bytes(hashlib.sha256(piece.encode(errors="surrogatepass")).digest()[:7])
-            self._ids[piece], self._pieces[number] = number, piece
-        return self._ids[piece]
 
-
-@dataclass
-class _Reply:
+class _Reply(NamedTuple):
     """A stream as it was read, times of `time.perf_counter()`."""
 
     sent: float
-    ended: float = 0.0
-    pieces: list[str] = field(default_factory=list)
-    piece_at: list[float] = field(default_factory=list)  # when each piece arrived
-    usage: Mapping[str, Any] = field(default_factory=dict)
-    finish: str | None = None
-    stack: str = ""
-
-    def exchange(self, attempts: int, concurrency: int) -> Exchange:
-        """The counts and times of this request."""
-        details = self.usage.get("prompt_tokens_details")
-        return Exchange(
-            prompt_tokens=_count(self.usage, "prompt_tokens"),
-            cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else None,
-            new_tokens=_count(self.usage, "completion_tokens"),
-            token_s=tuple(at - self.sent for at in self.piece_at),
-            attempts=attempts,
-            concurrency=concurrency,
-            finish=self.finish,
-            stack=self.stack,
-        )
+    first: float  # when the first piece arrived; the stream's end where there was none
+    ended: float
+    pieces: list[str]
+    exchange: Exchange  # as of one attempt
 
 
 class ServedEngine(Traced):
@@ -159,15 +149,20 @@ class ServedEngine(Traced):
         text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
         path, body = self._request(text, limits)
         begin, sent = time.perf_counter(), list[float]()
-        with self._turn_released():
+        if self._turn:  # other threads work while this one waits for the server
+            self._turn.release()
+        try:
             reply = self._send(path, body, sent)
-        first = reply.piece_at[0] if reply.piece_at else reply.ended
+        finally:
+            if self._turn:
+                self._turn.acquire()
         # The time of earlier attempts and of the pauses between them is not the model's; `attempts` shows them.
-        self.first_token_at = first - (reply.sent - begin)
-        self.exchange = reply.exchange(len(sent), 1 if self._turn is None else self.concurrency or 1)
+        self.first_token_at = reply.first - (reply.sent - begin)
+        concurrency = 1 if self._turn is None else self.concurrency or 1
+        self.exchange = replace(reply.exchange, attempts=len(sent), concurrency=concurrency)
         new = self.exchange.new_tokens
-        self.cut = reply.finish == "length" and new is not None and new < limits.max_new_tokens
-        self._record_calls(text, reply, first)
+        self.cut = self.exchange.finish == "length" and new is not None and new < limits.max_new_tokens
+        self._record_calls(text, reply)
         return Response(self.tokenizer.ids(reply.pieces), self.exchange.token_s)
 
     def _request(self, text: str, limits: Limits) -> tuple[str, dict[str, Any]]:
@@ -204,27 +199,14 @@ class ServedEngine(Traced):
             return False
         return True
 
-    def _record_calls(self, text: str, reply: _Reply, first: float) -> None:
+    def _record_calls(self, text: str, reply: _Reply) -> None:
         """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
-        assert self.exchange is not None
-        tokens = self.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
-        cached = min(self.exchange.cached_tokens or 0, tokens - 1)
-        self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=first - reply.sent))
-        steps = max(self.exchange.new_tokens or 0, len(reply.pieces)) - 1
+        tokens = reply.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
+        cached = min(reply.exchange.cached_tokens or 0, tokens - 1)
+        self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=reply.first - reply.sent))
+        steps = max(reply.exchange.new_tokens or 0, len(reply.pieces)) - 1
         if steps > 0:
-            self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=reply.ended - first))
-
-    @contextmanager
-    def _turn_released(self) -> Iterator[None]:
-        """Let the other threads work while this one waits for the server."""
-        if self._turn is None:
-            yield
-            return
-        self._turn.release()
-        try:
-            yield
-        finally:
-            self._turn.acquire()
+            self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=reply.ended - reply.first))
 
 
 def load(
@@ -248,11 +230,10 @@ def load(
     limits = {"timeout_s": options.pop("timeout_s", 600.0), "attempts": options.pop("attempts", 5)}
     url, key = (os.environ.get(f"{environment}_{name}", "").strip() for name in ("BASE_URL", "API_KEY"))
     if not url:
-        raise UserError(
-            f"{environment}_BASE_URL: is not set; {source} needs a server, such as http://localhost:8000/v1"
-        )
-    server = JsonServer(url, key or None, **limits)
+        problem = f"is not set; {source} needs a server, such as http://localhost:8000/v1"
+        raise UserError(f"{environment}_BASE_URL: {problem}")
     pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
+    server = JsonServer(url, key or None, **limits)
     return ServedEngine(source.removeprefix(PREFIX), server, pieces, max_context=max_context, **options)
 
 
@@ -265,19 +246,17 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
     if not tokenizer.is_fast:
         raise UserError(f"tokenizer {source!r}: does not say which characters a token stands for")
 
+    def cut(text: str) -> list[str]:
+        """A text in as many pieces as it has tokens; characters between two tokens belong to the one before."""
+        read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        starts = [start for start, _ in read["offset_mapping"][1:]]
+        return [text[start:stop] for start, stop in pairwise([0, *accumulate(starts, max), len(text)])]
+
     def split(text: str) -> list[str]:
         parts = re.split(f"([{USER}{ASSISTANT}])", text)
-        return [piece for i, part in enumerate(parts) if part for piece in ([part] if i % 2 else _cut(tokenizer, part))]
+        return [piece for i, part in enumerate(parts) if part for piece in ([part] if i % 2 else cut(part))]
 
     return split
-
-
-def _cut(tokenizer: Any, text: str) -> list[str]:
-    """A text in as many pieces as it has tokens; characters between two tokens belong to the one before."""
-    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    starts = [start for start, _ in read["offset_mapping"][1:]]
-    edges = [0, *accumulate(starts, max), len(text)]
-    return [text[start:stop] for start, stop in pairwise(edges)]
 
 
 def _read(response: HTTPResponse, sent: float) -> _Reply:
@@ -286,23 +265,31 @@ def _read(response: HTTPResponse, sent: float) -> _Reply:
     Raises:
         ValueError: it is not one, or the server reports an error in it.
     """
-    reply = _Reply(sent, stack=response.headers.get("Server") or "")
+    pieces, piece_at, usage, finish = list[str](), list[float](), dict[str, Any](), None
     for event in events(response):
         if event.get("error"):
             raise ValueError(f"the stream holds an error: {str(event['error'])[:160]}")
-        reply.usage = event["usage"] if isinstance(event.get("usage"), dict) else reply.usage
+        usage = event["usage"] if isinstance(event.get("usage"), dict) else usage
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         delta = choice.get("delta")
         text = (delta if isinstance(delta, dict) else choice).get("content" if isinstance(delta, dict) else "text")
         if isinstance(text, str) and text:
-            reply.pieces.append(text)
-            reply.piece_at.append(time.perf_counter())
-        reply.finish = choice.get("finish_reason") or reply.finish
-    reply.ended = time.perf_counter()
-    if reply.finish is None and not reply.pieces:
+            pieces.append(text)
+            piece_at.append(time.perf_counter())
+        finish = choice.get("finish_reason") or finish
+    ended, details = time.perf_counter(), usage.get("prompt_tokens_details")
+    if finish is None and not pieces:
         raise ValueError("the stream has no completion")
-    return reply
+    exchange = Exchange(
+        prompt_tokens=_count(usage, "prompt_tokens"),
+        cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else None,
+        new_tokens=_count(usage, "completion_tokens"),
+        token_s=tuple(at - sent for at in piece_at),
+        finish=finish,
+        stack=response.headers.get("Server") or "",
+    )
+    return _Reply(sent, piece_at[0] if piece_at else ended, ended, pieces, exchange)
 
 
 def _count(counts: Mapping[str, Any], name: str) -> int | None:

@@ -11,7 +11,7 @@ from ragauge.engines.protocol import Capabilities, Capability
 if TYPE_CHECKING:
     from ragauge.engines.shape_lm import ShapeLM
 
-CAPABILITIES: Capabilities = frozenset({Capability.SPANS, Capability.ATTENTION})
+CAPABILITIES: Capabilities = frozenset({Capability.SPANS})
 
 
 def load(source: str, *, max_context: int | None, **_: Any) -> ShapeLM:
