@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragauge.retrieval.indexes import Stop
+from ragauge.retrieval.indexes.base import Stop
 from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.process import serve

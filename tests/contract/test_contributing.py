@@ -83,7 +83,7 @@ from pathlib import Path
 import numpy as np
 import tiny_database as tiny
 from ragauge.retrieval.index import Index
-from ragauge.retrieval.indexes import Together
+from ragauge.retrieval.indexes.base import Together
 from ragauge.retrieval.recall import recall
 from ragauge.retrieval.settings import DatabaseSettings
 from ragauge.retrieval.vectors import Vectors

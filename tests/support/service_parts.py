@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes import Stop
+from ragauge.retrieval.indexes.base import Stop
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
 from ragauge.retrieval.service.process import Running, running_command, serve
 from ragauge.retrieval.service.server import LoadedIndex, Server

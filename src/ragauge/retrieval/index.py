@@ -21,7 +21,8 @@ from pydantic import ValidationError
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval.database import Database
-from ragauge.retrieval.indexes import IndexRecipe, Stop, recipe_of
+from ragauge.retrieval.indexes import IndexRecipe, recipe_of
+from ragauge.retrieval.indexes.base import Stop
 from ragauge.retrieval.vectors import Vectors
 
 TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
@@ -50,12 +51,8 @@ def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
     Raises:
         UserError: the recipe does not fit the database, or one of its files is missing or truncated.
     """
-    vectors = Vectors.open(folder, recipe)
-
-    def make(unfinished: Path) -> Mapping[str, Any]:
-        return recipe.train(vectors, unfinished)
-
-    return folders.build(index_folder(folder, label) / "trained", TRAINED, _origin(vectors), make)
+    vectors, target = Vectors.open(folder, recipe), index_folder(folder, label) / "trained"
+    return folders.build(target, TRAINED, _origin(vectors), lambda unfinished: recipe.train(vectors, unfinished))
 
 
 def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
@@ -80,18 +77,22 @@ def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] |
             database and what was trained is shared, so that the parts' results can be merged to those of one index.
     """
     vectors = Vectors.open(folder, recipe)
-    trained = _trained(folder, label, vectors)
-    taken = range(len(vectors.embeddings))[slice(part[0], None, part[1])] if part else range(len(vectors.embeddings))
-    if not taken:
-        raise UserError(f"part {part}: the index takes {len(vectors.embeddings)} shards; none is left for this part")
-    shards = [_added_folder(folder, label, shard) for shard in taken]
-    counts = [_added(shard, folders.sha256(trained))["vectors"] for shard in shards]
+    trained, every = _trained(folder, label, vectors), range(len(vectors.embeddings))
+    shards = [_added_folder(folder, label, shard) for shard in (every[part[0] :: part[1]] if part else every)]
+    if not shards:
+        raise UserError(f"part {part}: the index takes {len(every)} shards; none is left for this part")
+    count, trained_sha256 = 0, folders.sha256(trained)
+    for shard in shards:
+        manifest = _read(shard, ADDED)
+        if manifest["made_from"]["trained"] != trained_sha256:
+            raise UserError(f"{shard}: codes of another trained index; add the shard again")
+        count += manifest["vectors"]
     made_from = {**_origin(vectors), "shards": [folders.sha256(shard) for shard in shards]}
 
     def make(unfinished: Path) -> Mapping[str, Any]:
         recipe.merge(trained, shards, unfinished)
         nprobe = {recipe.NPROBE_KEY: getattr(recipe, recipe.NPROBE_KEY)} if recipe.NPROBE_KEY else {}
-        return {"vectors": sum(counts), **nprobe, "dim": vectors.dim, "filled": recipe.filled}
+        return {"vectors": count, **nprobe, "dim": vectors.dim, "filled": recipe.filled}
 
     return folders.build(merged_folder(folder, label, part), MERGED, made_from, make)
 
@@ -113,26 +114,9 @@ def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
     return trained
 
 
-def _added(shard: Path, trained: str) -> dict[str, Any]:
-    """The manifest of a shard's vectors; raises UserError if they are of another trained index."""
-    manifest = _read(shard, ADDED)
-    if manifest["made_from"]["trained"] != trained:
-        raise UserError(f"{shard}: codes of another trained index; add the shard again")
-    return manifest
-
-
 def _read(folder: Path, kind: str, verify: bool = False) -> dict[str, Any]:
     """Return a manifest after hashing the files of faiss, which allocates whatever sizes a file states."""
     return folders.read(folder, kind, verify, hashed="*.faiss")
-
-
-def _recipe(folder: Path, manifest: Mapping[str, Any]) -> IndexRecipe:
-    try:
-        return recipe_of(manifest)
-    except (KeyError, TypeError, AttributeError, ValidationError) as error:
-        raise UserError(
-            f"{folder}: its manifest is not that of an index ({type(error).__name__}); rebuild it"
-        ) from None
 
 
 # --- searching ---
@@ -154,7 +138,11 @@ class Index:
             raise UserError(
                 f"{self.folder}: an index of another database, or of an earlier state of it; build it again"
             )
-        self.recipe = _recipe(self.folder, self.manifest)
+        try:
+            self.recipe = recipe_of(self.manifest)
+        except (KeyError, TypeError, AttributeError, ValidationError) as error:
+            problem = f"its manifest is not that of an index ({type(error).__name__})"
+            raise UserError(f"{self.folder}: {problem}; rebuild it") from None
         self._opened = self.recipe.open(self.folder)
 
     def __len__(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragauge.retrieval.indexes._faiss import metric
+from ragauge.retrieval.indexes.base.faiss_files import metric
 from ragauge.retrieval.vectors import BLOCK_VECTORS, Vectors
 
 if TYPE_CHECKING:

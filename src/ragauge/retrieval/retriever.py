@@ -18,7 +18,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval.budget import SearchTime, fit_line, largest_nprobe
-from ragauge.retrieval.indexes import Stop, raise_if_stopped
+from ragauge.retrieval.indexes.base import Stop, raise_if_stopped
 
 if TYPE_CHECKING:
     from ragauge.retrieval.database import Database

@@ -19,7 +19,7 @@ from ragauge.cli import main
 from ragauge.retrieval import chunking, embed, index
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.indexes import ivf_pq
-from ragauge.retrieval.indexes._base import CancelledSearchError
+from ragauge.retrieval.indexes.base import CancelledSearchError
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.retriever import Query, Retriever
 from ragauge.retrieval.service import process

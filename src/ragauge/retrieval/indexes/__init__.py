@@ -10,28 +10,9 @@ from pydantic_core import CoreSchema, core_schema
 
 from ragauge import registry
 from ragauge.errors import SettingError, unknown
-from ragauge.retrieval.indexes._base import (
-    DEFAULT_TYPE,
-    CancelledSearchError,
-    IndexRecipe,
-    Searchable,
-    Stop,
-    Together,
-    raise_if_stopped,
-)
+from ragauge.retrieval.indexes.base import DEFAULT_TYPE, IndexRecipe
 
-__all__ = [
-    "DEFAULT_TYPE",
-    "AnyIndexRecipe",
-    "CancelledSearchError",
-    "IndexRecipe",
-    "Searchable",
-    "Stop",
-    "Together",
-    "raise_if_stopped",
-    "recipe_class",
-    "recipe_of",
-]
+__all__ = ["DEFAULT_TYPE", "AnyIndexRecipe", "IndexRecipe", "recipe_class", "recipe_of"]
 
 
 def recipe_class(name: str) -> type[IndexRecipe]:
@@ -42,12 +23,12 @@ def recipe_class(name: str) -> type[IndexRecipe]:
 def recipe_of(manifest: Mapping[str, Any]) -> IndexRecipe:
     """The recipe that a merged index was made with, from its manifest; manifests without a type are of IVF-PQ."""
     made_from = manifest["made_from"]
-    found = recipe_class(made_from.get("type", DEFAULT_TYPE))
-    known = {key: made_from[key] for key in found.model_fields if key in made_from}
+    recipe = recipe_class(made_from.get("type", DEFAULT_TYPE))
+    known = {key: made_from[key] for key in recipe.model_fields if key in made_from}
     known["shards"] = len(made_from["embeddings"])  # the key itself holds the shards' identities
-    if found.NPROBE_KEY:
-        known[found.NPROBE_KEY] = manifest[found.NPROBE_KEY]
-    return found.model_validate(known)
+    if recipe.NPROBE_KEY:
+        known[recipe.NPROBE_KEY] = manifest[recipe.NPROBE_KEY]
+    return recipe.model_validate(known)
 
 
 def _of_its_type(data: Any) -> Any:
@@ -57,18 +38,18 @@ def _of_its_type(data: Any) -> Any:
     name, known = data.get("type", DEFAULT_TYPE), registry.names("index")
     if name not in known:
         raise SettingError("type", str(unknown("index type", name, known)))
-    found = recipe_class(name)
-    for key in sorted(data.keys() - found.model_fields):
-        raise SettingError(str(key), str(unknown("key", key, found.model_fields)))
-    return found.model_validate(data)
+    recipe = recipe_class(name)
+    for key in sorted(data.keys() - recipe.model_fields):
+        raise SettingError(str(key), str(unknown("key", key, recipe.model_fields)))
+    return recipe.model_validate(data)
 
 
 class _AnyOf:
     """JSON schema: one of the existing recipes."""
 
     def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> Any:
-        classes = [recipe_class(name) for name in registry.usable("index")]
-        return handler(core_schema.union_schema([found.__pydantic_core_schema__ for found in classes]))
+        schemas = [recipe_class(name).__pydantic_core_schema__ for name in registry.usable("index")]
+        return handler(core_schema.union_schema(list(schemas)))
 
 
 AnyIndexRecipe = Annotated[SerializeAsAny[IndexRecipe], BeforeValidator(_of_its_type), _AnyOf()]

@@ -15,8 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes import _faiss
-from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, Together, VectorSource
+from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, Stop, Together, VectorSource, faiss_files
 
 EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
 STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
@@ -51,12 +50,12 @@ class Hnsw(IndexRecipe):
         import faiss
 
         factory = f"HNSW{self.m},{STORED[self.stored][0]}"
-        index: Any = faiss.index_factory(vectors.dim, factory, _faiss.metric(self.metric))
+        index: Any = faiss.index_factory(vectors.dim, factory, faiss_files.metric(self.metric))
         sample = np.empty((0, vectors.dim), np.float32) if index.is_trained else vectors.sample(SAMPLE)
         if len(sample):
             index.train(sample)
         index.hnsw.efConstruction = self.ef_construction
-        _faiss.write(index, folder / EMPTY)
+        faiss_files.write(index, folder / EMPTY)
         return {"trained_on": len(sample)}
 
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
@@ -66,13 +65,13 @@ class Hnsw(IndexRecipe):
         """
         from faiss.swigfaiss import RandomGenerator
 
-        index = _faiss.read(trained / EMPTY)
+        index = faiss_files.read(trained / EMPTY)
         index.hnsw.rng = RandomGenerator(self.seed + 1)  # which draws the levels, and is not in the file
         with open(folder / IDS, "wb") as file:
             for block, ids in vectors.blocks(shard):
                 index.add(block)
                 file.write(ids.astype(np.int64).tobytes())
-        _faiss.write(index, folder / GRAPH)
+        faiss_files.write(index, folder / GRAPH)
         return int(index.ntotal)
 
     def open(self, folder: Path) -> Together:
@@ -87,7 +86,7 @@ class _Graph:
     def __init__(self, graph: Path, ids: Path) -> None:
         import faiss
 
-        self._index = _faiss.read(graph, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
+        self._index = faiss_files.read(graph, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
         self._ids = np.fromfile(ids, dtype=np.int64)
         if len(self._ids) != self._index.ntotal:
             raise UserError(f"{ids}: {len(self._ids):,} ids of {self._index.ntotal:,} vectors")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes import _faiss
-from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, VectorSource, nearest, raise_if_stopped
+from ragauge.retrieval.indexes.base import (
+    ID_BYTES,
+    IndexRecipe,
+    Stop,
+    VectorSource,
+    faiss_files,
+    nearest,
+    raise_if_stopped,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,62 +72,7 @@ class IvfPq(IndexRecipe):
         """
         import faiss
 
-        self._check_enough(vectors)
-        sample = vectors.sample(min(self.train_vectors, vectors.total))
-        factory = f"IVF{self.nlist},PQ{self.pq_bytes}"
-        index: Any = faiss.index_factory(vectors.dim, factory, _faiss.metric(self.metric))
-        index.cp.seed = index.pq.cp.seed = self.seed + 1
-        index.cp.niter = index.pq.cp.niter = self.iterations
-        index.do_polysemous_training = (
-            False  # sorts codes for a filter that is not used here, which takes most of the time
-        )
-        index.pq.cp.min_points_per_centroid = 1  # no warning from each quantiser of a small corpus
-        index.train(sample)
-        _faiss.write(index, folder / TRAINED)
-        return {"trained_on": len(sample)}
-
-    def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
-        """Encode one shard. Memory: a block of vectors, and the shard's codes, drawn ones included."""
-        from ragauge.retrieval.coder import Coder
-
-        index = _faiss.read(trained / TRAINED)
-        coder = Coder(index)
-        for block, ids in vectors.blocks(shard):
-            coder.add(block, ids)
-        _faiss.write(index, folder / CODES)
-        return int(index.ntotal)
-
-    def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
-        """Merge the shards' lists on disk."""
-        import faiss
-        from faiss.contrib.ondisk import merge_ondisk
-
-        index = _faiss.read(trained / TRAINED)
-        codes = [shard / CODES for shard in shards]
-        _faiss.check_room(folder, sum(path.stat().st_size for path in codes))
-        with _faiss.quiet():
-            try:
-                merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
-            except RuntimeError as error:  # faiss maps the files, which it cannot make, extend or read
-                reason = str(error).strip().splitlines()[-1][-200:]
-                raise UserError(f"{folder / LISTS}: cannot be written: {reason}") from error
-            lists: Any = faiss.downcast_InvertedLists(index.invlists)
-            lists.filename = LISTS  # not where it was made: a folder is made under another name
-            _faiss.write(index, folder / MERGED)
-
-    def open(self, folder: Path) -> _Lists:
-        """The index, its lists mapped into memory."""
-        import faiss
-
-        flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR  # with IO_FLAG_MMAP a search would crash
-        index = _faiss.read(folder / MERGED, flags)
-        lists: Any = faiss.downcast_InvertedLists(index.invlists)
-        lists.prefetch_nthread = 0  # no read-ahead by 32 threads, whatever cores a search was given
-        return _Lists(index, -1 if self.largest_is_nearest else 1)
-
-    def _check_enough(self, vectors: VectorSource) -> None:
-        have = min(self.train_vectors, vectors.total)
-        need = max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)
+        have, need = min(self.train_vectors, vectors.total), max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)
         if have < need:
             most = have // POINTS_PER_LIST if have >= PQ_CENTROIDS else 0
             choice = f"set nlist to at most {most}" if most else f"the least is {PQ_CENTROIDS}"
@@ -127,46 +80,84 @@ class IvfPq(IndexRecipe):
                 f"index: {self.nlist} lists want {need:,} training vectors and there are {have:,}; {choice}, "
                 "take a larger corpus, or raise train_vectors"
             )
+        sample = vectors.sample(have)
+        factory = f"IVF{self.nlist},PQ{self.pq_bytes}"
+        index: Any = faiss.index_factory(vectors.dim, factory, faiss_files.metric(self.metric))
+        index.cp.seed = index.pq.cp.seed = self.seed + 1
+        index.cp.niter = index.pq.cp.niter = self.iterations
+        index.do_polysemous_training = False  # sorts codes for a filter that is unused here, most of the time
+        index.pq.cp.min_points_per_centroid = 1  # no warning from each quantiser of a small corpus
+        index.train(sample)
+        faiss_files.write(index, folder / TRAINED)
+        return {"trained_on": len(sample)}
+
+    def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
+        """Encode one shard. Memory: a block of vectors, and the shard's codes, drawn ones included."""
+        from ragauge.retrieval.coder import Coder
+
+        index = faiss_files.read(trained / TRAINED)
+        coder = Coder(index)
+        for block, ids in vectors.blocks(shard):
+            coder.add(block, ids)
+        faiss_files.write(index, folder / CODES)
+        return int(index.ntotal)
+
+    def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
+        """Merge the shards' lists on disk."""
+        import faiss
+        from faiss.contrib.ondisk import merge_ondisk
+
+        index = faiss_files.read(trained / TRAINED)
+        codes = [shard / CODES for shard in shards]
+        faiss_files.check_room(folder, sum(path.stat().st_size for path in codes))
+        with faiss_files.quiet():
+            try:
+                merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
+            except RuntimeError as error:  # faiss maps the files, which it cannot make, extend or read
+                reason = str(error).strip().splitlines()[-1][-200:]
+                raise UserError(f"{folder / LISTS}: cannot be written: {reason}") from error
+            lists: Any = faiss.downcast_InvertedLists(index.invlists)
+            lists.filename = LISTS  # not where it was made: a folder is made under another name
+            faiss_files.write(index, folder / MERGED)
+
+    def open(self, folder: Path) -> _Lists:
+        """The index, its lists mapped into memory."""
+        import faiss
+
+        flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR  # with IO_FLAG_MMAP a search would crash
+        index = faiss_files.read(folder / MERGED, flags)
+        lists: Any = faiss.downcast_InvertedLists(index.invlists)
+        lists.prefetch_nthread = 0  # no read-ahead by 32 threads, whatever cores a search was given
+        return _Lists(index, self.largest_is_nearest)
 
 
+@dataclass(frozen=True)
 class _Lists:
     """An opened index; nprobe is the number of lists that are scanned."""
 
-    def __init__(self, index: Any, sign: int) -> None:
-        self.index, self._sign = index, sign
+    index: Any
+    largest_is_nearest: bool
 
     def search(
         self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Search; with `stop`, in steps of `LISTS_PER_STEP` lists, whose ties go to the smaller id."""
         import faiss
-
-        at_once = max(1, LISTS_PER_STEP // max(1, len(vectors)))
-        if stop is None or nprobe <= at_once:
-            scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
-            distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
-            return distances, ids
-        to_lists, lists = self.index.quantizer.search(vectors, nprobe)
-        found = []
-        for start in range(0, nprobe, at_once):
-            raise_if_stopped(stop)
-            step = slice(start, start + at_once)
-            found.append(self._scan(vectors, k, lists[:, step], to_lists[:, step]))
-        return nearest(found, k, self._sign)
-
-    def _scan(
-        self, vectors: np.ndarray, k: int, lists: np.ndarray, to_lists: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Distances and ids (q, k) in some lists (q, n) only, whose centroids are at `to_lists` (q, n)."""
-        import faiss
         import numpy as np
 
-        n = lists.shape[1]
-        scan: Any = faiss.SearchParametersIVF
-        distances, ids = np.empty((len(vectors), k), np.float32), np.empty((len(vectors), k), np.int64)
-        lists, to_lists = np.ascontiguousarray(lists), np.ascontiguousarray(to_lists)
-        self.index.search_preassigned_c(
-            len(vectors), *map(faiss.swig_ptr, (vectors,)), k, *map(faiss.swig_ptr, (lists, to_lists, distances, ids)),
-            False, scan(nprobe=n),
-        )  # fmt: skip
-        return distances, ids
+        scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
+        at_once = max(1, LISTS_PER_STEP // max(1, len(vectors)))
+        if stop is None or nprobe <= at_once:
+            distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
+            return distances, ids
+        centroids = self.index.quantizer.search(vectors, nprobe)  # distances and lists (q, nprobe)
+        results = []
+        for start in range(0, nprobe, at_once):
+            raise_if_stopped(stop)
+            to_lists, lists = (np.ascontiguousarray(part[:, start : start + at_once]) for part in centroids)
+            distances, ids = np.empty((len(vectors), k), np.float32), np.empty((len(vectors), k), np.int64)
+            arrays = [faiss.swig_ptr(array) for array in (lists, to_lists, distances, ids)]
+            parameters = scan(nprobe=lists.shape[1])
+            self.index.search_preassigned_c(len(vectors), faiss.swig_ptr(vectors), k, *arrays, False, parameters)
+            results.append((distances, ids))
+        return nearest(results, k, self.largest_is_nearest)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import grpc
 
-from ragauge.retrieval.indexes import CancelledSearchError, Stop
+from ragauge.retrieval.indexes.base import CancelledSearchError, Stop
 from ragauge.retrieval.retriever import Neighbours, Query
 
 MAX_JOINED_QUERIES = 19  # in one call: from 20 on faiss compares centroids by BLAS, whose last bits differ

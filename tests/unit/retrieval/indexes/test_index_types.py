@@ -16,7 +16,8 @@ from ragauge.errors import UserError
 from ragauge.retrieval import embed, index
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index
-from ragauge.retrieval.indexes import IndexRecipe, Together
+from ragauge.retrieval.indexes import IndexRecipe
+from ragauge.retrieval.indexes.base import Together
 from ragauge.retrieval.indexes.hnsw import Hnsw
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.recall import exact_search, recall

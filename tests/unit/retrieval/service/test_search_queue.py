@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 import service_parts as parts
-from ragauge.retrieval.indexes import CancelledSearchError, Stop
+from ragauge.retrieval.indexes.base import CancelledSearchError, Stop
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.search_queue import MAX_JOINED_QUERIES

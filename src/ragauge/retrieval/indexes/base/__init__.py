@@ -1,4 +1,7 @@
-"""What every index type has: the keys of its recipe, and the arguments and results of its steps."""
+"""What every index type is made of: the keys of its recipe, its steps, and searches over several parts.
+
+`base/faiss_files.py` reads and writes files of faiss.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -24,20 +28,16 @@ class VectorSource(Protocol):
     @property
     def dim(self) -> int:
         """Width of a vector."""
-        ...
 
     @property
     def total(self) -> int:
         """Vectors in the index."""
-        ...
 
     def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (vectors (n, dim) float32, ids (n,) int64) of a shard."""
-        ...
 
     def sample(self, count: int) -> np.ndarray:
         """About `count` vectors (n, dim) float32, spread evenly."""
-        ...
 
 
 Stop = Callable[[], bool]  # whether nobody waits for a search any longer
@@ -63,7 +63,6 @@ class Searchable(Protocol):
 
         A long search calls `raise_if_stopped(stop)` now and then.
         """
-        ...
 
 
 class IndexRecipe(BaseModel):
@@ -144,46 +143,42 @@ class IndexRecipe(BaseModel):
         for place, shard in enumerate(shards):
             for path in sorted(shard.iterdir()):
                 if path.name != "manifest.json":
-                    _link(path, folder / f"{place:05d}-{path.name}")
+                    target = folder / f"{place:05d}-{path.name}"
+                    try:
+                        os.link(path, target)
+                    except OSError:  # the file system has no hard links
+                        shutil.copyfile(path, target)
 
     @abstractmethod
     def open(self, folder: Path) -> Searchable:
         """The index in a folder that `merge` filled. Raises UserError if it cannot be read."""
 
 
-def _link(source: Path, target: Path) -> None:
-    """A second name for the file, or a copy if the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
+@dataclass(frozen=True)
 class Together:
-    """Several indexes searched as one: the nearest of what each finds; ties go to the smaller id."""
+    """Several indexes searched as one: the nearest of the parts' neighbours; ties go to the smaller id."""
 
-    def __init__(self, parts: Sequence[Searchable], largest_is_nearest: bool) -> None:
-        self._parts, self._sign = parts, -1 if largest_is_nearest else 1
+    parts: Sequence[Searchable]
+    largest_is_nearest: bool
 
     def search(
         self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Search every part with that nprobe; a search stops between parts."""
-        found = []
-        for part in self._parts:
+        results = []
+        for part in self.parts:
             raise_if_stopped(stop)
-            found.append(part.search(vectors, k, nprobe, stop))
-        return nearest(found, k, self._sign)
+            results.append(part.search(vectors, k, nprobe, stop))
+        return nearest(results, k, self.largest_is_nearest)
 
 
-def nearest(found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest of several searches' distances and ids (q, any); ties go to the smaller id.
-
-    Args:
-        sign: -1 where a larger distance means a nearer vector, else 1.
-    """
+def nearest(
+    results: Sequence[tuple[np.ndarray, np.ndarray]], k: int, largest_is_nearest: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest of several searches' distances and ids (q, any); ties go to the smaller id."""
     import numpy as np
 
-    distances, ids = (np.concatenate([one[i] for one in found], axis=1) for i in range(2))
-    order = np.lexsort((ids, np.where(ids < 0, np.inf, sign * distances)), axis=1)[:, :k]
+    distances, ids = (np.concatenate([result[i] for result in results], axis=1) for i in range(2))
+    ranked = np.where(ids < 0, np.inf, -distances if largest_is_nearest else distances)
+    order = np.lexsort((ids, ranked), axis=1)[:, :k]
     return np.take_along_axis(distances, order, 1), np.take_along_axis(ids, order, 1)
