@@ -160,7 +160,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     """Cut the passages, read or generate the questions, and retrieve passages for them."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
-    from ragauge.study import corpus, documents, folder, relevance, retrieval, writing
+    from ragauge.study import corpus, documents, folder, retrieval, writing
     from ragauge.study.questions import read_questions
 
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
@@ -173,7 +173,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     files, generation = dict[str, bytes](), dict[str, Any]()
     if not questions:
         questions, files, generation = _generated(args, made, deadline)
-    gold = list(relevance.gold_passages(questions, made.passages, made.originals))
+    gold = list(retrieval.gold_passages(questions, made.passages, made.originals))
     rankings = retrieval.rankings(how, questions, made.passages, args.top, args.out / "embeddings")
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
     model, judge = (assets.absolute(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))

@@ -34,32 +34,26 @@ def rank(
         (document,) float64; all zero where no word of the query occurs.
     """
     words = [Counter(terms(document)) for document in documents]
-    document_counts = Counter(word for counts in words for word in counts)  # in how many documents
+    document_counts = Counter(word for counted in words for word in counted)  # in how many documents
     query_words = [word for word in terms(query) if word in document_counts]
     if not query_words:
         return np.zeros(len(documents))
-    weights = _WEIGHTS[idf](np.array(list(document_counts.values()), dtype=np.float64), len(documents))
-    weight = dict(zip(document_counts, weights, strict=True))
-    lengths = np.array([counts.total() for counts in words], dtype=np.float64)
-    frequency = np.array([[counts[word] for word in query_words] for counts in words], dtype=np.float64)
+    counts = np.array(list(document_counts.values()), dtype=np.float64)
+    weight = dict(zip(document_counts, _idf(counts, len(documents), idf), strict=True))
+    lengths = np.array([counted.total() for counted in words], dtype=np.float64)
+    frequency = np.array([[counted[word] for word in query_words] for counted in words], dtype=np.float64)
     saturated = frequency / (frequency + (k1 * (1 - b + b * lengths / lengths.mean()))[:, None])
     scale = k1 + 1 if idf == "rank_bm25" else 1.0
     scores: np.ndarray = scale * saturated @ np.array([weight[word] for word in query_words])
     return scores
 
 
-def _rank_bm25(document_counts: np.ndarray, documents: int) -> np.ndarray:
-    """The idf of words by the number of documents that have them: (word,)."""
+def _idf(document_counts: np.ndarray, documents: int, idf: Idf) -> np.ndarray:
+    """Weights (word,) by the number of documents that have each word."""
+    if idf == "lucene":
+        return np.log1p((documents - document_counts + 0.5) / (document_counts + 0.5))
     okapi = np.log(documents - document_counts + 0.5) - np.log(document_counts + 0.5)
     return np.where(okapi < 0, EPSILON * okapi.mean(), okapi)
-
-
-def _lucene(document_counts: np.ndarray, documents: int) -> np.ndarray:
-    """The same with 1 added inside the logarithm: never negative."""
-    return np.log1p((documents - document_counts + 0.5) / (document_counts + 0.5))
-
-
-_WEIGHTS = {"rank_bm25": _rank_bm25, "lucene": _lucene}
 
 
 def terms(text: str) -> list[str]:

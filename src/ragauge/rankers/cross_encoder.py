@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.errors import UserError
+from ragauge.rankers.dense import load_checkpoint
 
 BATCH_SIZE = 16  # pairs
 
@@ -30,21 +29,12 @@ class CrossEncoder:
         """
         from transformers import AutoModelForSequenceClassification
 
-        self.tokenizer = load_tokenizer(path)
-        try:
-            model, found = AutoModelForSequenceClassification.from_pretrained(
-                path, dtype=torch.float32, trust_remote_code=False, local_files_only=True, output_loading_info=True
-            )
-        except Exception as error:  # a damaged folder fails in any way
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise UserError(f"cross-encoder {path}: cannot be loaded: {reason}") from error
-        if found["missing_keys"]:  # as an encoder without a head has, which transformers would fill with random numbers
-            raise UserError(f"cross-encoder {path}: the checkpoint has no tensor {min(found['missing_keys'])!r}")
-        if model.config.num_labels != 1:
-            raise UserError(f"cross-encoder {path}: scores {model.config.num_labels} classes, not one")
-        self.model = model.eval()
-        positions = int(getattr(model.config, "max_position_embeddings", 512))
-        self.max_tokens = min(positions, int(self.tokenizer.model_max_length))
+        self.tokenizer, self.model = load_checkpoint("cross-encoder", path, AutoModelForSequenceClassification)
+        config = self.model.config
+        if config.num_labels != 1:
+            raise UserError(f"cross-encoder {path}: scores {config.num_labels} classes, not one")
+        positions = getattr(config, "max_position_embeddings", 512)
+        self.max_tokens = int(min(positions, self.tokenizer.model_max_length))
 
     @torch.inference_mode()
     def scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
@@ -53,19 +43,12 @@ class CrossEncoder:
         order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
         for start in range(0, len(order), BATCH_SIZE):
             rows = order[start : start + BATCH_SIZE]
-            pairs = self._pairs(query, [documents[i] for i in rows])
+            pairs = self.tokenizer(
+                [query] * len(rows), [documents[i] for i in rows], padding=True, return_tensors="pt",
+                truncation="longest_first", max_length=self.max_tokens,
+            )  # fmt: skip
             scores[rows] = self.model(**pairs).logits[:, 0].numpy()
         return scores
-
-    def _pairs(self, query: str, documents: list[str]) -> Any:
-        return self.tokenizer(
-            [query] * len(documents),
-            documents,
-            truncation="longest_first",
-            max_length=self.max_tokens,
-            padding=True,
-            return_tensors="pt",
-        )
 
 
 @lru_cache(maxsize=1)

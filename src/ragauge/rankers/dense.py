@@ -21,8 +21,28 @@ from ragauge.assets.tokenizer import load_tokenizer, padded
 from ragauge.errors import UnsupportedError, UserError
 
 BATCH_SIZE = 32  # texts
-MOST_LAYERS = 1000
+Dtype = Literal["float32", "bfloat16"]
 Json = TypeVar("Json", list[Any], dict[str, Any])
+
+
+def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
+    """The tokenizer and the model, in fp32, of a local checkpoint folder.
+
+    Raises:
+        UserError: a file that cannot be read, or a missing tensor, which transformers would fill with random numbers.
+    """
+    try:
+        tokenizer = load_tokenizer(path)
+        model, loading = model_class.from_pretrained(
+            path, dtype=torch.float32, trust_remote_code=False, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:  # a damaged folder fails in any way
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{kind} {path}: cannot be loaded: {reason}") from error
+    missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
+    if missing:
+        raise UserError(f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?")
+    return tokenizer, model.eval()
 
 
 class Encoder:
@@ -39,10 +59,9 @@ class Encoder:
     def __init__(
         self,
         path: Path,
-        device: str = "cpu",
         query_prefix: str = "",
         text_prefix: str = "",
-        dtype: Literal["float32", "bfloat16"] = "float32",
+        dtype: Dtype = "float32",
     ) -> None:
         """Load the checkpoint in fp32.
 
@@ -56,24 +75,17 @@ class Encoder:
 
         self.query_prefix, self.text_prefix = query_prefix, text_prefix
         self.pooling, self.normalised = _modules(path)
-        self.device, self._dtype = torch.device(device), getattr(torch, dtype)
-        _check_layers(path)
-        try:
-            self.tokenizer = load_tokenizer(path)
-            model, found = AutoModel.from_pretrained(
-                path, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
-            )
-        except Exception as error:  # a damaged folder fails in any way
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise UserError(f"encoder {path}: cannot be loaded: {reason}") from error
-        missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
-        if missing:  # which transformers fills with random numbers
-            raise UserError(f"encoder {path}: the checkpoint has no tensor {missing[0]!r}; is it whole?")
-        if hasattr(model, "pooler"):
-            model.pooler = None  # reads the first token for classification; nothing here asks for it
-        self.model = model.eval().to(self.device)
-        self.dim = int(model.config.hidden_size)
-        self.max_tokens = _max_tokens(path, int(model.config.max_position_embeddings))
+        self._dtype = getattr(torch, dtype)
+        self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
+        if hasattr(self.model, "pooler"):
+            self.model.pooler = None  # reads the first token for classification, which nothing here uses
+        self.dim = int(self.model.config.hidden_size)
+        self.max_tokens = int(self.model.config.max_position_embeddings)
+        file = path / "sentence_bert_config.json"
+        if (declared := _json(file, dict).get("max_seq_length")) is not None:
+            if type(declared) is not int or declared < 1:
+                raise UserError(f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}")
+            self.max_tokens = min(declared, self.max_tokens)
         try:
             self.encode([""])
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
@@ -87,7 +99,10 @@ class Encoder:
         embeddings = np.empty((len(ids), self.dim), dtype=np.float32)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            embeddings[rows] = self._embed([ids[i] for i in rows]).cpu().numpy()
+            batch, attended = map(torch.from_numpy, padded([ids[i] for i in rows]))  # (text, token)
+            with torch.autocast("cpu", dtype=self._dtype, enabled=self._dtype != torch.float32):
+                hidden = self.model(input_ids=batch, attention_mask=attended.long()).last_hidden_state.float()
+            embeddings[rows] = self.pool(hidden, attended).numpy()
         return embeddings
 
     def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
@@ -105,37 +120,31 @@ class Encoder:
         per_layer = (4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2
         return int(config.num_hidden_layers * per_layer)
 
-    def _ids(self, texts: Sequence[str], query: bool) -> list[list[int]]:
-        if not texts:
-            return []
-        prefix = self.query_prefix if query else self.text_prefix
-        prefixed = [prefix + text for text in texts]
-        ids: list[list[int]] = self.tokenizer(prefixed, truncation=True, max_length=self.max_tokens)["input_ids"]
-        return ids
-
-    def _embed(self, ids: Sequence[Sequence[int]]) -> torch.Tensor:
-        batch, attended = (torch.from_numpy(part).to(self.device) for part in padded(ids))  # (text, token)
-        with torch.autocast(self.device.type, dtype=self._dtype, enabled=self._dtype != torch.float32):
-            hidden = self.model(input_ids=batch, attention_mask=attended.long()).last_hidden_state.float()
-        pooled = hidden[:, 0] if self.pooling == "cls" else _mean(hidden, attended)
+    def pool(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Embeddings (text, dim) of hidden states (text, token, dim); `attended` (text, token) is False for padding."""
+        if self.pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            mask = attended.unsqueeze(-1).to(hidden.dtype)  # (text, token, 1)
+            pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
         return torch.nn.functional.normalize(pooled, dim=-1) if self.normalised else pooled
 
-
-def _mean(hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-    """Means over each text's own tokens: (text, token, dim), (text, token) -> (text, dim)."""
-    mask = attended.unsqueeze(-1).to(hidden.dtype)  # (text, token, 1)
-    return (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    def _ids(self, texts: Sequence[str], query: bool) -> list[list[int]]:
+        prefix = self.query_prefix if query else self.text_prefix
+        prefixed = [prefix + text for text in texts]
+        options = {"truncation": True, "max_length": self.max_tokens}
+        return list(self.tokenizer(prefixed, **options)["input_ids"]) if texts else []
 
 
 @lru_cache(maxsize=2)
-def load_encoder(name: str, device: str = "cpu", dtype: Literal["float32", "bfloat16"] = "float32") -> Encoder:
+def load_encoder(name: str, dtype: Dtype = "float32") -> Encoder:
     """The encoder of an asset's name or source ("minilm", "contriever", "path:/folder"), loaded once a process."""
     from ragauge import assets
     from ragauge.assets import catalog
 
     known = catalog.entries().get(name)
     prefixes = (known.query_prefix, known.text_prefix) if known else ("", "")
-    return Encoder(assets.resolve(name), device, *prefixes, dtype=dtype)
+    return Encoder(assets.resolve(name), *prefixes, dtype=dtype)
 
 
 def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:
@@ -152,62 +161,32 @@ def _modules(path: Path) -> tuple[str, bool]:
     """
     pooling, normalised = "mean", False
     for module in _json(path / "modules.json", list):
-        kind, place = _module(path, module)
-        found = _pooling(_json(place / "config.json", dict)) if kind == "Pooling" else None
-        if not (found or kind in ("Transformer", "Normalize")):
+        kind, place = (module.get(key) for key in ("type", "path")) if isinstance(module, dict) else (None, None)
+        if not isinstance(kind, str) or not isinstance(place, str):
+            raise UserError(f"encoder {path}: modules.json: a module needs a type and a path, not {module!r}")
+        kind = kind.rpartition(".")[2]
+        if kind == "Pooling":
+            pooling = _pooling(_json(path / place / "config.json", dict))
+        if kind not in ("Pooling", "Transformer", "Normalize") or not pooling:
             raise UnsupportedError(f"encoder {path}: module {kind} is not mean or first-token pooling or normalisation")
-        pooling, normalised = found or pooling, normalised or kind == "Normalize"
+        normalised = normalised or kind == "Normalize"
     return pooling, normalised
 
 
-def _module(path: Path, module: Any) -> tuple[str, Path]:
-    """The kind and the folder of an entry of modules.json; raises UserError if it says neither."""
-    named = isinstance(module, dict) and isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
-    if not named or not _is_inside(path, module["path"]):
-        raise UserError(f"encoder {path}: modules.json: a module needs a type and a folder of this one, not {module!r}")
-    return module["type"].rpartition(".")[2], path / module["path"]
-
-
-def _is_inside(folder: Path, place: str) -> bool:
-    try:
-        return (folder / place).resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError):  # no name that a file can have: too long, a zero byte, half a surrogate pair
-        return False
-
-
-def _pooling(config: dict[str, Any]) -> str | None:
-    """ "mean" or "cls"; None for any other pooling and for several at once. Old files have a flag for each mode."""
+def _pooling(config: dict[str, Any]) -> str:
+    """ "mean" or "cls"; empty for any other pooling and for several at once. Old files have a flag for each mode."""
     flags = {name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token"): value
              for name, value in config.items() if name.startswith("pooling_mode_")}  # fmt: skip
     modes = [config["pooling_mode"]] if config.get("pooling_mode") else [name for name, value in flags.items() if value]
-    return modes[0] if modes in (["mean"], ["cls"]) else None
-
-
-def _check_layers(path: Path) -> None:
-    """Raise UserError for a number of layers that transformers would spend hours to lay out."""
-    layers = _json(path / "config.json", dict).get("num_hidden_layers", 1)
-    if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
-        raise UserError(
-            f"encoder {path}: config.json: num_hidden_layers: must be 1 to {MOST_LAYERS}, not {str(layers)[:40]!r}"
-        )
-
-
-def _max_tokens(path: Path, positions: int) -> int:
-    file = path / "sentence_bert_config.json"
-    declared = _json(file, dict).get("max_seq_length")
-    if declared is None:
-        return positions
-    if type(declared) is not int or declared < 1:
-        raise UserError(f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}")
-    return min(declared, positions)
+    return modes[0] if modes in (["mean"], ["cls"]) else ""
 
 
 def _json(path: Path, kind: type[Json]) -> Json:
-    """What a settings file holds, a list or an object; nothing if there is no such file."""
+    """The list or object of a settings file; empty if there is no such file."""
     try:
-        found = json.loads(path.read_bytes()) if path.is_file() else kind()
+        content = json.loads(path.read_bytes()) if path.is_file() else kind()
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"encoder {path}: no JSON: {error}") from error
-    if not isinstance(found, kind):
+    if not isinstance(content, kind):
         raise UserError(f"encoder {path}: must hold {'a list' if kind is list else 'an object'}")
-    return found
+    return content

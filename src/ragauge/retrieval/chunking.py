@@ -8,9 +8,11 @@ shards and the near-duplicates, which an index leaves out, in order. `database` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -20,12 +22,13 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.progress import bar
-from ragauge.retrieval.corpus import Corpus, as_json_line
+from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import (
     DATABASE,
     EVALUATION,
     MARKED,
     SHARD,
+    BuiltFolder,
     EvaluationSet,
     Shard,
     encode,
@@ -40,6 +43,10 @@ from ragauge.retrieval.near_duplicates import EvaluationText, signatures
 
 BATCH_DOCUMENTS = 64  # tokenised together,
 BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
+SHARD_FILES = (
+    *("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "evaluation.jsonl"),
+    *("document_signatures.bin", "evaluation_signatures.bin"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,13 +59,15 @@ class Split:
 
     def __call__(self, document: CorpusDocument) -> tuple[str, str]:
         """The text for the database and the text for evaluation; either may be empty."""
-        if self.kind in ("documents", "all"):
-            held_out = self.kind == "all" or _fraction(document.text) < self.share
-            return ("", document.text) if held_out else (document.text, "")
-        if self.kind == "none":
-            return document.text, ""
-        cut = _word_end(document.text, round(len(document.text) * (1 - self.share)))
-        return document.text[:cut], document.text[cut:].strip()
+        text = document.text
+        if self.kind == "tail":
+            cut = round(len(text) * (1 - self.share))
+            while cut < len(text) and not text[cut].isspace():  # no word is cut
+                cut += 1
+            return text[:cut], text[cut:].strip()
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / (1 << 56)  # in [0, 1)
+        held_out = self.kind == "all" or (self.kind == "documents" and number < self.share)
+        return ("", text) if held_out else (text, "")
 
 
 @dataclass(frozen=True)
@@ -91,14 +100,19 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
     }
 
     def make(folder: Path) -> dict[str, Any]:
-        with _ShardWriter(folder, recipe, tokenizer) as writer:
-            documents = recipe.corpus.documents(share)
-            for document in bar(f"cutting shard {number}", "document", iterable=documents):
-                writer.add(document)
-        if not writer.chunks:
+        documents = bar(f"cutting shard {number}", "document", iterable=recipe.corpus.documents(share))
+        counts = dict.fromkeys(("read", "documents", "chunks", "tokens", "evaluation"), 0)
+        dtype = np.dtype(np.uint16 if len(tokenizer) <= 1 << 16 else np.int32)
+        with ExitStack() as opened:  # closes each file even if the disk is full for another
+            files = {name: opened.enter_context(open(folder / name, "wb")) for name in SHARD_FILES}
+            writer = _ShardWriter(files, recipe.chunk_tokens, dtype, counts)
+            for batch in _batches(documents, recipe.split):
+                for cut, ids in zip(batch, encode(tokenizer, [text for _, text, _ in batch]), strict=True):
+                    writer.write(*cut, ids)
+        if not counts["chunks"]:
             sources = ", ".join(recipe.corpus.sources)
             raise UserError(f"corpus {sources}: shard {number} of {recipe.shards} gets no text; use fewer shards")
-        return {"tokenizer_source": recipe.tokenizer, **writer.facts()}
+        return {"tokenizer_source": recipe.tokenizer, "counts": counts, "token_dtype": dtype.name}
 
     return folders.build(shard_folder(database, number), SHARD, made_from, make)
 
@@ -117,7 +131,7 @@ def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Spli
         with open(folder / "evaluation.jsonl", "wb") as lines, open(folder / "evaluation_signatures.bin", "wb") as rows:
             for document in bar(f"cutting {label}", "document", iterable=corpus.documents(Share())):
                 if text := split(document)[1]:
-                    lines.write(_evaluation_line(-1, document, text))
+                    lines.write(_json_line(document=-1, place=document.place, title=document.title, text=text))
                     rows.write(signatures([text]).tobytes())
                     written += 1
         if not written:
@@ -144,20 +158,18 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
-        like = {"": _like(shard, (part.evaluation_signatures for part in parts))}
-        like |= {label: _like(shard, [one.evaluation_signatures]) for label, one in others.items()}
-        found = np.flatnonzero(np.any(list(like.values()), axis=0))
-        found.astype(np.int64).tofile(folder / "documents.bin")
-        chunks = np.bincount(shard.chunk_documents, minlength=shard.documents)[found].sum()
-        counts = {"near_duplicate_documents": len(found), "near_duplicate_chunks": int(chunks)}
+        texts: dict[str, Sequence[BuiltFolder]] = {"": parts, **{label: [one] for label, one in others.items()}}
+        like = {  # label -> (document,) bool
+            label: EvaluationText(part.evaluation_signatures for part in of).near_duplicates(shard.document_signatures)
+            for label, of in texts.items()
+        }
+        marked = np.flatnonzero(np.any(list(like.values()), axis=0))
+        marked.astype(np.int64).tofile(folder / "documents.bin")
+        chunks = np.bincount(shard.chunk_documents, minlength=shard.documents)[marked].sum()
+        counts = {"near_duplicate_documents": len(marked), "near_duplicate_chunks": int(chunks)}
         return {"counts": counts | {f"near_duplicate_documents_of_{label}": int(like[label].sum()) for label in others}}
 
     return folders.build(marked_folder(database, number), MARKED, _marked_from(parts, others, number), make)
-
-
-def _like(shard: Shard, evaluation: Iterable[np.ndarray]) -> np.ndarray:
-    """Which documents of a shard are near-duplicates of evaluation text, given as its signatures: (document,) bool."""
-    return EvaluationText(evaluation).near_duplicates(shard.document_signatures)
 
 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
@@ -173,14 +185,19 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
             near-duplicates were marked against other shards or evaluation sets.
     """
     parts, others = _shards(database, shards), _evaluation_sets(database, sets)
-    marked = [_marked(database, parts, others, number) for number in range(shards)]
+    marked = []
+    for number in range(shards):
+        marks = marked_folder(database, number)
+        marked.append(folders.read(marks, MARKED))
+        if marked[-1]["made_from"] != _marked_from(parts, others, number):
+            raise UserError(f"{marks}: near-duplicates of evaluation text that has changed since; mark them again")
 
     def make(folder: Path) -> dict[str, Any]:
         starts = np.cumsum([0, *(part.documents for part in parts)])
         with open(folder / "near_duplicates.bin", "wb") as file:
             for number, start in enumerate(starts[:-1]):
-                found = np.fromfile(marked_folder(database, number) / "documents.bin", dtype=np.int64)
-                file.write((start + found).tobytes())
+                documents = np.fromfile(marked_folder(database, number) / "documents.bin", dtype=np.int64)
+                file.write((start + documents).tobytes())
         return {
             "counts": _totals([part.manifest for part in parts]) | _totals(marked),
             "tokenizer": parts[0].manifest["made_from"]["tokenizer"],
@@ -195,13 +212,13 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
 def _shards(database: Path, count: int) -> list[Shard]:
     """All shards, which must be parts of one database."""
     parts = [Shard.open(shard_folder(database, number)) for number in range(count)]
-    for part in parts[1:]:
-        part.check_like(parts[0])
+    for part, key in product(parts[1:], ("tokenizer", "chunk_tokens", "split")):
+        if part.manifest["made_from"][key] != parts[0].manifest["made_from"][key]:
+            raise UserError(f"{part.folder}: of another {key} than {parts[0].folder}; rebuild the shards")
     return parts
 
 
 def _evaluation_sets(database: Path, labels: Sequence[str]) -> dict[str, EvaluationSet]:
-    """Evaluation sets by their labels."""
     return {label: EvaluationSet.open(database, label) for label in sorted(labels)}
 
 
@@ -216,109 +233,63 @@ def _marked_from(parts: Sequence[Shard], sets: Mapping[str, EvaluationSet], numb
     return {"shard": parts[number].sha256, **_gathered_from(parts, sets)}
 
 
-def _marked(database: Path, parts: Sequence[Shard], sets: Mapping[str, EvaluationSet], number: int) -> dict[str, Any]:
-    """The manifest of a shard's near-duplicates, once it is checked what they were marked against."""
-    folder = marked_folder(database, number)
-    manifest = folders.read(folder, MARKED)
-    if manifest["made_from"] != _marked_from(parts, sets, number):
-        raise UserError(f"{folder}: near-duplicates of evaluation text that has changed since; mark them again")
-    return manifest
-
-
-class _ShardWriter:
-    """Takes documents and writes their chunks; holds one batch."""
-
-    def __init__(self, folder: Path, recipe: DatabaseRecipe, tokenizer: Any) -> None:
-        self.recipe = recipe
-        self.tokenizer = tokenizer
-        self.dtype = np.dtype(np.uint16 if len(tokenizer) <= 1 << 16 else np.int32)
-        self.chunks = self.documents = self.tokens = self.evaluation = self.read = 0
-        self._folder = folder
-        self._files: dict[str, IO[bytes]] = {}
-        self._waiting: list[tuple[CorpusDocument, str, str]] = []  # document, text for the database, for evaluation
-        self._characters = 0
-
-    def __enter__(self) -> _ShardWriter:
-        names = ("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "evaluation.jsonl")
-        with ExitStack() as opened:  # closes those already open if one cannot be opened
-            for name in (*names, "document_signatures.bin", "evaluation_signatures.bin"):
-                self._files[name] = opened.enter_context(open(self._folder / name, "wb"))
-            opened.pop_all()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        with ExitStack() as closing:  # closes each file even if the disk is full for another
-            for file in self._files.values():
-                closing.callback(file.close)
-            if kind is None:
-                self._flush()
-
-    def add(self, document: CorpusDocument) -> None:
-        """Take one document; writes a batch when it is complete."""
-        self.read += 1
-        self._waiting.append((document, *self.recipe.split(document)))
-        self._characters += len(document.text)
-        if len(self._waiting) >= BATCH_DOCUMENTS or self._characters >= BATCH_CHARACTERS:
-            self._flush()
-
-    def facts(self) -> dict[str, Any]:
-        """The manifest's facts about the shard."""
-        counts = {name: getattr(self, name) for name in ("read", "documents", "chunks", "tokens", "evaluation")}
-        return {"counts": counts, "token_dtype": self.dtype.name}
-
-    def _flush(self) -> None:
-        ids = encode(self.tokenizer, [text for _, text, _ in self._waiting])
-        for (document, text, held_out), tokens in zip(self._waiting, ids, strict=True):
-            self._write_document(document, text, held_out, tokens)
-        self._waiting, self._characters = [], 0
-
-    def _write_document(self, document: CorpusDocument, text: str, held_out: str, tokens: Sequence[int]) -> None:
-        number = -1
-        if tokens:
-            number = self.documents
-            self._write_chunks(tokens)
-            self._write("documents.jsonl", as_json_line(place=document.place, title=document.title).encode())
-            self._write("document_signatures.bin", signatures([text]))
-            self.documents += 1
-        if held_out:
-            self._write("evaluation.jsonl", _evaluation_line(number, document, held_out))
-            self._write("evaluation_signatures.bin", signatures([held_out]))
-            self.evaluation += 1
-
-    def _write_chunks(self, tokens: Sequence[int]) -> None:
-        size = self.recipe.chunk_tokens
-        count = -(-len(tokens) // size)
-        padded = np.zeros(count * size, dtype=self.dtype)
-        padded[: len(tokens)] = tokens
-        lengths = np.full(count, size, dtype=np.uint16)
-        lengths[-1] = len(tokens) - (count - 1) * size
-        self._write("tokens.bin", padded)
-        self._write("lengths.bin", lengths)
-        self._write("documents.bin", np.full(count, self.documents, dtype=np.int32))
-        self.chunks += count
-        self.tokens += len(tokens)
-
-    def _write(self, name: str, data: np.ndarray | bytes) -> None:
-        self._files[name].write(data if isinstance(data, bytes) else data.tobytes())
-
-
-def _evaluation_line(number: int, document: CorpusDocument, text: str) -> bytes:
-    """A line of evaluation text, with the number of its document in the shard; -1 if the shard does not hold it."""
-    return as_json_line(document=number, place=document.place, title=document.title, text=text).encode()
-
-
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The sum of each count."""
     return {name: sum(manifest["counts"][name] for manifest in manifests) for name in manifests[0]["counts"]}
 
 
-def _fraction(text: str) -> float:
-    """A number in [0, 1) that depends only on the text."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / (1 << 56)
+# --- the files of a shard ---
+
+_Cut = tuple[CorpusDocument, str, str]  # a document, its text for the database, its text for evaluation
 
 
-def _word_end(text: str, position: int) -> int:
-    """The end of the word at a position, or the end of the text."""
-    while position < len(text) and not text[position].isspace():
-        position += 1
-    return position
+def _batches(documents: Iterable[CorpusDocument], split: Split) -> Iterator[list[_Cut]]:
+    """Documents that are tokenised together."""
+    batch: list[_Cut] = []
+    for document in documents:
+        batch.append((document, *split(document)))
+        if len(batch) >= BATCH_DOCUMENTS or sum(len(one.text) for one, *_ in batch) >= BATCH_CHARACTERS:
+            yield batch
+            batch = []
+    yield batch
+
+
+@dataclass(frozen=True)
+class _ShardWriter:
+    """Writes the chunks of documents."""
+
+    files: Mapping[str, IO[bytes]]  # those of SHARD_FILES
+    chunk_tokens: int
+    dtype: np.dtype  # of a token
+    counts: dict[str, int]
+
+    def write(self, document: CorpusDocument, text: str, held_out: str, ids: Sequence[int]) -> None:
+        """Write a document's text for the database, as token ids, and its text for evaluation."""
+        place = {"place": document.place, "title": document.title}
+        number = self.counts["documents"] if ids else -1
+        self.counts["read"] += 1
+        if ids:
+            self._write_chunks(ids)
+            self.files["documents.jsonl"].write(_json_line(**place))
+            self.files["document_signatures.bin"].write(signatures([text]).tobytes())
+            self.counts["documents"] += 1
+        if held_out:
+            self.files["evaluation.jsonl"].write(_json_line(document=number, **place, text=held_out))
+            self.files["evaluation_signatures.bin"].write(signatures([held_out]).tobytes())
+            self.counts["evaluation"] += 1
+
+    def _write_chunks(self, ids: Sequence[int]) -> None:
+        count = -(-len(ids) // self.chunk_tokens)
+        padded = np.zeros(count * self.chunk_tokens, dtype=self.dtype)
+        padded[: len(ids)] = ids
+        lengths = np.full(count, self.chunk_tokens, dtype=np.uint16)
+        lengths[-1] = len(ids) - (count - 1) * self.chunk_tokens
+        self.files["tokens.bin"].write(padded.tobytes())
+        self.files["lengths.bin"].write(lengths.tobytes())
+        self.files["documents.bin"].write(np.full(count, self.counts["documents"], dtype=np.int32).tobytes())
+        self.counts["chunks"] += count
+        self.counts["tokens"] += len(ids)
+
+
+def _json_line(**values: Any) -> bytes:
+    return (json.dumps(values, ensure_ascii=False) + "\n").encode()

@@ -12,7 +12,6 @@ documents are dealt in turn: every shard reads the stream and keeps its share.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
@@ -24,7 +23,7 @@ from ragauge.assets import pins
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import file_sha256
 from ragauge.retrieval import hub
-from ragauge.retrieval.documents import CorpusDocument, Read, Share, read_file
+from ragauge.retrieval.documents import CorpusDocument, Share, read_file
 from ragauge.retrieval.hub import CORPORA
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".txt", ".txt.gz", ".bz2")
@@ -45,9 +44,12 @@ class Corpus:
             UserError: an unknown source, or a file that cannot be read, with its line.
         """
         parts, share = self._dealt(share)
-        position = 0
+        position, stream_share = 0, share if self.limit is None else Share()
         for part in parts:
-            reads, owned = self._read(part, share)
+            if part.startswith("hf:"):  # owned: of files that no other shard reads
+                reads, owned = hub.read(part, self.text_field, stream_share)
+            else:
+                reads, owned = read_file(Path(part), self.text_field), False
             for read in reads:
                 if self.limit is not None and position >= self.limit:
                     return
@@ -59,7 +61,12 @@ class Corpus:
         """What the documents of a shard depend on: the hashes of its files, the revisions of its hub data sets."""
         parts, _ = self._dealt(share)
         return {
-            "parts": [_identity(part) for part in parts],
+            "parts": [
+                {"hub": part, "revision": hub.revision(part)}
+                if part.startswith("hf:")
+                else {"file": Path(part).name, "sha256": file_sha256(Path(part))}
+                for part in parts
+            ],
             "text_field": self.text_field,
             "limit": self.limit,
             "share": [share.number, share.of],
@@ -71,12 +78,6 @@ class Corpus:
         if len(parts) >= share.of and self.limit is None:
             return parts[share.number :: share.of], Share()
         return parts, share
-
-    def _read(self, part: str, share: Share) -> tuple[Iterator[Read], bool]:
-        """The documents of a part, and whether they are this shard's alone: files of the hub that no other reads."""
-        if part.startswith("hf:"):
-            return hub.read(part, self.text_field, share if self.limit is None else Share())
-        return read_file(Path(part), self.text_field), False
 
 
 def check_source(source: str, where: str) -> None:
@@ -123,14 +124,3 @@ def _resolve(source: str) -> list[str]:
         if not path.endswith(SUFFIXES):
             raise UserError(f"corpus {path}: unsupported file type; supported: {', '.join(SUFFIXES)}")
     return paths
-
-
-def _identity(part: str) -> dict[str, str]:
-    if not part.startswith("hf:"):
-        return {"file": Path(part).name, "sha256": file_sha256(Path(part))}
-    return {"hub": part, "revision": hub.revision(part)}
-
-
-def as_json_line(**values: Any) -> str:
-    """One line of a JSONL file."""
-    return json.dumps(values, ensure_ascii=False) + "\n"

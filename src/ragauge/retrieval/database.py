@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,6 @@ class Shard(BuiltFolder):
     def open(cls, folder: Path, verify: bool = False) -> Shard:
         """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
         return cls(folder, folders.read(folder, SHARD, verify))
-
-    def check_like(self, other: Shard) -> None:
-        """Raise UserError unless both shards are parts of one database."""
-        for key in ("tokenizer", "chunk_tokens", "split"):
-            if self.manifest["made_from"][key] != other.manifest["made_from"][key]:
-                raise UserError(f"{self.folder}: of another {key} than {other.folder}; rebuild the shards")
 
     @property
     def chunks(self) -> int:
@@ -223,15 +217,15 @@ class Database:
 
     def tokens(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of chunks (n,) -> (n, chunk_tokens) int32, 0 beyond their length and for id -1."""
-        return self._take(ids, lambda shard: shard.tokens, (self.chunk_tokens,), 0)
+        return self._take(ids, lambda shard: shard.tokens, 0, self.chunk_tokens)
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens in each chunk (n,) int32; 0 for id -1."""
-        return self._take(ids, lambda shard: shard.lengths, (), 0)
+        return self._take(ids, lambda shard: shard.lengths, 0)
 
     def documents(self, ids: np.ndarray) -> np.ndarray:
         """The document of each chunk (n,) int64, numbered in the database; -1 for id -1."""
-        local = self._take(ids, lambda shard: shard.chunk_documents, (), -1).astype(np.int64)
+        local = self._take(ids, lambda shard: shard.chunk_documents, -1).astype(np.int64)
         starts = self.document_starts[self._shard_of(np.asarray(ids))]
         return np.where(local < 0, -1, local + starts)
 
@@ -250,10 +244,10 @@ class Database:
         known = self.manifest["made_from"].get("evaluation_sets", {})
         if label not in known:
             raise unknown("evaluation set", label, known, str(self.folder))
-        found = EvaluationSet.open(self.folder, label)
-        if found.sha256 != known[label]:
-            raise UserError(f"{found.folder}: has changed since the database was gathered; gather it again")
-        return found
+        opened = EvaluationSet.open(self.folder, label)
+        if opened.sha256 != known[label]:
+            raise UserError(f"{opened.folder}: has changed since the database was gathered; gather it again")
+        return opened
 
     def evaluation(self, label: str | None = None) -> Iterator[Evaluation]:
         """The database's held-out text, in the order of the shards, or that of one of its evaluation sets."""
@@ -262,15 +256,12 @@ class Database:
             return
         for start, shard in zip(self.document_starts, self.shards, strict=False):
             for text in shard.evaluation():
-                number = text.document + int(start) if text.document >= 0 else -1
-                yield Evaluation(number, text.place, text.title, text.text)
+                yield replace(text, document=text.document + int(start)) if text.document >= 0 else text
 
     def _shard_of(self, ids: np.ndarray) -> np.ndarray:
         return np.clip(np.searchsorted(self.chunk_starts, ids, side="right") - 1, 0, len(self.shards) - 1)
 
-    def _take(
-        self, ids: np.ndarray, rows: Callable[[Shard], np.ndarray], width: tuple[int, ...], missing: int
-    ) -> np.ndarray:
+    def _take(self, ids: np.ndarray, rows: Callable[[Shard], np.ndarray], missing: int, *width: int) -> np.ndarray:
         """Rows of the shards' arrays by chunk, int32."""
         ids = np.asarray(ids, dtype=np.int64)
         if ids.size and int(ids.max()) >= len(self):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from ragauge.io.files import text_sha256
 from ragauge.io.graphs import open_session, write_graph
 from ragauge.io.progress import bar
 from ragauge.retrieval.database import BuiltFolder, Shard, load_tokenizer, shard_folder, tokenizer_sha256
-
-if TYPE_CHECKING:
-    from ragauge.rankers.dense import Encoder
 
 EMBEDDINGS = "embeddings of a shard"
 ENGINES = ("onnx", "torch")
@@ -41,7 +38,6 @@ class TextEncoder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors (text, dim) float32, in the order given."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,13 @@ class EncoderChoice:
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
         if self.engine == "torch":
-            return _torch_encoder(self)
+            import torch
+
+            from ragauge.rankers.dense import load_encoder
+
+            if self.threads:
+                torch.set_num_threads(self.threads)
+            return load_encoder(self.name, dtype=self.dtype)
         if self.dtype != "float32":
             raise UserError(f"engine onnx: runs an encoder in float32, not in {self.dtype}")
         return OnnxEncoder(self.name, self.threads)
@@ -102,18 +104,15 @@ class OnnxEncoder:
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         for start in range(0, len(order), BATCH_TEXTS):
             rows = order[start : start + BATCH_TEXTS]
-            vectors[rows] = self._run([ids[i] for i in rows])
-        return vectors
-
-    def _run(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
-        batch, mask = padded(ids)
-        vectors: np.ndarray = self._session.run(None, {"input_ids": batch, "attention_mask": mask.astype(np.int64)})[0]
+            batch, mask = padded([ids[i] for i in rows])
+            inputs = {"input_ids": batch, "attention_mask": mask.astype(np.int64)}
+            vectors[rows] = self._session.run(None, inputs)[0]
         return vectors
 
 
 # --- export ---
 
-EXPORT = 2  # version of the cached graphs; change it with the export
+EXPORT = 3  # version of the cached graphs; change it with the export
 
 
 def _export(folder: Path, target: Path) -> dict[str, Any]:
@@ -123,20 +122,6 @@ def _export(folder: Path, target: Path) -> dict[str, Any]:
     from ragauge.rankers.dense import Encoder
 
     encoder = Encoder(folder)
-    tokens = torch.randint(5, 100, (3, 7))
-    mask = torch.ones_like(tokens)
-    mask[0, 5:] = 0
-    texts, length = torch.export.Dim("texts", max=1 << 16), torch.export.Dim("tokens", max=encoder.max_tokens)
-    shape = {0: texts, 1: length}
-    inputs = ["input_ids", "attention_mask"]
-    shapes = dict.fromkeys(inputs, shape)
-    write_graph(_pooled(encoder), target / "encoder.onnx", (tokens, mask), shapes, inputs, ["vectors"])
-    return {"source": str(folder), "dim": encoder.dim, "max_tokens": encoder.max_tokens}
-
-
-def _pooled(encoder: Encoder) -> Any:
-    """The encoder's forward pass with its pooling, as a module."""
-    import torch
 
     class Pooled(torch.nn.Module):
         def __init__(self) -> None:
@@ -145,21 +130,16 @@ def _pooled(encoder: Encoder) -> Any:
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
             hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-            mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
-            mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-            return torch.nn.functional.normalize(mean, dim=-1) if encoder.normalised else mean
+            return encoder.pool(hidden, attention_mask)
 
-    return Pooled().eval()
-
-
-def _torch_encoder(choice: EncoderChoice) -> TextEncoder:
-    import torch
-
-    from ragauge.rankers.dense import load_encoder
-
-    if choice.threads:
-        torch.set_num_threads(choice.threads)
-    return load_encoder(choice.name, dtype=choice.dtype)
+    tokens = torch.randint(5, 100, (3, 7))
+    mask = torch.ones_like(tokens)
+    mask[0, 5:] = 0
+    shape = {0: torch.export.Dim("texts", max=1 << 16), 1: torch.export.Dim("tokens", max=encoder.max_tokens)}
+    inputs = ["input_ids", "attention_mask"]
+    shapes = dict.fromkeys(inputs, shape)
+    write_graph(Pooled().eval(), target / "encoder.onnx", (tokens, mask), shapes, inputs, ["vectors"])
+    return {"source": str(folder), "dim": encoder.dim, "max_tokens": encoder.max_tokens}
 
 
 # --- the vectors of a shard ---
@@ -191,12 +171,14 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
         shown = bar(f"embedding shard {number}", "chunk", shard.chunks, done)
         with open(partial, "ab", buffering=0) as file, shown:
             for start in range(done, shard.chunks, BLOCK_CHUNKS):
-                texts = _texts(shard, detokenise, start)
+                rows = slice(start, start + BLOCK_CHUNKS)
+                pairs = zip(shard.tokens[rows], shard.lengths[rows], strict=True)
+                texts = [detokenise(tokens[:length]) for tokens, length in pairs]
                 file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
                 shown.update(len(texts))
         partial.rename(folder / "vectors.bin")
-        facts = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
-        return {"encoder": choice.name, "engine": choice.engine, **facts}
+        sizes = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
+        return {"encoder": choice.name, "engine": choice.engine, **sizes}
 
     return folders.build(target, EMBEDDINGS, made_from, make)
 
@@ -244,11 +226,7 @@ def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
     tokenizer = load_tokenizer(source)
     if tokenizer_sha256(tokenizer) != shard.manifest["made_from"]["tokenizer"]:
         raise UserError(f"{shard.folder}: its tokenizer {source!r} is no longer the one that it was made with")
-
-    def text(tokens: np.ndarray) -> str:
-        return str(tokenizer.decode(tokens.tolist()))
-
-    return text
+    return lambda tokens: str(tokenizer.decode(tokens.tolist()))
 
 
 def normalised(vectors: np.ndarray) -> np.ndarray:
@@ -256,10 +234,3 @@ def normalised(vectors: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: np.ndarray = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return scaled
-
-
-def _texts(shard: Shard, detokenise: Callable[[np.ndarray], str], start: int) -> list[str]:
-    """The texts of the block of chunks that begins at one."""
-    tokens = shard.tokens[start : start + BLOCK_CHUNKS]
-    lengths = shard.lengths[start : start + BLOCK_CHUNKS]
-    return [detokenise(row[:length]) for row, length in zip(tokens, lengths, strict=True)]

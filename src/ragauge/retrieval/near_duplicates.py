@@ -22,10 +22,8 @@ def signatures(texts: Sequence[str]) -> np.ndarray:
     """MinHash signatures (text, permutation) uint32 of the texts' word 13-grams; a shorter text is one gram."""
     from datasketch import MinHash
 
-    rows = [
-        sketch.hashvalues for sketch in MinHash.generator(map(_grams, texts), num_perm=PERMUTATIONS, scheme=_SCHEME)
-    ]
-    return np.array(rows, dtype=np.uint32).reshape(len(rows), PERMUTATIONS)
+    sketches = MinHash.generator(map(_grams, texts), num_perm=PERMUTATIONS, scheme=_SCHEME)
+    return np.array([sketch.hashvalues for sketch in sketches], dtype=np.uint32).reshape(-1, PERMUTATIONS)
 
 
 class EvaluationText:
@@ -66,13 +64,13 @@ def originals(texts: Sequence[str]) -> np.ndarray:
 
     rows = signatures(texts)
     table = MinHashLSH(params=(BANDS, ROWS), num_perm=PERMUTATIONS)
-    found = np.arange(len(rows))
+    first = np.arange(len(rows))
     for number, row in enumerate(rows):
         sketch = _sketch(row)
-        found[number] = min((i for i in table.query(sketch) if np.mean(rows[i] == row) >= THRESHOLD), default=number)
-        if found[number] == number:
+        first[number] = min((i for i in table.query(sketch) if np.mean(rows[i] == row) >= THRESHOLD), default=number)
+        if first[number] == number:
             table.insert(number, sketch)
-    return found
+    return first
 
 
 def _sketch(row: np.ndarray) -> object:

@@ -83,7 +83,6 @@ class Searcher(Protocol):
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query, in order. Raises UserError on an invalid query."""
-        ...
 
 
 class Retriever:
@@ -109,10 +108,7 @@ class Retriever:
             raise UserError(
                 f"{index.folder}: vectors of width {index.manifest['dim']}; the encoder's are {encoder.dim}"
             )
-        self.database = database
-        self.index = index
-        self.encoder = encoder
-        self.latency = latency
+        self.database, self.index, self.encoder, self.latency = database, index, encoder, latency
         self._encoding = threading.Lock()  # tokenizers hold the padding and truncation of a call
 
     @classmethod
@@ -187,26 +183,25 @@ class Retriever:
         queries = [query for request in requests for query in request]
         nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
         started = time.perf_counter()
-        vectors = np.concatenate([self._encode(request, stop) for request in requests])
+        vectors = []
+        for request in requests:
+            with self._encoding:
+                raise_if_stopped(stop)
+                vectors.append(self.encoder.encode([self._text(query) for query in request]))
         encoded = time.perf_counter()
-        found = self._search(queries, nprobes, vectors, stop)
+        results = self._search(queries, nprobes, np.concatenate(vectors), stop)
         searched = time.perf_counter()
-        looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, found, strict=True)]
+        looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, results, strict=True)]
         moments = (started, encoded, searched, time.perf_counter())
         seconds = {stage: end - start for stage, (start, end) in zip(STAGES, pairwise(moments), strict=True)}
         answers = iter(
             Neighbours(ids, distances, *content, nprobe=nprobe, seconds=dict(seconds))
-            for (distances, ids), content, nprobe in zip(found, looked_up, nprobes, strict=True)
+            for (distances, ids), content, nprobe in zip(results, looked_up, nprobes, strict=True)
         )
         return [[next(answers) for _ in request] for request in requests]
 
-    def _encode(self, request: Sequence[Query], stop: Stop) -> np.ndarray:
-        with self._encoding:
-            raise_if_stopped(stop)
-            return self.encoder.encode([self._text(query) for query in request])
-
     def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> SearchTime:
-        """Measure calls of one query at several nprobes and keep the line that predicts a call's seconds.
+        """Measure calls of one query at several nprobes and store the line that predicts a call's seconds.
 
         Queries are chunks of the database, a new one in each trial, so that no search repeats the lists of the last.
         """
@@ -246,12 +241,12 @@ class Retriever:
         groups: dict[tuple[int, int], list[int]] = {}
         for place, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
             groups.setdefault((query.k, nprobe), []).append(place)
-        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        results: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for (k, nprobe), places in groups.items():
             raise_if_stopped(stop)
             distances, ids = self.index.search(vectors[places], k, nprobe, stop)
-            found.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
-        return [found[place] for place in range(len(queries))]
+            results.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
+        return [results[place] for place in range(len(queries))]
 
     def _look_up(
         self, query: Query, ids: np.ndarray

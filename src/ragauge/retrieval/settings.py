@@ -16,29 +16,28 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class EvaluationSetSettings(_Section):
+class _CorpusSettings(_Section):
+    corpus: str | list[str]
+    text_field: str = Field("text", description="field of a JSON record that holds the text")
+    limit: int | None = Field(None, ge=1, description="number of documents, from the first; default: all")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The corpus as a list."""
+        return (self.corpus,) if isinstance(self.corpus, str) else tuple(self.corpus)
+
+
+class EvaluationSetSettings(_CorpusSettings):
     """Text of another corpus that is predicted with a database. The key is its label in file names and tables."""
 
     corpus: str | list[str] = Field(description="as the corpus of a database; default: the key")
-    text_field: str = Field("text", description="field of a JSON record that holds the text")
-    limit: int | None = Field(None, ge=1, description="number of documents, from the first; default: all")
     part: Literal["tail", "documents", "all"] = Field(
         "tail", description="what is predicted: the last part of each document (tail), some of the documents, or all"
     )
     share: float = Field(0.2, gt=0, lt=1, description="share that is predicted, unless all is")
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The corpus as a list."""
-        return as_sources(self.corpus)
 
-
-def as_sources(corpus: str | list[str]) -> tuple[str, ...]:
-    """One source or several as a list."""
-    return (corpus,) if isinstance(corpus, str) else tuple(corpus)
-
-
-class DatabaseSettings(_Section):
+class DatabaseSettings(_CorpusSettings):
     """A chunk database. The key is its label in file names and tables."""
 
     corpus: str | list[str] = Field(
@@ -48,8 +47,6 @@ class DatabaseSettings(_Section):
             "(.jsonl, .txt, gzipped or not, .bz2 exports of MediaWiki; with wildcards), or a list of these"
         ),
     )
-    text_field: str = Field("text", description="field of a JSON record that holds the text")
-    limit: int | None = Field(None, ge=1, description="number of documents, from the first; default: all")
     tokenizer: str = Field("smollm2-135m-instruct", description="model whose tokenizer cuts the chunks")
     chunk_tokens: int = Field(64, ge=1, le=1 << 15, description="tokens of a chunk")
     shards: int = Field(2, ge=1, description="number of shards, each built by its own job")
@@ -94,14 +91,8 @@ class DatabaseSettings(_Section):
         for label, index in self.indexes.items():
             for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
                 if value > self.shards:
-                    message = f"{value}; the database has {self.shards} shards"
-                    raise SettingError(f"indexes.{label}.{key}", message)
+                    raise SettingError(f"indexes.{label}.{key}", f"{value}; the database has {self.shards} shards")
         return self
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The corpus as a list."""
-        return as_sources(self.corpus)
 
 
 class StalenessSettings(_Section):

@@ -7,7 +7,7 @@ two chunks' vectors. The encoder that compares need not be the one that the inde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,23 +58,22 @@ class Comparison:
             for start in places
             for stale in late
         ]
-        found = [int(one.ids[0]) for one in self.searcher.search(queries)]
-        rows = [tuple(found[row * len(late) : (row + 1) * len(late)]) for row in range(len(places))]
-        vectors = self._vectors(found)
-        return [
-            Likeness(key, start, chunks, tuple(_cosine(vectors, chunks[0], other) for other in chunks[1:]))
-            for start, chunks in zip(places, rows, strict=True)
-        ]
+        nearest = [int(one.ids[0]) for one in self.searcher.search(queries)]
+        vectors, likenesses = self._vectors({chunk for chunk in nearest if chunk >= 0}), []
+        for row, start in enumerate(places):
+            fresh, *stale = chunks = nearest[row * len(late) : (row + 1) * len(late)]
+            cosines = [_cosine(vectors, fresh, other) for other in stale]
+            likenesses.append(Likeness(key, start, tuple(chunks), tuple(cosines)))
+        return likenesses
 
-    def _vectors(self, chunks: Iterable[int]) -> dict[int, np.ndarray]:
-        """The unit vector (dim,) of each chunk that was found."""
-        known = sorted({chunk for chunk in chunks if chunk >= 0})
-        if not known:
+    def _vectors(self, chunks: set[int]) -> dict[int, np.ndarray]:
+        """The unit vector (dim,) of each chunk."""
+        if not chunks:
             return {}
-        ids = np.array(known)
+        ids = np.array(sorted(chunks))
         tokens = zip(self.database.tokens(ids), self.database.lengths(ids), strict=True)
         texts = [str(self.database.tokenizer.decode(row[:length].tolist())) for row, length in tokens]
-        return dict(zip(known, normalised(self.encoder.encode(texts)), strict=True))
+        return dict(zip(ids.tolist(), normalised(self.encoder.encode(texts)), strict=True))
 
 
 def _cosine(vectors: dict[int, np.ndarray], fresh: int, stale: int) -> float | None:

@@ -35,7 +35,7 @@ class Vectors:
 
     @classmethod
     def open(cls, folder: Path, recipe: IndexRecipe) -> Vectors:
-        """Raises UserError if shards or embeddings are missing, truncated or not of one encoder."""
+        """Raises UserError if shards or embeddings are missing, truncated or not of one encoder, or do not fit."""
         database = Database(folder)
         count = len(database.shards) if recipe.shards is None else recipe.shards
         if count > len(database.shards):
@@ -47,14 +47,10 @@ class Vectors:
                     f"{part.folder}: of a different encoder than {embeddings[0].folder}; embed the shards again"
                 )
         vectors = cls(database, embeddings, recipe)
-        vectors.check()
+        if recipe.filled is not None and recipe.filled < vectors.real:
+            raise UserError(f"index: filled is {recipe.filled:,}; the database has {vectors.real:,} vectors already")
+        recipe.check(vectors)
         return vectors
-
-    def check(self) -> None:
-        """Raise UserError if the recipe does not fit the vectors."""
-        if self.recipe.filled is not None and self.recipe.filled < self.real:
-            raise UserError(f"index: filled is {self.recipe.filled:,}; the database has {self.real:,} vectors already")
-        self.recipe.check(self)
 
     @property
     def dim(self) -> int:
@@ -69,7 +65,14 @@ class Vectors:
     @cached_property
     def rows(self) -> list[np.ndarray]:
         """For each shard the rows that are indexed, ascending."""
-        return [self._rows(number) for number in range(len(self.embeddings))]
+        rows, excluded = [], self.database.near_duplicates
+        for number in range(len(self.embeddings)):
+            chunks = np.arange(self.database.shards[number].chunks)
+            if self.recipe.near_duplicates == "drop" and len(excluded):
+                documents = self.database.documents(chunks + self.database.chunk_starts[number])
+                chunks = chunks[~np.isin(documents, excluded)]
+            rows.append(chunks)
+        return rows
 
     @cached_property
     def real(self) -> int:
@@ -92,41 +95,29 @@ class Vectors:
 
         The id of a drawn vector is, modulo the chunks of the database, the chunk it was drawn around.
         """
-        with bar(f"vectors of shard {shard}", "vector", len(self.rows[shard]) + self.drawn(shard)) as shown:
-            for block, ids in self._blocks(shard):
-                yield block, ids
-                shown.update(len(ids))
-
-    def _blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows, own = self.rows[shard], self.embeddings[shard].vectors
-        start = int(self.database.chunk_starts[shard])
-        for first in range(0, len(rows), BLOCK_VECTORS):
-            taken = rows[first : first + BLOCK_VECTORS]
-            yield own[taken].astype(np.float32), start + taken
-        for first in range(0, self.drawn(shard), BLOCK_VECTORS):
-            numbers = np.arange(first, min(first + BLOCK_VECTORS, self.drawn(shard)))
-            taken, copies = rows[numbers % len(rows)], 1 + numbers // len(rows)
-            draw = np.random.default_rng([self.recipe.seed, shard, first])
-            yield _around(own[taken].astype(np.float32), draw), start + taken + copies * len(self.database)
+        start, drawn = int(self.database.chunk_starts[shard]), self.drawn(shard)
+        with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as shown:
+            for first in range(0, len(rows), BLOCK_VECTORS):
+                taken = rows[first : first + BLOCK_VECTORS]
+                yield own[taken].astype(np.float32), start + taken
+                shown.update(len(taken))
+            for first in range(0, drawn, BLOCK_VECTORS):
+                numbers = np.arange(first, min(first + BLOCK_VECTORS, drawn))
+                taken, copies = rows[numbers % len(rows)], 1 + numbers // len(rows)
+                draw = np.random.default_rng([self.recipe.seed, shard, first])
+                yield _around(own[taken].astype(np.float32), draw), start + taken + copies * len(self.database)
+                shown.update(len(taken))
 
     def sample(self, count: int) -> np.ndarray:
         """About `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
-        step = max(1, self.total // count)
-        return np.concatenate([part for shard in range(len(self.rows)) for part in self._sampled(shard, step)])
-
-    def _sampled(self, shard: int, step: int) -> Iterator[np.ndarray]:
-        """Every `step`-th of a shard's own vectors, and as many drawn as every `step`-th of those would be."""
-        rows, own = self.rows[shard], self.embeddings[shard].vectors
-        yield own[rows[::step]].astype(np.float32)
-        drawn_rows = rows[np.arange(0, self.drawn(shard), step) % len(rows)]
-        yield _around(own[drawn_rows].astype(np.float32), np.random.default_rng([self.recipe.seed, shard]))
-
-    def _rows(self, shard: int) -> np.ndarray:
-        chunks = np.arange(self.database.shards[shard].chunks)
-        if self.recipe.near_duplicates == "keep" or not len(self.database.near_duplicates):
-            return chunks
-        documents = self.database.documents(chunks + self.database.chunk_starts[shard])
-        return chunks[~np.isin(documents, self.database.near_duplicates)]
+        step, parts = max(1, self.total // count), []
+        for shard, rows in enumerate(self.rows):
+            own = self.embeddings[shard].vectors
+            drawn = own[rows[np.arange(0, self.drawn(shard), step) % len(rows)]].astype(np.float32)
+            parts.append(own[rows[::step]].astype(np.float32))
+            parts.append(_around(drawn, np.random.default_rng([self.recipe.seed, shard])))
+        return np.concatenate(parts)
 
 
 def _around(vectors: np.ndarray, draw: np.random.Generator) -> np.ndarray:

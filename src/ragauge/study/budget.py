@@ -21,7 +21,6 @@ UNTIMED = "the latency protocol: costs are compute cycles, and seconds of the an
 DATASET = "questions"  # the label of the study's data set
 
 Settings = Mapping[str, Any]
-Cut = tuple[str, str]  # (what is limited, a line about it); a later line about the same replaces it
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,14 @@ def fit(
     Raises:
         UserError: the smallest configuration takes longer.
     """
-    takes, limited = 0.0, Limited({}, ())
-    for limited in _ever_smaller(copy.deepcopy(dict(settings)), questions, busy):
-        takes = seconds(limited.settings)
+    takes, limited, lines = 0.0, copy.deepcopy(dict(settings)), dict[str, str]()
+    for topic, line in _cuts(limited, questions, busy):
+        lines |= {topic: line} if line else {}
+        takes = seconds(limited)
         if takes <= available:
-            return limited
+            return Limited(limited, tuple(lines.values()))
     left = f"{max(0.0, available):.0f} s are left for it"
-    raise UserError(f"even {size(limited.settings, questions)}, without times, take about {takes:.0f} s, and {left}")
+    raise UserError(f"even {size(limited, questions)}, without times, take about {takes:.0f} s, and {left}")
 
 
 def size(settings: Settings, questions: int) -> str:
@@ -59,21 +59,14 @@ def size(settings: Settings, questions: int) -> str:
     return f"{settings['datasets'][DATASET].get('limit', questions)} questions x {len(settings['methods'])} methods"
 
 
-def _ever_smaller(settings: dict[str, Any], questions: int, busy: bool) -> Iterator[Limited]:
-    lines = dict[str, str]()
+def _cuts(settings: dict[str, Any], questions: int, busy: bool) -> Iterator[tuple[str, str]]:
+    """Cut the settings, one step after another; yield the topic of each cut and a line that replaces those before."""
     if busy:
         del settings["latency"]
-        lines["times"] = f"{UNTIMED}; other processes keep the machine busy, so that times would be refused"
-    yield Limited(copy.deepcopy(settings), tuple(lines.values()))
-    for topic, line in _cuts(settings, questions, busy):
-        lines[topic] = line
-        yield Limited(copy.deepcopy(settings), tuple(lines.values()))
-
-
-def _cuts(settings: dict[str, Any], questions: int, busy: bool) -> Iterator[Cut]:
-    """Cut the settings, one step after another."""
-    if not busy:
+        yield "times", f"{UNTIMED}; other processes keep the machine busy, so that times would be refused"
+    else:
         before = settings["latency"]["trials"]
+        yield "times", ""
         for trials in TRIALS:
             settings["latency"]["trials"] = trials
             yield "times", f"timed trials: {trials} of {before}"
@@ -81,23 +74,17 @@ def _cuts(settings: dict[str, Any], questions: int, busy: bool) -> Iterator[Cut]
     if not busy:
         del settings["latency"]
         yield "times", UNTIMED
-    yield from _drop_methods(settings)
+    dropped = [name for name in METHODS if name in settings["methods"]]
+    for count, name in enumerate(dropped, start=1):
+        del settings["methods"][name]
+        if "judge" in settings:
+            settings["judge"]["methods"].remove(name)
+        yield "methods", f"methods: {', '.join(dropped[:count])}"
     yield from _limit(settings, questions, FEWER_QUESTIONS)
 
 
-def _limit(settings: dict[str, Any], questions: int, limits: tuple[int, ...]) -> Iterator[Cut]:
+def _limit(settings: dict[str, Any], questions: int, limits: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     for limit in limits:
         if limit < questions:
             settings["datasets"][DATASET]["limit"] = limit
             yield "questions", f"questions: the first {limit} of {questions}"
-
-
-def _drop_methods(settings: dict[str, Any]) -> Iterator[Cut]:
-    dropped: list[str] = []
-    for name in METHODS:
-        if name in settings["methods"]:
-            del settings["methods"][name]
-            if "judge" in settings:
-                settings["judge"]["methods"].remove(name)
-            dropped.append(name)
-            yield "methods", f"methods: {', '.join(dropped)}"

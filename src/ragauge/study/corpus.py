@@ -26,11 +26,11 @@ class PassageCorpus:
     originals: Mapping[str, str]  # title of every document -> of the one that it repeats, else its own
 
     def __str__(self) -> str:
-        counts, duplicates = self.counts, [self.counts[f"near_duplicate_{unit}"] for unit in ("documents", "passages")]
-        treated = "left out of the search" if counts["dropped_passages"] else "marked"
-        repeated = f"{duplicates[0]:,} duplicate documents, {duplicates[1]:,} duplicate passages"
+        counts, treated = self.counts, "left out of the search" if self.counts["dropped_passages"] else "marked"
         size = f"{counts['documents']:,} documents, {counts['passages']:,} passages"
-        return f"{size}; {repeated}" + (f" ({treated})" if any(duplicates) else "")
+        documents, repeated = counts["near_duplicate_documents"], counts["near_duplicate_passages"]
+        text = f"{size}; {documents:,} duplicate documents, {repeated:,} duplicate passages"
+        return f"{text} ({treated})" if documents or repeated else text
 
 
 def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> PassageCorpus:

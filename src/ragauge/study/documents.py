@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,11 @@ def read(place: Path) -> SourceDocuments:
     """
     if not place.exists():
         raise UserError(f"--documents: {place}: no such folder or file")
-    folder = place if place.is_dir() else place.parent
-    files = _visible(folder) if place.is_dir() else [place]
+    folder, files = place.parent, [place]
+    if place.is_dir():
+        folder, hidden = place, (".", "~$")  # the latter are Word's locks
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        files = [f for f in files if not any(part.startswith(hidden) for part in f.relative_to(folder).parts)]
     paths = [path for path in files if path.name.lower().endswith((*formats.READERS, *RECORDS))]
     others = dict(Counter(map(_kind, sorted({*files} - {*paths}))))
     documents, skipped, in_part = list[Document](), dict[str, str](), dict[str, str]()
@@ -66,21 +70,15 @@ def read(place: Path) -> SourceDocuments:
         in_part |= {name: warning} if warning else {}
     if not documents:
         raise UserError(f"--documents: {_nothing(place, folder, skipped)}")
-    _warn(folder, "skipped", skipped)
-    _warn(folder, "read in part:", in_part)
+    for what, reasons in (("skipped", skipped), ("read in part:", in_part)):
+        for name, reason in islice(reasons.items(), SHOWN):
+            logger.warning("%s %s: %s", what, folder / name, reason)
+        if len(reasons) > SHOWN:
+            logger.warning("%s %d more files, which retrieval.json of the study names", what, len(reasons) - SHOWN)
     if others:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
         logger.warning("not read, being of other kinds: %s", counts)
     return SourceDocuments(tuple(documents), skipped, in_part, others)
-
-
-def _visible(folder: Path) -> list[Path]:
-    """The files of a folder at any depth, hidden ones and those of Word's locks left out."""
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.startswith((".", "~$")) for part in path.relative_to(folder).parts)
-    ]
 
 
 def _kind(path: Path) -> str:
@@ -104,13 +102,6 @@ def _records(path: Path, name: str) -> Iterator[Document]:
         title, text = (jsonl.field(named, key, str, f"{path}:{number}") for key in ("title", "text"))
         if text.strip():
             yield Document(title, text)
-
-
-def _warn(folder: Path, what: str, files: dict[str, str]) -> None:
-    for name, reason in list(files.items())[:SHOWN]:
-        logger.warning("%s %s: %s", what, folder / name, reason)
-    if len(files) > SHOWN:
-        logger.warning("%s %d more files, which retrieval.json of the study names", what, len(files) - SHOWN)
 
 
 def _nothing(place: Path, folder: Path, skipped: dict[str, str]) -> str:

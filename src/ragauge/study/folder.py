@@ -26,16 +26,14 @@ def check(folder: Path, names: tuple[str, ...], command: str) -> None:
     hashes = _hashes(folder) or {}
     for path in (folder / name for name in names):
         if path.is_file() and file_sha256(path) not in hashes.get(path.name, ()):
-            raise UserError(
-                f"{path}: was changed after it was written and would be overwritten; run it as it is with: {command}; "
-                "or choose another --out"
-            )
+            ways = f"run it as it is with: {command}; or choose another --out"
+            raise UserError(f"{path}: was changed after it was written and would be overwritten; {ways}")
 
 
 def claim(folder: Path) -> None:
     """Mark a folder as a study's before anything is written there: one that is stopped early can be started again."""
     if _hashes(folder) is None:
-        _mark(folder, {})
+        write(folder, {})
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -46,14 +44,14 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     new = {name: [sha256(content).hexdigest()] for name, content in files.items()}
     old = _hashes(folder) or {}
-    _mark(folder, {name: hashes + old.get(name, []) for name, hashes in new.items()})
+
+    def mark(hashes: Mapping[str, list[str]]) -> None:
+        write_file(folder / folders.MARK, (json.dumps({"study": hashes}, indent=1) + "\n").encode())
+
+    mark({name: hashes + old.get(name, []) for name, hashes in new.items()})
     for name, content in files.items():
         write_file(folder / name, content)
-    _mark(folder, new)
-
-
-def _mark(folder: Path, hashes: Mapping[str, list[str]]) -> None:
-    write_file(folder / folders.MARK, (json.dumps({"study": hashes}, indent=1) + "\n").encode())
+    mark(new)
 
 
 def _hashes(folder: Path) -> dict[str, list[str]] | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import io
 import logging
+import operator
 import re
 import unicodedata
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,8 +85,14 @@ def html(content: bytes | str) -> Text:
 def docx(content: bytes) -> Text:
     """Extract paragraphs, tables, lists and notes of a Word document, tracked changes taken as accepted."""
     mammoth = _library("mammoth", "DOCX")
-    _check_package(content)
+    if content.startswith(b"\xd0\xcf\x11\xe0"):  # an OLE file, in which Office keeps encrypted documents and old ones
+        raise UnreadableError("encrypted, or in the format of Word before 2007")
     with _one_line_errors("a Word document"):
+        with zipfile.ZipFile(io.BytesIO(content)) as package:  # which never unpacks more of a part than it declares
+            parts = [part for part in package.infolist() if part.filename.endswith((".xml", ".rels"))]
+        size = sum(part.file_size for part in parts)
+        if size > LARGEST_XML_BYTES:  # kilobytes of zip can hold terabytes
+            raise UnreadableError(f"unpacks to {size >> 20:,} MB of text; read are up to {LARGEST_XML_BYTES >> 20} MB")
         page = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: []).value
         return html(f"<html><body><article>{page}</article></body></html>")
 
@@ -103,17 +110,16 @@ def pdf(content: bytes) -> Text:
         pages = [_paragraphs(page.extract_text()) for page in reader.pages]
     if not any(pages):
         raise UnreadableError(f"no text on any of its {len(pages)} pages: a scan needs text recognition (OCR) first")
-    problems = {"no text": [not page for page in pages], "garbled text": list(map(_is_garbled, pages))}
-    counts = [_counted(found, problem) for problem, found in problems.items()]
-    return Text("\n\n".join(filter(None, pages)), "; ".join(filter(None, counts)))
+    problems = []
+    for problem, has_problem in (("no text", operator.not_), ("garbled text", _is_garbled)):
+        if bad := [number for number, page in enumerate(pages, start=1) if has_problem(page)]:
+            problems.append(f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}")
+    return Text("\n\n".join(filter(None, pages)), "; ".join(problems))
 
 
 READERS: dict[str, Callable[[bytes], Text]] = {
-    ".md": plain,
-    ".txt": plain,
-    ".html": html,
-    ".htm": html,
-    ".xhtml": html,
+    **dict.fromkeys((".md", ".txt"), plain),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), html),
     ".pdf": pdf,
     ".docx": docx,
 }
@@ -141,20 +147,6 @@ def _one_line_errors(kind: str) -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _check_package(content: bytes) -> None:
-    """Refuse a file that is no DOCX, encrypted, or too large when unpacked: kilobytes of zip can hold terabytes."""
-    if content.startswith(b"\xd0\xcf\x11\xe0"):  # an OLE file, in which Office keeps encrypted documents and old ones
-        raise UnreadableError("encrypted, or in the format of Word before 2007")
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as package:
-            parts = [part for part in package.infolist() if part.filename.endswith((".xml", ".rels"))]
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise UnreadableError(f"not a Word document, or damaged: {error}") from None
-    size = sum(part.file_size for part in parts)  # zipfile never unpacks more of a part than it declares
-    if size > LARGEST_XML_BYTES:
-        raise UnreadableError(f"unpacks to {size >> 20:,} MB of text; read are up to {LARGEST_XML_BYTES >> 20} MB")
-
-
 def _paragraphs(text: str) -> str:
     """Join the lines of a page to paragraphs, which blank lines part, and words that a line's end hyphenates."""
     paragraphs = re.split(r"\n[ \t]*\n", text)
@@ -167,8 +159,3 @@ def _is_garbled(page: str) -> bool:
     text = page.replace("\n", "")
     unreadable = sum(char == "\ufffd" or unicodedata.category(char) in ("Co", "Cn", "Cc") for char in text)
     return unreadable > MOST_UNREADABLE * len(text)
-
-
-def _counted(pages: Sequence[bool], problem: str) -> str:
-    bad = [number for number, is_bad in enumerate(pages, start=1) if is_bad]
-    return f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}" if bad else ""

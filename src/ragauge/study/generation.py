@@ -35,7 +35,7 @@ NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the 
 ANSWER_TOKENS = 32  # of a reader's reply
 ANSWER_WORDS = 6  # of a spot at most
 SENTENCE_WORDS = (6, 60)
-EXAMPLES = (  # ours; those that ask for a number, then those that ask for a name
+EXAMPLES = (  # those that ask for a number, then those that ask for a name
     """Text: The lighthouse of Corvo was built in 1862 by the engineer Ana Lima.
 Answer: 1862
 Question: In which year was the lighthouse of Corvo built?""",
@@ -56,15 +56,12 @@ REQUEST = """Write a short question that the answer fits.
 Text: {title}: {text}
 Answer: {answer}"""
 
-# Why a question is rejected, in the order in which it is checked.
-MALFORMED, DUPLICATE = "malformed", "duplicate"
-SEVERAL, KNOWN, UNANSWERED = "several_passages", "without_documents", "not_answered"
-REASONS = {
-    MALFORMED: "malformed",
-    DUPLICATE: "repeated",
-    SEVERAL: "another passage holds the answer",
-    KNOWN: "answered without documents",
-    UNANSWERED: "not answered from its own passage",
+REASONS = {  # why a question is rejected, in the order in which it is checked
+    "malformed": "malformed",
+    "duplicate": "repeated",
+    "several_passages": "another passage holds the answer",
+    "without_documents": "answered without documents",
+    "not_answered": "not answered from its own passage",
 }
 
 _NAME = r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?:[ ](?:(?:of|the|and|de|la|von|van)[ ])?[A-ZÀ-ÖØ-Þ][\w'’-]*)*"
@@ -98,9 +95,7 @@ class Spot:
     @property
     def question_word(self) -> str:
         """The beginning of a question after it; empty for a name, of which nobody knows what it names."""
-        if not self.is_number:
-            return ""
-        return "When" if _WHEN.search(self.answer) else "How many"
+        return ("When" if _WHEN.search(self.answer) else "How many") if self.is_number else ""
 
 
 @dataclass(frozen=True)
@@ -147,8 +142,7 @@ class Generated:
     def __str__(self) -> str:
         ends = {"attempts": " (the maximum)", "passages": ", all that the passages give", "time": ", until time was up"}
         tried = f"{self.attempts} attempts{ends.get(self.ended_by, '')}"
-        counts = ((self.rejected[reason], text) for reason, text in REASONS.items())
-        rejected = ", ".join(f"{count} {text}" for count, text in counts if count)
+        rejected = ", ".join(f"{self.rejected[why]} {text}" for why, text in REASONS.items() if self.rejected[why])
         few = f", fewer than the {self.wanted} requested" if len(self.questions) < self.wanted else ""
         return f"{len(self.questions)} questions from {tried}{few}; rejected: {rejected or 'none'}"
 
@@ -206,7 +200,7 @@ def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Gene
         written = Written(sft.first_question(reply or ""), spot)
         if problem := "no reply" if reply is None else _problem(written):
             generated.malformed[problem] += 1
-            generated.rejected[MALFORMED] += 1
+            generated.rejected["malformed"] += 1
         elif reason := checks.by_texts(written):
             generated.rejected[reason] += 1
         else:
@@ -223,20 +217,15 @@ def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
     replies: dict[Spot, str | None] = {}
     for word in dict.fromkeys(spot.question_word for spot in batch):
         group = [spot for spot in batch if spot.question_word == word]
-        requests, cue = list(map(_request, group)), f"{sft.CUE} {word}".rstrip()
-        texts = writer.replies(requests, sft.QUESTION_TOKENS, cue, sft.ALONE)
+        requests = []
+        for spot in group:  # the examples of the answer's kind stand last, nearest to it
+            examples = EXAMPLES[2:] + EXAMPLES[:2] if spot.is_number else EXAMPLES
+            texts = {"title": spot.passage.document, "text": spot.passage.text, "answer": spot.answer}
+            requests.append(REQUEST.format(examples="\n\n".join(examples), **texts))
+        answers = writer.replies(requests, sft.QUESTION_TOKENS, f"{sft.CUE} {word}".rstrip(), sft.ALONE)
         opened = word if writer.opens else ""
-        replies |= {s: None if t is None else f"{opened} {t.strip()}" for s, t in zip(group, texts, strict=True)}
+        replies |= {s: None if t is None else f"{opened} {t.strip()}" for s, t in zip(group, answers, strict=True)}
     return [replies[spot] for spot in batch]
-
-
-def _request(spot: Spot) -> str:
-    """The request to the writer; the examples of the answer's kind stand last, nearest to it."""
-    numbers, names = EXAMPLES[:2], EXAMPLES[2:]
-    ordered = names + numbers if spot.is_number else numbers + names
-    passage = spot.passage
-    fields = {"title": passage.document, "text": passage.text, "answer": spot.answer}
-    return REQUEST.format(examples="\n\n".join(ordered), **fields)
 
 
 def _problem(written: Written) -> str | None:
@@ -264,29 +253,35 @@ class _Checks:
         """
         question = normalise(written.text)
         if question in self.questions:
-            return DUPLICATE
+            return "duplicate"
         self.questions.add(question)
         answer, sentence = (normalise(text) for text in (written.spot.answer, written.spot.sentence))
         [scores] = self.index.scores([written.text])
         near = (-scores).argsort(kind="stable")[:NEIGHBOURS]
         others = [self.texts[i] for i in near if sentence not in self.texts[i]]
-        return SEVERAL if any(re.search(rf"\b{re.escape(answer)}\b", text) for text in others) else None
+        return "several_passages" if any(re.search(rf"\b{re.escape(answer)}\b", text) for text in others) else None
 
     def by_reader(self, written: Sequence[Written]) -> list[str | None]:
         """Reject questions that the reader answers without documents, or not with the passage; None if neither."""
-        knows = self._answers(written, [query_text(w.text) for w in written])
-        unknown = [w for w, known in zip(written, knows, strict=True) if not known]
-        shown = [(document_text(w.spot.passage.document, w.spot.passage.text), query_text(w.text)) for w in unknown]
-        requests = [f"{StudyQuestions.preamble}\n\n{document}\n{query}" for document, query in shown]
-        finds = dict(zip((w.text for w in unknown), self._answers(unknown, requests), strict=True))
-        pairs = zip(written, knows, strict=True)
-        return [KNOWN if known else None if finds[w.text] else UNANSWERED for w, known in pairs]
+        known = self._answered(written, [query_text(one.text) for one in written])
+        unknown = [one for one in written if one not in known]
+        shown = [document_text(one.spot.passage.document, one.spot.passage.text) for one in unknown]
+        requests = [
+            f"{StudyQuestions.preamble}\n\n{document}\n{query_text(one.text)}"
+            for document, one in zip(shown, unknown, strict=True)
+        ]
+        answered = self._answered(unknown, requests)
+        reasons = dict.fromkeys(known, "without_documents") | dict.fromkeys({*unknown} - {*answered}, "not_answered")
+        return [reasons.get(one) for one in written]
 
-    def _answers(self, written: Sequence[Written], requests: Sequence[str]) -> list[bool]:
-        """Whether the reader's reply to each request holds the answer."""
+    def _answered(self, written: Sequence[Written], requests: Sequence[str]) -> list[Written]:
+        """The questions whose answer the reader's reply to the request holds."""
         replies = self.reader.replies(requests, ANSWER_TOKENS) if requests else []
-        pairs = zip(written, replies, strict=True)
-        return [bool(score("best_subspan_em", {"prediction": r or "", "answers": [w.spot.answer]})) for w, r in pairs]
+        pairs = [
+            (one, {"prediction": reply or "", "answers": [one.spot.answer]})
+            for one, reply in zip(written, replies, strict=True)
+        ]
+        return [one for one, record in pairs if score("best_subspan_em", record)]
 
 
 # --- spots ---
@@ -304,30 +299,25 @@ def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
 
 
 def _spots(passage: Passage) -> list[Spot]:
-    """The names and numbers in a passage's sentences of prose; where there are none, long words."""
+    """The names and numbers in a passage's sentences of prose; where there are none, long words.
+
+    None that begins a sentence with a capital, as any word does, and none whose words the title has: a question may
+    name it.
+    """
     text, title = passage.text, set(normalise(passage.document).split())
-    prose = [(a, b) for a, b in sentences.split(text) if _is_prose(text[a:b])]
-    for pattern in (_SPOT, _LONG_WORD):
-        spots = [Spot(passage, text[a:b].strip(), *span) for a, b in prose for span in _matches(text, a, b, pattern)]
-        if spots:
-            return [spot for spot in spots if _is_answer(normalise(spot.answer), title)]
-    return []
-
-
-def _is_prose(sentence: str) -> bool:
     least, most = SENTENCE_WORDS
-    return sentence.rstrip(" \n\"')”").endswith((".", "!", "?")) and least <= len(sentence.split()) <= most
-
-
-def _matches(text: str, start: int, stop: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Where the pattern matches in a sentence; not its first word, which begins with a capital in any case."""
-    begins = start + len(text[start:stop]) - len(text[start:stop].lstrip())
-    for match in pattern.finditer(text, begins, stop):
-        if match.start() > begins or match[0][0].isdigit():
-            yield match.span()
-
-
-def _is_answer(answer: str, title: set[str]) -> bool:
-    """Whether a question that names the title can still ask for the answer."""
-    words = answer.split()
-    return len(answer) > 1 and not {*words} <= title and len(words) <= ANSWER_WORDS
+    prose = [
+        (start, stop)
+        for start, stop in sentences.split(text)
+        if text[start:stop].rstrip(" \n\"')”").endswith((".", "!", "?"))
+        and least <= len(text[start:stop].split()) <= most
+    ]
+    spots: list[Spot] = []
+    for pattern in (_SPOT, _LONG_WORD):
+        for start, stop in prose if not spots else ():
+            sentence = text[start:stop]
+            begins = stop - len(sentence.lstrip())
+            matches = [m for m in pattern.finditer(text, begins, stop) if m.start() > begins or m[0][0].isdigit()]
+            spots += [Spot(passage, sentence.strip(), *match.span()) for match in matches]
+    words = [(spot, normalise(spot.answer).split()) for spot in spots]
+    return [s for s, of in words if len(" ".join(of)) > 1 and not {*of} <= title and len(of) <= ANSWER_WORDS]

@@ -24,18 +24,13 @@ def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Ite
 
     A sentence longer than a passage, such as a table without full stops, is cut between its words.
     """
-    spans = list(_pieces(text, tokenizer, tokens))
-    counts = list(map(len, _offsets([text[a:b] for a, b in spans], tokenizer)))
-    for first, last in groups(counts, tokens, overlap):
-        yield Passage(title, text[spans[first][0] : spans[last - 1][1]].strip())
-
-
-def _pieces(text: str, tokenizer: Any, tokens: int) -> Iterator[tuple[int, int]]:
-    """Character spans of the sentences, those of more than `tokens` tokens in pieces."""
-    spans = sentences.split(text)
-    for (start, stop), offsets in zip(spans, _offsets([text[a:b] for a, b in spans], tokenizer), strict=True):
+    spans: list[tuple[int, int]] = []
+    whole = sentences.split(text)
+    for (start, stop), offsets in zip(whole, _offsets(text, whole, tokenizer), strict=True):
         cuts = [start, *(start + at for at in _cuts(text[start:stop], offsets, tokens)), stop]
-        yield from ((a, b) for a, b in pairwise(cuts) if a < b)
+        spans += [(a, b) for a, b in pairwise(cuts) if a < b]
+    for first, last in groups(list(map(len, _offsets(text, spans, tokenizer))), tokens, overlap):
+        yield Passage(title, text[spans[first][0] : spans[last - 1][1]].strip())
 
 
 def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Iterator[int]:
@@ -47,18 +42,15 @@ def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Ite
     first = 0
     while len(offsets) - first > tokens:
         ends = range(first + tokens, first + tokens // 2, -1)
-        first = next((i for i in ends if _begins_word(sentence, offsets[i][0])), ends[0])
+        words = (i for i in ends if any(map(str.isspace, sentence[offsets[i][0] - 1 : offsets[i][0] + 1])))
+        first = next(words, ends[0])
         yield offsets[first][0]
 
 
-def _begins_word(text: str, at: int) -> bool:
-    return text[at].isspace() or text[at - 1].isspace()
-
-
-def _offsets(texts: list[str], tokenizer: Any) -> list[list[tuple[int, int]]]:
-    """First and last character of every token of each text; the tokenizer accepts no empty list."""
+def _offsets(text: str, spans: Sequence[tuple[int, int]], tokenizer: Any) -> list[list[tuple[int, int]]]:
+    """First and last character of every token of each part of a text; the tokenizer accepts no empty list."""
     options = {"add_special_tokens": False, "verbose": False, "return_offsets_mapping": True}
-    return list(tokenizer(texts, **options)["offset_mapping"]) if texts else []
+    return list(tokenizer([text[a:b] for a, b in spans], **options)["offset_mapping"]) if spans else []
 
 
 def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[tuple[int, int]]:

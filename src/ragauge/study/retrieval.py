@@ -1,19 +1,22 @@
-"""Retrieval over the corpus of a study: BM25, dense, both fused by reciprocal ranks, and reranking."""
+"""Retrieval over the corpus of a study: BM25, dense, both fused by reciprocal ranks, reranking; gold passages."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ragauge.errors import UserError
 from ragauge.io.files import write_file
 from ragauge.io.progress import bar
+from ragauge.metrics import normalise
 from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
@@ -79,10 +82,8 @@ def dense(queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str
         best = np.argsort(-products, axis=1, kind="stable")[:, :depth]
         scores.append(np.take_along_axis(products, best, 1))
         places.append(best + start)
-    every = np.concatenate(places, axis=1)
     order = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :depth]
-    ranking: Ranking = np.take_along_axis(every, order, 1).tolist()
-    return ranking
+    return list(np.take_along_axis(np.concatenate(places, axis=1), order, 1).tolist())
 
 
 def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[tuple[int, np.ndarray]]:
@@ -109,15 +110,14 @@ def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[tu
 
 def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
     """Fuse rankings of the same questions by the sum of reciprocal ranks; ties go to the earlier passage."""
-    return [_fused([part[i] for part in parts])[:depth] for i in range(len(parts[0]))]
-
-
-def _fused(rankings: Sequence[Sequence[int]]) -> list[int]:
-    scores: dict[int, float] = {}
-    for ranking in rankings:
-        for rank, passage in enumerate(ranking, start=1):
-            scores[passage] = scores.get(passage, 0.0) + 1 / (FUSION + rank)
-    return sorted(scores, key=lambda passage: (-scores[passage], passage))
+    made = []
+    for orders in zip(*parts, strict=True):
+        scores = defaultdict[int, float](float)
+        for order in orders:
+            for rank, passage in enumerate(order, start=1):
+                scores[passage] += 1 / (FUSION + rank)
+        made.append(sorted(scores, key=lambda passage: (-scores[passage], passage))[:depth])
+    return made
 
 
 def reranked(queries: Sequence[str], texts: Sequence[str], ranking: Ranking, count: int, model: str) -> Ranking:
@@ -127,16 +127,40 @@ def reranked(queries: Sequence[str], texts: Sequence[str], ranking: Ranking, cou
     made = []
     pairs = zip(queries, ranking, strict=True)
     for query, order in bar("reranking", "question", len(queries), iterable=pairs, delay=2):
-        first = order[:count]
-        scores = cross_encoder.rank(query, [texts[i] for i in first], model=model)
-        made.append([first[i] for i in _best(scores, count)] + order[count:])
+        scores = cross_encoder.rank(query, [texts[i] for i in order[:count]], model=model)
+        made.append([order[i] for i in _best(scores, count)] + order[count:])
     return made
 
 
 def _best(scores: np.ndarray, depth: int) -> list[int]:
     """The places of the largest scores, in their order; ties go to the earlier one."""
-    best: list[int] = np.argsort(-scores, kind="stable")[:depth].tolist()
-    return best
+    return list(np.argsort(-scores, kind="stable")[:depth].tolist())
+
+
+def gold_passages(
+    questions: Iterable[StudyQuestion], passages: Sequence[Passage], originals: Mapping[str, str]
+) -> Iterator[list[int]]:
+    """Find the passages that hold an answer of each question, in its gold document where that is known.
+
+    Where the gold document holds no answer word for word, all of its passages are gold.
+
+    Args:
+        originals: title of every document -> of the one that it nearly repeats, or its own: if one is gold, all are.
+
+    Raises:
+        UserError: a gold document is not in the corpus.
+    """
+    texts = [normalise(passage.text) for passage in passages]
+    by_document = defaultdict[str, list[int]](list)
+    for place, passage in enumerate(passages):
+        by_document[originals[passage.document]].append(place)
+    for question in questions:
+        if question.gold is not None and question.gold not in originals:
+            raise UserError(f"question {question.question!r}: gold {question.gold!r} is not a document of the corpus")
+        within = by_document[originals[question.gold]] if question.gold is not None else []
+        answers = [answer for answer in map(normalise, question.answers) if answer]
+        places = within or range(len(texts))  # all, too, where every passage of the gold document was dropped
+        yield [i for i in places if any(answer in texts[i] for answer in answers)] or within
 
 
 def report(
@@ -146,27 +170,21 @@ def report(
     gold: Sequence[Sequence[int]],
     count: int,
 ) -> dict[str, Any]:
-    """Report the ranks of each question's gold passages in every ranking: the item `study_retrieval` reads it.
+    """Report the ranks, from 1, of each question's gold passages in every ranking: the item `study_retrieval` reads it.
 
     Args:
         gold: (question, any) passages of the whole corpus that answer the question.
         count: passages that a question gets.
     """
-    rows = [
-        {
-            "id": question.key,
-            "known_by": "answer" if question.gold is None else "document",
-            "gold": len(answering),
-            "ranks": {name: _ranks(ranking[i], set(answering)) for name, ranking in rankings.items()},
+    rows = []
+    for i, (question, answering) in enumerate(zip(questions, gold, strict=True)):
+        ranks = {
+            name: [rank for rank, passage in enumerate(ranking[i], start=1) if passage in answering]
+            for name, ranking in rankings.items()
         }
-        for i, (question, answering) in enumerate(zip(questions, gold, strict=True))
-    ]
+        known_by = "answer" if question.gold is None else "document"
+        rows.append({"id": question.key, "known_by": known_by, "gold": len(answering), "ranks": ranks})
     depth = max((len(ranking) for ranking in next(iter(rankings.values()))), default=0)
     models = {"encoder": retrieval.encoder, "reranker": retrieval.reranker}
     how = {"chosen": retrieval.chosen, **models, "fusion_k": FUSION, "top": count, "depth": depth}
     return {"retrieval": how, "questions": rows}
-
-
-def _ranks(ranking: Sequence[int], gold: set[int]) -> list[int]:
-    """The ranks, from 1, of the gold passages in a ranking."""
-    return [rank for rank, passage in enumerate(ranking, start=1) if passage in gold]

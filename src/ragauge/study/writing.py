@@ -14,16 +14,8 @@ from ragauge.study.budget import DATASET
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 
-METHODS: dict[str, dict[str, Any]] = {
-    "closed_book": {},
-    "naive": {},
-    "prompt_cache": {},
-    "bm25_k1": {"method": "bm25", "top_k": 1},
-    "bm25_k2": {"method": "bm25", "top_k": 2},
-    "dense_k1": {"method": "dense", "top_k": 1},
-    "dense_k2": {"method": "dense", "top_k": 2},
-    "superposition_k1": {"method": "superposition", "top_k": 1},
-    "superposition_k2": {"method": "superposition", "top_k": 2},
+METHODS: dict[str, dict[str, Any]] = {name: {} for name in ("closed_book", "naive", "prompt_cache")} | {
+    f"{name}_k{k}": {"method": name, "top_k": k} for name in ("bm25", "dense", "superposition") for k in (1, 2)
 }
 UNTIMED = ("closed_book",)  # it reads no documents, so that its time is of another kind
 LATENCY = {"trials": 5, "warmup": 1}
@@ -46,15 +38,15 @@ def records(
     for question, places, answering in zip(questions, nearest, gold, strict=True):
         documents = [
             {
-                "title": passages[i].document,
-                "text": passages[i].text,
-                "is_gold": i in answering,
-                "near_duplicate": passages[i].near_duplicate,
+                "title": passage.document,
+                "text": passage.text,
+                "is_gold": is_gold,
+                "near_duplicate": passage.near_duplicate,
             }
-            for i in places
+            for passage, is_gold in ((passages[i], i in answering) for i in places)
         ]
-        shown = {"question": question.question, "answers": list(question.answers), "documents": documents}
-        yield {"id": question.key, **shown}
+        answers = list(question.answers)
+        yield {"id": question.key, "question": question.question, "answers": answers, "documents": documents}
 
 
 def configuration(

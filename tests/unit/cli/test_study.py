@@ -19,8 +19,7 @@ from ragauge.io.files import write_file
 from ragauge.study import folder, passages, questions, retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
-from ragauge.study.relevance import gold_passages
-from ragauge.study.retrieval import Retrieval
+from ragauge.study.retrieval import Retrieval, gold_passages
 from ragauge.testing import write_checkpoint
 
 

@@ -24,8 +24,7 @@ from ragauge.results.runs import Runs
 from ragauge.study import retrieval
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
-from ragauge.study.relevance import gold_passages
-from ragauge.study.retrieval import Retrieval
+from ragauge.study.retrieval import Retrieval, gold_passages
 from ragauge.testing import write_checkpoint
 from tiny_models import VOCAB, byte_tokenizer, encoder
 

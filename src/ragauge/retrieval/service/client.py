@@ -40,6 +40,13 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.min_reconnect_backoff_ms", 5000),  # despite its name: the timeout of one connection attempt
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
+RETRY_POLICY = {  # of gRPC's service configuration: wait for the server, send a call again that it did not answer
+    "initialBackoff": "0.1s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+HEALTH = health_pb2.HealthCheckRequest(service=wire.SERVICE)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 EXPLANATIONS = {
     grpc.StatusCode.UNAVAILABLE: "the server cannot be reached, was lost, or takes no more requests",
@@ -95,7 +102,9 @@ class Client:
         self.address, self.deadline_s = address, deadline_s
         self._metadata = (credentials.bearer(credentials.read_token(token)),) if token else ()
         tls = credentials.channel_credentials(tls_ca, tls_cert, tls_key)
-        options = [*OPTIONS, ("grpc.service_config", _retry_policy(retries))] if retries else OPTIONS
+        policy = {**RETRY_POLICY, "maxAttempts": 1 + retries}
+        config = {"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": policy}]}
+        options = [*OPTIONS, ("grpc.service_config", json.dumps(config))] if retries else OPTIONS
         self._channel = grpc.secure_channel(address, tls, options) if tls else grpc.insecure_channel(address, options)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
@@ -116,7 +125,8 @@ class Client:
     def describe(self) -> About:
         """What the server holds. Raises RetrievalError as `search` does."""
         call = method(self._channel, "Describe", pb.Description)
-        return wire.about(self._reply("describe", call, pb.DescribeRequest()))
+        reply = self._reply("describe", call, pb.DescribeRequest())
+        return About(**{name: getattr(reply, name) for name in About.__dataclass_fields__})
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Tokens of the server's database as text, one for each sequence. Raises RetrievalError as `search` does."""
@@ -158,14 +168,13 @@ class Client:
 
     def error(self, request: str, error: grpc.RpcError | str, deadline_s: float | None = None) -> RetrievalError:
         """An error that names this server and a request, from a failed call or with a message."""
-        place, kind = f"retrieval server {self.address}, {request}", RetrievalError
+        place = f"retrieval server {self.address}, {request}"
         if isinstance(error, str):
-            return kind(f"{place}: {error}")
+            return RetrievalError(f"{place}: {error}")
         code, details = error.code(), error.details()
-        if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
-            kind = LostError
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return kind(f"{place}: no answer within {deadline_s or self.deadline_s:g} s ({details})")
+            return LostError(f"{place}: no answer within {deadline_s or self.deadline_s:g} s ({details})")
+        kind = LostError if code is grpc.StatusCode.UNAVAILABLE else RetrievalError
         return kind(f"{place}: {EXPLANATIONS.get(code, code.name.lower())}: {details}")
 
     def _reply(self, name: str, call: grpc.UnaryUnaryMultiCallable, request: Message) -> Any:
@@ -173,9 +182,6 @@ class Client:
             return call(request, timeout=self.deadline_s, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self.error(name, error) from error
-
-
-HEALTH = health_pb2.HealthCheckRequest(service=wire.SERVICE)
 
 
 class PendingSearch:
@@ -215,15 +221,3 @@ class PendingSearch:
 def method(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:
     """A call of the service by its name in ragauge.proto: from its request to a message of the type `reply`."""
     return channel.unary_unary(f"/{wire.SERVICE}/{name}", methodcaller("SerializeToString"), reply.FromString)
-
-
-def _retry_policy(retries: int) -> str:
-    """gRPC's service configuration: wait for the server, and send a call again that it did not answer."""
-    policy = {
-        "maxAttempts": 1 + retries,
-        "initialBackoff": "0.1s",
-        "maxBackoff": "1s",
-        "backoffMultiplier": 2,
-        "retryableStatusCodes": ["UNAVAILABLE"],
-    }
-    return json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": policy}]})

@@ -84,10 +84,9 @@ def _reload_when(requested: threading.Event, reload: Callable[[], None]) -> None
         requested.clear()
         try:
             reload()
-        except UserError as error:
-            logger.error("not reloaded, the former index is still served: %s", error)
-        except Exception:
-            logger.exception("not reloaded, the former index is still served")
+        except Exception as error:
+            defect = not isinstance(error, UserError)
+            logger.error("not reloaded, the former index is still served: %s", error, exc_info=defect)
 
 
 def _stop_at_end_of_input(stopped: threading.Event) -> None:
@@ -150,7 +149,15 @@ def running_command(command: Sequence[str], *, start_s: float = START_S, stop_s:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             raise RetrievalError(f"{error}; it {how}: {_last_line(errors)}") from error
         finally:
-            _stop(process, stop_s)
+            process.terminate()
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(stop_s)
+            except subprocess.TimeoutExpired:
+                logger.warning("the retrieval server did not end within %g s; killing it", stop_s)
+                process.kill()
+                process.wait()
 
 
 def _announced_address(process: subprocess.Popen[str], start_s: float) -> str:
@@ -177,16 +184,3 @@ def _last_line(errors: IO[bytes]) -> str:
     """
     written = os.pread(errors.fileno(), os.fstat(errors.fileno()).st_size, 0).decode(errors="replace")
     return (written.strip().splitlines() or ["it wrote no message"])[-1].strip()
-
-
-def _stop(process: subprocess.Popen[str], stop_s: float) -> None:
-    """Ask a server to stop; kill it if it does not."""
-    process.terminate()
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(stop_s)
-    except subprocess.TimeoutExpired:
-        logger.warning("the retrieval server did not end within %g s; killing it", stop_s)
-        process.kill()
-        process.wait()

@@ -34,7 +34,6 @@ class JointSearcher(Protocol):
 
     def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
         """The neighbours of each request's queries. Raises CancelledSearchError once `stop` returns true."""
-        ...
 
 
 @dataclass(eq=False)
@@ -126,16 +125,16 @@ class SearchQueue:
         """Search the first request together with others; nothing where an earlier call has taken all."""
         with self._changed:
             if self._window_s and self._waiting:
-                self._changed.wait_for(self._is_call_full, self._window_s - self._waiting[0].queue_s)
+                left_s = self._window_s - self._waiting[0].queue_s
+                self._changed.wait_for(
+                    lambda: sum(len(job.queries) for job in self._waiting) >= MAX_JOINED_QUERIES, left_s
+                )
             jobs = self._take()
             self._running += jobs
         if jobs:
             _search(jobs)
         with self._changed:
             self._running = [job for job in self._running if job not in jobs]
-
-    def _is_call_full(self) -> bool:
-        return sum(len(job.queries) for job in self._waiting) >= MAX_JOINED_QUERIES
 
     def _take(self) -> list[SearchJob]:
         """Take the first request, and those after it that fit into one call with it."""

@@ -96,22 +96,26 @@ class Server:
         self._max_queries, self._token, self._decoding = settings.max_queries, token, threading.Lock()
         self._health = Health(self.queue, settings.hang)
         threads = settings.max_concurrent + SPARE_THREADS
+        calls = {
+            "Search": self._handler("search", pb.SearchRequest, self._search),
+            "Detokenize": self._handler("detokenize", pb.DetokenizeRequest, self._detokenize),
+            "Describe": self._handler("describe", pb.DescribeRequest, self._describe),
+        }
         self._server = grpc.server(
             ThreadPoolExecutor(threads, thread_name_prefix="retrieval"),
-            handlers=[self._handlers()],
+            handlers=[grpc.method_handlers_generic_handler(wire.SERVICE, calls)],
             options=[*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_bytes)],
             maximum_concurrent_rpcs=threads + WAITING_CALLS,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         host = settings.host
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        self.address = f"{host}:{self._listen(f'{host}:{settings.port}', tls)}"
-
-    def _listen(self, address: str, tls: grpc.ServerCredentials | None) -> int:
+        address, server = f"{host}:{settings.port}", self._server
         try:
-            return self._server.add_secure_port(address, tls) if tls else self._server.add_insecure_port(address)
+            port = server.add_secure_port(address, tls) if tls else server.add_insecure_port(address)
         except RuntimeError as error:
             raise UserError(f"cannot listen on {address}: the port is taken, or no address of this machine") from error
+        self.address = f"{host}:{port}"
 
     def start(self) -> None:
         """Start serving; health becomes SERVING."""
@@ -134,14 +138,6 @@ class Server:
         self.stop()
 
     # --- calls ---
-
-    def _handlers(self) -> grpc.GenericRpcHandler:
-        calls = {
-            "Search": self._handler("search", pb.SearchRequest, self._search),
-            "Detokenize": self._handler("detokenize", pb.DetokenizeRequest, self._detokenize),
-            "Describe": self._handler("describe", pb.DescribeRequest, self._describe),
-        }
-        return grpc.method_handlers_generic_handler(wire.SERVICE, calls)
 
     def _handler(
         self, call: str, kind: type[Request], answer: Callable[[Request, grpc.ServicerContext], Message]

@@ -35,31 +35,22 @@ class About:
 
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
     """Raises UserError on a number that the message cannot represent."""
+    request = pb.SearchRequest()
     try:
-        return pb.SearchRequest(queries=[_query_message(query) for query in queries])
+        for query in queries:
+            numbers = {"k": query.k, "nprobe": query.nprobe, "budget_s": query.budget_s}
+            tokens = None if query.tokens is None else pb.Tokens(ids=query.tokens)
+            request.queries.add(text=query.text, tokens=tokens, continuation=query.continuation, **numbers)
     except (ValueError, TypeError) as error:
         raise UserError(f"query: {error}") from error
-
-
-def _query_message(query: Query) -> pb.Query:
-    message = pb.Query(k=query.k, nprobe=query.nprobe, budget_s=query.budget_s, continuation=query.continuation)
-    if query.text is not None:
-        message.text = query.text
-    else:
-        message.tokens.ids.extend(query.tokens or ())
-    return message
+    return request
 
 
 def query(message: pb.Query) -> Query:
     """Raises UserError on a query that cannot be sent."""
-    return Query(
-        tokens=list(message.tokens.ids) if message.HasField("tokens") else None,
-        text=message.text if message.HasField("text") else None,
-        k=message.k,
-        nprobe=message.nprobe if message.HasField("nprobe") else None,
-        budget_s=message.budget_s if message.HasField("budget_s") else None,
-        continuation=message.continuation,
-    )
+    given = {name: getattr(message, name) for name in ("text", "nprobe", "budget_s") if message.HasField(name)}
+    tokens = list(message.tokens.ids) if message.HasField("tokens") else None
+    return Query(tokens=tokens, k=message.k, continuation=message.continuation, **given)
 
 
 def neighbours_message(found: Neighbours, queue_s: float) -> pb.Neighbours:
@@ -113,8 +104,3 @@ def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.n
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
     return padded, np.array([len(row) for row in rows], dtype=np.int32)
-
-
-def about(message: pb.Description) -> About:
-    """What a server says of itself."""
-    return About(**{name: getattr(message, name) for name in About.__dataclass_fields__})
