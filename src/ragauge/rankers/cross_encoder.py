@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ragauge.errors import UserError
-from ragauge.rankers.dense import load_checkpoint
+from ragauge.rankers.base import batches_by_length, load_checkpoint
 
 BATCH_SIZE = 16  # pairs
 
@@ -40,9 +40,7 @@ class CrossEncoder:
     def scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """(document,) float32, higher is better. Documents of like length share a batch, to pad little."""
         scores = np.empty(len(documents), dtype=np.float32)
-        order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
-        for start in range(0, len(order), BATCH_SIZE):
-            rows = order[start : start + BATCH_SIZE]
+        for rows in batches_by_length(list(map(len, documents)), BATCH_SIZE):
             pairs = self.tokenizer(
                 [query] * len(rows), [documents[i] for i in rows], padding=True, return_tensors="pt",
                 truncation="longest_first", max_length=self.max_tokens,

@@ -17,32 +17,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from ragauge.assets.tokenizer import load_tokenizer, padded
+from ragauge.assets.tokenizer import padded
 from ragauge.errors import UnsupportedError, UserError
+from ragauge.rankers.base import batches_by_length, load_checkpoint
 
 BATCH_SIZE = 32  # texts
 Dtype = Literal["float32", "bfloat16"]
 Json = TypeVar("Json", list[Any], dict[str, Any])
-
-
-def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
-    """The tokenizer and the model, in fp32, of a local checkpoint folder.
-
-    Raises:
-        UserError: a file that cannot be read, or a missing tensor, which transformers would fill with random numbers.
-    """
-    try:
-        tokenizer = load_tokenizer(path)
-        model, loading = model_class.from_pretrained(
-            path, dtype=torch.float32, trust_remote_code=False, local_files_only=True, output_loading_info=True
-        )
-    except Exception as error:  # a damaged folder fails in any way
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{kind} {path}: cannot be loaded: {reason}") from error
-    missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
-    if missing:
-        raise UserError(f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?")
-    return tokenizer, model.eval()
 
 
 class Encoder:
@@ -95,10 +76,8 @@ class Encoder:
     def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE, query: bool = False) -> np.ndarray:
         """Embeddings (text, dim) float32, in the order given. Texts of like length share a batch, to pad little."""
         ids = self._ids(texts, query)
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         embeddings = np.empty((len(ids), self.dim), dtype=np.float32)
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        for rows in batches_by_length(list(map(len, ids)), batch_size):
             batch, attended = map(torch.from_numpy, padded([ids[i] for i in rows]))  # (text, token)
             with torch.autocast("cpu", dtype=self._dtype, enabled=self._dtype != torch.float32):
                 hidden = self.model(input_ids=batch, attention_mask=attended.long()).last_hidden_state.float()

@@ -23,6 +23,7 @@ from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.graphs import open_session, write_graph
 from ragauge.io.progress import bar
+from ragauge.rankers.base import batches_by_length
 from ragauge.retrieval.database import BuiltFolder, Shard, load_tokenizer, shard_folder, tokenizer_sha256
 
 EMBEDDINGS = "embeddings of a shard"
@@ -101,9 +102,7 @@ class OnnxEncoder:
         if not texts:
             return vectors
         ids = self._tokenizer(list(texts), truncation=True, max_length=self._max_tokens)["input_ids"]
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-        for start in range(0, len(order), BATCH_TEXTS):
-            rows = order[start : start + BATCH_TEXTS]
+        for rows in batches_by_length(list(map(len, ids)), BATCH_TEXTS):
             batch, mask = padded([ids[i] for i in rows])
             inputs = {"input_ids": batch, "attention_mask": mask.astype(np.int64)}
             vectors[rows] = self._session.run(None, inputs)[0]

@@ -1,0 +1,38 @@
+"""What rankers with a model share: its checkpoint, and batches of texts of like length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.errors import UserError
+
+
+def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
+    """The tokenizer and the model, in fp32, of a local checkpoint folder.
+
+    Raises:
+        UserError: a file that cannot be read, or a missing tensor, which transformers would fill with random numbers.
+    """
+    import torch
+
+    try:
+        tokenizer = load_tokenizer(path)
+        model, loading = model_class.from_pretrained(
+            path, dtype=torch.float32, trust_remote_code=False, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:  # a damaged folder fails in any way
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{kind} {path}: cannot be loaded: {reason}") from error
+    missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
+    if missing:
+        raise UserError(f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?")
+    return tokenizer, model.eval()
+
+
+def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+    """The places of texts in batches of at most `size`, the shortest first, to pad little."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return (order[start : start + size] for start in range(0, len(order), size))
