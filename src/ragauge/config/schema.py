@@ -23,8 +23,8 @@ from pydantic import (
     model_validator,
 )
 
-from ragauge import assets, datasets, engines, methods, registry
-from ragauge.assets import pins
+from ragauge import datasets, engines, methods, registry
+from ragauge.assets import catalog, pins
 from ragauge.config.defaults import NAMED_BY_KEY, completed
 from ragauge.config.specify import specify
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
@@ -144,7 +144,7 @@ class ModelEntry(_Section):
     @field_validator("source")
     @classmethod
     def _as_the_catalog_spells_it(cls, source: str) -> str:
-        return assets.spelled(source)
+        return catalog.spelled(source)
 
     @model_validator(mode="before")
     @classmethod

@@ -35,11 +35,6 @@ class OtherFormatError(UserError):
     """A folder was made by another version of ragauge, which this one neither reads nor replaces."""
 
 
-def file_facts(path: Path) -> dict[str, Any]:
-    """Return the size and hash of a file, as manifests state them."""
-    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-
-
 # --- any folder ---
 
 
@@ -117,22 +112,6 @@ def check_replaceable(target: Path, is_replaceable: Callable[[Path], bool]) -> N
             raise UserError(f"{target}: holds files that ragauge did not make there; move it or choose another folder")
     elif target.exists():
         raise UserError(f"{target}: is a file where a folder is made; move it or choose another name")
-
-
-def remove(folder: Path, mark: str) -> None:
-    """Remove a folder that holds the file `mark`, which goes last so that a killed removal can be repeated.
-
-    Raises:
-        UserError: the folder does not hold the mark.
-    """
-    if not (folder / mark).is_file() or folder.is_symlink():
-        raise UserError(f"{folder}: not made by ragauge (no {mark}); not removed")
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != mark:
-            path.unlink()
-    shutil.rmtree(folder)
 
 
 def sync(folder: Path) -> None:
@@ -221,6 +200,11 @@ def verify(root: Path) -> tuple[int, int]:
 def sha256(folder: Path) -> str:
     """Return the identity of a folder: the hash of its manifest, which holds the hashes of its files."""
     return file_sha256(folder / MANIFEST)
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Return the size and hash of a file, as manifests state them."""
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def is_file_facts(name: str, facts: Any) -> bool:

@@ -58,38 +58,28 @@ class Record(BaseModel, extra="forbid"):
     answers: list[str]
     gold: list[int] = Field(description="indices of the gold documents, in the order the method was given them")
     gold_stretches: list[StretchRecord] = Field(
-        default_factory=list, description="where in the gold documents the answer stands, as far as the data set says"
+        [], description="where in the gold documents the answer stands, if known"
     )
     documents: int = Field(description="how many documents the method was given")
     prompt_sha256: str = Field(description="hash of the token ids of all segments")
     tokens: dict[str, Any] = Field(
-        default_factory=dict, description="token counts: preamble, documents (a list), query, task, evidence, generated"
+        {}, description="counts: preamble, documents (a list), query, task, evidence, generated"
     )
-    kept: list[int] = Field(
-        default_factory=list, description="documents the answer was generated from, in reading order"
-    )
-    saliency: list[float | None] = Field(
-        default_factory=list, description="one score a document; null where not scored"
-    )
-    evidence: list[EvidenceRecord] | None = Field(
-        None, description="what the answer was generated from; null: the method looks for no evidence"
-    )
+    kept: list[int] = Field([], description="documents the answer was generated from, in reading order")
+    saliency: list[float | None] = Field([], description="one score a document; null where not scored")
+    evidence: list[EvidenceRecord] | None = Field(None, description="of the answer; null: the method looks for none")
     request: str = Field("", description="what was asked to find the evidence, `{article}` in the documents' place")
     truncated: int = Field(0, description="document tokens cut from the middle to fit the context")
     text: str = Field("", description="the generated text, whole")
     cut: bool = Field(False, description="the text ends where the model's context does, before an end of its own")
     prediction: str = Field("", description="the answer taken from the text (before the first newline)")
-    trace: list[dict[str, Any]] = Field(default_factory=list, description="cost.trace.Call, as JSON")
+    trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON")
     cache_bytes: int | None = Field(None, description="largest size of the cached keys and values held at one time")
     offline_s: float | None = None
     online_s: float | None = None
     first_token_s: float | None = Field(None, description="online seconds until the first token was known")
-    batch: int = Field(
-        1, description="questions that were answered side by side; if several, none has seconds of its own"
-    )
-    served: ServedResponse | None = Field(
-        None, description="of a served model, whose seconds are another stack's; null: the model ran here"
-    )
+    batch: int = Field(1, description="questions answered at the same time; if several, none has seconds of its own")
+    served: ServedResponse | None = Field(None, description="of a served model; null: the model ran here")
 
 
 class SequenceRecord(BaseModel, extra="forbid"):
@@ -103,20 +93,15 @@ class SequenceRecord(BaseModel, extra="forbid"):
     prompt_tokens: int = Field(0, description="tokens that were given, where the rest was generated")
     nll: float | None = Field(None, description="mean negative log-likelihood of the scored tokens, in nats")
     scored: int = Field(0, description="tokens that `nll` is the mean of: those after the first query")
-    neighbours: list[list[int]] = Field(default_factory=list, description="by retrieval: chunks that were found")
-    nprobe: list[int] = Field(default_factory=list, description="by retrieval: inverted lists that were scanned")
-    generated: list[int] = Field(default_factory=list, description="the new tokens")
-    trials_s: list[float] = Field(default_factory=list, description="seconds of the whole sequence, by trial")
-    load_share: float | None = Field(
-        None, description="part of the machine's CPU time that other processes took during the trials"
-    )
+    neighbours: list[list[int]] = Field([], description="by retrieval: chunks that were found")
+    nprobe: list[int] = Field([], description="by retrieval: inverted lists that were scanned")
+    generated: list[int] = Field([], description="the new tokens")
+    trials_s: list[float] = Field([], description="seconds of the whole sequence, by trial")
+    load_share: float | None = Field(None, description="of the CPU time during the trials, taken by other processes")
     network_s: float | None = Field(
-        None,
-        description="seconds of a message to the retrieval server and back without a search, measured at the start",
+        None, description="round trip to the retrieval server without a search, at the start"
     )
-    trace: list[dict[str, Any]] = Field(
-        default_factory=list, description="cost.trace.Call, as JSON, of the median trial"
-    )
+    trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON, of the median trial")
 
 
 class _Git(BaseModel):

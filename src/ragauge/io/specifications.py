@@ -21,7 +21,7 @@ class ServedFacts(_Section):
     """The requests to a served model, as far as its answers depend on them."""
 
     tokenizer: str | None = Field(None, description="whose tokens prompts are counted in; null: words, roughly")
-    body: dict[str, Any] = Field(default_factory=dict, description="further keys of every request")
+    body: dict[str, Any] = Field({}, description="further keys of every request")
 
 
 class EngineFacts(_Section):
@@ -52,9 +52,7 @@ class AnswerSpecification(_Section):
     method: str = Field(description="registered name of the method")
     options: dict[str, Any] = Field(description="every option of the method, defaults included")
     dataset: str = Field(description="registered name of the data set")
-    dataset_options: dict[str, Any] = Field(
-        default_factory=dict, description="every option of the data set, its seed included"
-    )
+    dataset_options: dict[str, Any] = Field({}, description="every option of the data set, its seed included")
     data_sha256: str | None = Field(None, description="hash of the file of questions")
     model: str = Field(description="source of the model")
     model_sha256: str | None = Field(None, description="hash of the weights")

@@ -27,7 +27,7 @@ from typing import Literal, Self, get_args
 import numpy as np
 from pydantic import BaseModel, model_validator
 
-from ragauge.assets import entries
+from ragauge.assets.catalog import entries
 from ragauge.config.reading import checked
 from ragauge.errors import SettingError, UserError
 from ragauge.io.jsonl import read_object

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from ragauge import assets, methods, registry
-from ragauge.assets import entries, pins
+from ragauge.assets import pins
+from ragauge.assets.catalog import entries
 from ragauge.config import resources
 from ragauge.config.dtypes import planned, with_dtype
 from ragauge.config.plan import Plan

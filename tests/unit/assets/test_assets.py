@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from ragauge import assets
-from ragauge.assets import Entry, archive
+from ragauge.assets import archive
+from ragauge.assets.catalog import Entry, entries
 from ragauge.assets.store import MANIFEST, NotFetchedError, Store
 from ragauge.errors import UserError
 
@@ -26,10 +27,10 @@ from ragauge.errors import UserError
 
 
 def test_the_catalog_holds_the_embedded_default_and_the_papers_models() -> None:
-    names = set(assets.entries())
+    names = set(entries())
     assert {"smollm2-135m-instruct", "minilm", "wikipedia-sample", "contriever"} <= names
     assert {"mpt-7b-instruct", "bloomz-3b", "bloomz-7b1", "openelm-3b-instruct", "llama-2-7b"} <= names
-    for name, entry in assets.entries().items():
+    for name, entry in entries().items():
         assert (entry.template is not None) == (entry.kind == "model"), name
         assert not entry.source.startswith("pypi:") or entry.sha256, f"{name}: a wheel without a pinned hash"
 

@@ -9,6 +9,7 @@ import pytest
 
 from hub_server import BARE, COMMIT, MODEL, Hub, served_hub
 from ragauge import assets
+from ragauge.assets.catalog import Entry
 from ragauge.errors import UserError
 
 
@@ -49,7 +50,7 @@ def test_what_the_hubs_cache_has_is_enough_offline(hub: Hub, monkeypatch: pytest
 
 
 def test_a_tokenizer_may_come_from_another_repository(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = assets.Entry(kind="model", source="hf:org/bare", tokenizer="org/model", template="plain")
+    entry = Entry(kind="model", source="hf:org/bare", tokenizer="org/model", template="plain")
     monkeypatch.setattr(assets, "entries", lambda: {"bare": entry})
     folder = assets.resolve("bare")
     assert names(folder) == {"config.json", "model.safetensors", "tokenizer.json"}

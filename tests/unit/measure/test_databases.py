@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ragauge import cli
-from ragauge.assets import entries
+from ragauge.assets.catalog import entries
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.measure import databases
