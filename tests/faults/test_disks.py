@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from typing import Any
 import pytest
 
 import workflow_folder
-from ragauge.assets import archive
-from ragauge.assets.store import Store
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.testing import write_checkpoint, write_questions
@@ -30,10 +27,10 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def fill(self, left: int = 0) -> None:
-        """Take all room but `left` bytes."""
+    def fill(self) -> None:
+        """Take all room."""
         with open(self.folder / "filler", "wb", buffering=0) as file:
-            file.write(bytes(max(0, shutil.disk_usage(self.folder).free - left)))
+            file.write(bytes(shutil.disk_usage(self.folder).free))
 
     def empty(self) -> None:
         (self.folder / "filler").unlink()
@@ -64,10 +61,10 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", 6)
 
 
-def run_arguments(model: Path, questions: Path, out: Path, *more: str) -> list[str]:
+def run_arguments(model: Path, questions: Path, out: Path) -> list[str]:
     return [
         *("run", "--method", "superposition", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)),
-        *("--threads", "1", "--max-new-tokens", "5", "--out", str(out), *more),
+        *("--threads", "1", "--max-new-tokens", "5", "--out", str(out)),
     ]
 
 
@@ -87,36 +84,6 @@ def one_line(captured: Any) -> str:
 
 
 # --- full ---
-
-
-def test_records(
-    disk: Disk, model: Path, questions: Path, undisturbed: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = disk.folder / "x.jsonl"
-    disk.fill(left=16 << 10)
-    assert main(run_arguments(model, questions, out)) == 2
-    assert "No space left on device" in one_line(capsys.readouterr())
-    assert not out.exists()
-    disk.empty()
-    assert main(run_arguments(model, questions, out)) == 0
-    assert workflow_folder.records(out) == undisturbed
-
-
-def test_assets(disk: Disk, tmp_path: Path) -> None:
-    packed, store = tmp_path / "a.zip", Store(disk.folder / "home")
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in ("one", "two"):
-            file.writestr(name, bytes(range(256)) * 4000, zipfile.ZIP_STORED)
-
-    def make(folder: Path) -> dict[str, Any]:
-        return {"members": archive.unpack(packed, folder)}
-
-    disk.fill(left=1500 << 10)
-    with pytest.raises(UserError, match="No space left on device"):
-        store.build(disk.folder / "home" / "a", make)
-    assert not list((disk.folder / "home").iterdir())
-    disk.empty()
-    assert (store.build(disk.folder / "home" / "a", make) / "two").stat().st_size == 1_024_000
 
 
 STAGES = {"shards/00000": "shard", "embeddings/00000": "embed", "indexes/ivf/merged": "merge"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from served_site import Quiet, running
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def served(replies: Sequence[Reply] | Callable[[str], Reply]) -> Iterator[Served
     """
     left = [] if callable(replies) else list(replies)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
@@ -69,16 +70,7 @@ def served(replies: Sequence[Reply] | Callable[[str], Reply]) -> Iterator[Served
             self.end_headers()
             self.wfile.write(reply.body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found = Served(f"http://127.0.0.1:{server.server_address[1]}/v1")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with running(server):
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from served_site import Quiet, running
 
 COMMIT = "a" * 40
 MODEL = {
@@ -44,7 +45,7 @@ class Hub(ThreadingHTTPServer):
         return hashlib.sha256(body + b"other" * self.lies).hexdigest()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     server: Hub
 
     def do_GET(self) -> None:
@@ -97,9 +98,6 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def served_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
@@ -108,10 +106,6 @@ def served_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
-    with Hub() as server:
+    with running(Hub()) as server:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()

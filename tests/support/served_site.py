@@ -1,4 +1,4 @@
-"""A server on loopback with one file, which behaves or misbehaves as a test says."""
+"""Servers on loopback; one has a file and behaves or misbehaves as a test says."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
 
 BODY = bytes(range(256)) * 4000  # about 1 MB
 SHA256 = hashlib.sha256(BODY).hexdigest()
+
+AnyServer = TypeVar("AnyServer", bound=ThreadingHTTPServer)
+
+
+class Quiet:
+    """Prints no requests."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 class Site(ThreadingHTTPServer):
@@ -29,7 +39,7 @@ class Site(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/{name}"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     server: Site
 
     def do_GET(self) -> None:
@@ -59,15 +69,15 @@ class Handler(BaseHTTPRequestHandler):
             return 0
         return int(wanted.removeprefix("bytes=").removesuffix("-"))
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
-def served_site() -> Iterator[Site]:
-    with Site() as server:
+def running(server: AnyServer) -> Iterator[AnyServer]:
+    """A server that answers on a thread of its own."""
+    with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

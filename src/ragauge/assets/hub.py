@@ -77,27 +77,22 @@ def dataset_commit(repository: str, revision: str | None = None) -> str:
 def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Path:
     """Return the hub's folder of the files that match; cached files are not downloaded again."""
     from huggingface_hub import snapshot_download
-
-    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    try:
-        chosen: Any = {"allow_patterns": patterns, "ignore_patterns": OTHER_RUNTIMES}
-        return Path(snapshot_download(repository, revision=revision, endpoint=endpoint, **chosen))
-    except Exception as error:  # of the hub, of two generations of its HTTP library, of the disk
-        raise _failure(repository, endpoint, error) from error
-
-
-def _failure(repository: str, endpoint: str, error: Exception) -> UserError:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     reasons = {
         GatedRepoError: f"access is granted by its owners; ask at {endpoint}/{repository}, then run: hf auth login",
         RepositoryNotFoundError: "no such repository, or a private one",
         RevisionNotFoundError: "no such revision",
     }
-    first_line = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
-    reason = next((reason for kind, reason in reasons.items() if isinstance(error, kind)), first_line)
-    trouble = redacted(f"cannot be fetched from {endpoint}: {reason}")
-    return UserError(f"hf:{repository}: {trouble}; a local copy is named path:/folder")
+    try:
+        chosen: Any = {"allow_patterns": patterns, "ignore_patterns": OTHER_RUNTIMES}
+        return Path(snapshot_download(repository, revision=revision, endpoint=endpoint, **chosen))
+    except Exception as error:  # of the hub, of two generations of its HTTP library, of the disk
+        first_line = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+        reason = next((reason for kind, reason in reasons.items() if isinstance(error, kind)), first_line)
+        trouble = redacted(f"cannot be fetched from {endpoint}: {reason}")
+        raise UserError(f"hf:{repository}: {trouble}; a local copy is named path:/folder") from error
 
 
 def _link(snapshot: Path, folder: Path) -> None:

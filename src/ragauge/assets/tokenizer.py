@@ -29,7 +29,9 @@ def load_tokenizer(folder: Path) -> Any:
 
     try:
         # AutoTokenizer reads the model's configuration too, for which transformers loads torch's compiler: seconds.
-        loader = getattr(transformers, DIRECT.get(_class_name(folder), "AutoTokenizer"))
+        path = folder / "tokenizer_config.json"
+        named = json.loads(path.read_bytes()).get("tokenizer_class", "") if path.is_file() else ""
+        loader = getattr(transformers, DIRECT.get(named, "AutoTokenizer"))
         return loader.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers library raises the bare class
         reason = str(error).strip().split("\n")[0]
@@ -43,8 +45,3 @@ def padded(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     batch = np.zeros(mask.shape, dtype=np.int64)
     batch[mask] = np.concatenate(ids)
     return batch, mask
-
-
-def _class_name(folder: Path) -> str:
-    settings = folder / "tokenizer_config.json"
-    return json.loads(settings.read_bytes()).get("tokenizer_class", "") if settings.is_file() else ""

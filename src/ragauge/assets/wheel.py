@@ -49,16 +49,12 @@ def _download(requirement: str, folder: Path) -> Path:
     output = sys.stderr if sys.stderr.isatty() and not progress.hidden else subprocess.DEVNULL
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        raise UserError(f"pypi:{requirement}: cannot be downloaded: {_reason(done.stderr, done.returncode)}")
-    return wheels[0]
-
-
-def _reason(log: str, code: int) -> str:
-    """Return the one line of pip's output that helps."""
-    if "No module named pip" in log:
-        return f"this Python has no pip; run: {sys.executable} -m ensurepip"
-    if UNREACHABLE.search(log):
-        return "the package index cannot be reached; a copy on disk is named path:/folder"
-    errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR")]
-    return redacted(errors[-1]) if errors else f"pip exited with {code}"
+    if not done.returncode and len(wheels) == 1:
+        return wheels[0]
+    errors = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    reason = redacted(errors[-1]) if errors else f"pip exited with {done.returncode}"
+    if "No module named pip" in done.stderr:
+        reason = f"this Python has no pip; run: {sys.executable} -m ensurepip"
+    elif UNREACHABLE.search(done.stderr):
+        reason = "the package index cannot be reached; a copy on disk is named path:/folder"
+    raise UserError(f"pypi:{requirement}: cannot be downloaded: {reason}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from itertools import count
@@ -82,7 +83,10 @@ class JsonServer:
                     place = f"endpoint {self.url}{f', model {name}' if name else ''}"
                     tries = f" (asked {attempt} times)" if attempt > 1 else ""
                     raise EndpointError(f"{place}: {problem}{tries}", status) from None
-                time.sleep(min(max(pause, _retry_after_s(error)), MAX_PAUSE_S))
+                wish_s = 0.0
+                with suppress(AttributeError, ValueError):  # none, or a date, as clocks disagree
+                    wish_s = float(error.headers.get("Retry-After", 0))  # type: ignore[union-attr]
+                time.sleep(min(max(pause, wish_s), MAX_PAUSE_S))
                 pause *= 2
         raise AssertionError("unreachable")
 
@@ -135,11 +139,3 @@ def _problem(error: Exception, key: str | None) -> str:
             start, said = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")
     said = redacted(" ".join((said.replace(key, HIDDEN) if key else said).split()))[:200]
     return ": ".join(filter(None, (start, said))) or type(error).__name__
-
-
-def _retry_after_s(error: Exception) -> float:
-    """Return the seconds of the header Retry-After; 0 if there is none, or it is a date, as clocks disagree."""
-    try:
-        return max(0.0, float(error.headers.get("Retry-After", 0))) if isinstance(error, HTTPError) else 0.0
-    except ValueError:
-        return 0.0

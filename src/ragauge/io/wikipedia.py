@@ -70,13 +70,14 @@ def read_articles(path: Path) -> Iterator[Article]:
         yield Article(title, tuple(clean_sections(wikitext)))
 
 
+# --- the export ---
+
+
 def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield title and wikitext of the export's long articles, for callers that clean only some of them."""
-    return ((title, wikitext) for title, wikitext in _read_pages(path) if len(wikitext) > LONG_CHARACTERS)
+    """Yield title and wikitext of the export's long articles, for callers that clean only some of them.
 
-
-def _read_pages(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield title and wikitext of the pages in the main name space that are no redirects."""
+    They are the pages in the main name space that are no redirects.
+    """
     try:
         with bz2.open(path) as stream:
             if b"<!DOCTYPE" in stream.peek():  # it could define entities that grow without bound
@@ -85,8 +86,10 @@ def _read_pages(path: Path) -> Iterator[tuple[str, str]]:
             _, root = next(events)
             for event, element in events:
                 if event == "end" and element.tag.endswith("page"):
-                    if element.findtext("{*}ns") == "0" and element.find("{*}redirect") is None:
-                        yield element.findtext("{*}title", ""), element.findtext("{*}revision/{*}text", "")
+                    wikitext = element.findtext("{*}revision/{*}text", "")
+                    is_article = element.findtext("{*}ns") == "0" and element.find("{*}redirect") is None
+                    if is_article and len(wikitext) > LONG_CHARACTERS:
+                        yield element.findtext("{*}title", ""), wikitext
                     root.clear()
     except ElementTree.ParseError as error:
         raise UserError(f"{path}: not a complete MediaWiki export: {error}") from error

@@ -21,7 +21,7 @@ from ragauge.datasets import nq_open
 from ragauge.errors import UserError
 from ragauge.retrieval import hub as corpora
 from ragauge.testing import write_questions
-from served_site import Site, served_site
+from served_site import Site, running
 
 HASH = "0" * 64
 OTHER = "b" * 40  # another commit
@@ -250,7 +250,7 @@ def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
-    with served_site() as server:
+    with running(Site()) as server:
         yield server
 
 

@@ -15,13 +15,13 @@ from ragauge import assets
 from ragauge.assets import url
 from ragauge.errors import UserError
 from ragauge.io import progress
-from served_site import BODY, SHA256, Site, served_site
+from served_site import BODY, SHA256, Site, running
 
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(url, "PAUSE_S", 0.001)
-    with served_site() as server:
+    with running(Site()) as server:
         yield server
 
 

@@ -6,7 +6,6 @@ import base64
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +16,7 @@ from ragauge import assets
 from ragauge.errors import UserError
 from ragauge.io.http import JsonServer
 from ragauge.io.redaction import redacted
+from served_site import Quiet, running
 
 PASSWORD, TOKEN, SIGNATURE = "pa55-of-anna", "t0ken-4711-of-anna", "s1gnature0815"
 HF_TOKEN = "ofTheEnvironment-99"
@@ -47,7 +47,7 @@ def test_values_of_the_environment_are_secrets(monkeypatch: pytest.MonkeyPatch) 
     assert redacted(f"a token {HF_TOKEN}") == "a token ***"
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(Quiet, BaseHTTPRequestHandler):
     """A file for anna, with every secret that a URL can have; 403 with its own address for all others."""
 
     def do_GET(self) -> None:
@@ -60,16 +60,11 @@ class Site(BaseHTTPRequestHandler):
         else:
             self.send_error(403, f"Forbidden: {self.path}")
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def place() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Site)) as server:
         yield f"http://anna:{PASSWORD}@127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def test_a_fetch_writes_and_shows_no_secret(place: str, tmp_path: Path) -> None:
