@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +15,20 @@ import pytest
 import yaml
 
 import served_workflow
-import slurm_runs
 import workflow_folder
 from ragauge.testing import write_checkpoint, write_questions
 from served_workflow import PIPELINES
-from slurm_runs import PROFILE, Job, failures, jobs, lines, run, wait_for
 from workflow_folder import records
 
 pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
 pytestmark = [workflow_folder.needs_snakemake, pytest.mark.slow, pytest.mark.cluster]
 
+WAIT_S = 1800  # on a machine that others use, too
+PROFILE = ("--profile", "profiles/slurm")
+FORMAT = (
+    "JobID:|,State:|,Partition:|,NumCPUs:|,MinMemory:|,TimeLimit:|,OverSubscribe:|,Feature:|,tres-per-job:|,"
+    "WorkDir:|,Comment:|"
+)
 LOCAL_RULES = {"asset", "predictions", "provenance", "report_page", "superposition_table_1"}
 
 
@@ -115,7 +123,7 @@ def test_a_job_that_is_cancelled_is_tried_again_with_more_memory_and_goes_on(
     try:
         kept = first_records(process, out)
         subprocess.run(["scancel", of_answers(folder, "RUNNING")[-1].number], check=True)
-        stdout, stderr = process.communicate(timeout=slurm_runs.WAIT_S)
+        stdout, stderr = process.communicate(timeout=WAIT_S)
     finally:
         workflow_folder.kill(process)
     assert process.returncode == 0, stdout + stderr
@@ -178,3 +186,92 @@ def first_records(process: subprocess.Popen[str], out: Path) -> list[bytes]:
 
     found: list[bytes] = wait_for("answer", made)
     return found
+
+
+# --- what Slurm says of the jobs ---
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as Slurm knows it, ended or not."""
+
+    number: str
+    state: str  # PENDING, RUNNING, COMPLETED, CANCELLED, ...
+    partition: str
+    cpus: int
+    memory_mb: int
+    minutes: int
+    alone: bool  # on its node
+    feature: str  # of the node, that it asked for
+    gpus: int
+    folder: Path  # where it runs
+    what: str  # rule_<rule>, or rule_<rule>_wildcards_<their values>
+
+    @property
+    def rule(self) -> str:
+        return self.what.removeprefix("rule_").partition("_wildcards_")[0]
+
+
+def jobs(folder: Path) -> list[Job]:
+    """The jobs of the runs in `folder`, in the order they were submitted."""
+    listed = subprocess.run(
+        ["squeue", "--states=all", "--noheader", "--sort=i", f"--Format={FORMAT}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    known = [_job(line.split("|")) for line in listed.stdout.splitlines()]
+    return [job for job in known if job.folder == folder]
+
+
+def failures(folder: Path) -> list[str]:
+    """What the jobs said that Slurm does not call completed."""
+    return [
+        f"{job.what}: {job.state}\n{log.read_text(errors='replace')[-4000:]}"
+        for job in jobs(folder)
+        if job.state != "COMPLETED"
+        for log in (folder / "logs" / "slurm").glob(f"**/{job.number}.log")
+    ]
+
+
+def _job(fields: list[str]) -> Job:
+    number, state, partition, cpus, memory, limit, shared, feature, tres, folder, what, _ = fields
+    asked = {"cpus": int(cpus), "memory_mb": _megabytes(memory), "minutes": _minutes(limit), "alone": shared == "NO"}
+    gpus = int(tres.removeprefix("gres:gpu:")) if tres.startswith("gres:gpu:") else 0
+    return Job(number, state, partition, feature=feature, gpus=gpus, folder=Path(folder), what=what, **asked)
+
+
+def _megabytes(memory: str) -> int:
+    number, unit = re.fullmatch(r"([\d.]+)([MGT])", memory).groups()  # type: ignore[union-attr]
+    return round(float(number) * {"M": 1, "G": 1024, "T": 1024**2}[unit])
+
+
+def _minutes(limit: str) -> int:
+    """Of Slurm's days-hours:minutes:seconds."""
+    days, _, clock = limit.rpartition("-")
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + int(part)
+    return int(days or 0) * 1440 + seconds // 60
+
+
+def run(folder: Path, *arguments: str) -> str:
+    """A run of the workflow that has to succeed; what it printed."""
+    done = workflow_folder.snakemake(folder, *arguments, timeout_s=WAIT_S)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-12000:]
+    return done.stdout + done.stderr
+
+
+def wait_for(what: str, happened: Callable[[], Any]) -> Any:
+    """What `happened` returns once that is true."""
+    deadline = time.monotonic() + WAIT_S
+    while not (result := happened()):
+        assert time.monotonic() < deadline, f"no {what} in {WAIT_S} s"
+        time.sleep(0.05)
+    return result
+
+
+def lines(path: Path) -> list[bytes]:
+    """The lines of a file that are whole; none where there is no file yet."""
+    *whole, _torn = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    return whole

@@ -90,21 +90,20 @@ def _llama(
         "vocab_size": LLAMA_ROWS,
         **changes,
     }
-    _write(folder, config, _llama_shapes(config["vocab_size"], HEADS), "float16", repository, shards)
+    _write(folder, config, _shapes(config), "float16", repository, shards)
     vocabularies.write_llama(folder, fast=fast, pad=pad, template=template)
 
 
-def _llama_shapes(vocab: int, kv_heads: int, tied: bool = False) -> Shapes:
-    kv = kv_heads * WIDTH // HEADS
-    shapes: Shapes = {"model.embed_tokens.weight": (vocab, WIDTH), "model.norm.weight": (WIDTH,)}
-    for i in range(LAYERS):
-        at = f"model.layers.{i}"
-        shapes |= {f"{at}.self_attn.{name}_proj.weight": (WIDTH, WIDTH) for name in "qo"}
-        shapes |= {f"{at}.self_attn.{name}_proj.weight": (kv, WIDTH) for name in "kv"}
-        shapes |= {f"{at}.mlp.{name}_proj.weight": (INNER, WIDTH) for name in ("gate", "up")}
-        shapes |= {f"{at}.mlp.down_proj.weight": (WIDTH, INNER)}
-        shapes |= {f"{at}.{name}_layernorm.weight": (WIDTH,) for name in ("input", "post_attention")}
-    return shapes if tied else shapes | {"lm_head.weight": (vocab, WIDTH)}
+def _shapes(config: Mapping[str, Any]) -> Shapes:
+    """The tensors of a checkpoint as transformers names them."""
+    import torch
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+    given = dict(config)
+    chosen = AutoConfig.for_model(given.pop("model_type"), **given)
+    with torch.device("meta"):
+        model = (AutoModel if chosen.model_type == "bert" else AutoModelForCausalLM).from_config(chosen)
+    return {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
 
 
 def _smollm2(hub: Path, repository: str) -> None:
@@ -129,7 +128,7 @@ def _smollm2(hub: Path, repository: str) -> None:
         "torch_dtype": "bfloat16",
         "vocab_size": vocab,
     }
-    _write(folder, config, _llama_shapes(vocab, HEADS // 2, tied=True), "bfloat16", repository)
+    _write(folder, config, _shapes(config), "bfloat16", repository)
 
 
 def _bloom(hub: Path, repository: str, seed: int) -> None:
@@ -152,21 +151,7 @@ def _bloom(hub: Path, repository: str, seed: int) -> None:
         "unk_token_id": 0,
         "vocab_size": vocab,
     }
-    shapes: Shapes = {"word_embeddings.weight": (vocab, WIDTH)}
-    for norm in ("word_embeddings_layernorm", "ln_f"):
-        shapes |= _with_bias(norm, (WIDTH,))
-    for i in range(LAYERS + seed):
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            shapes |= _with_bias(f"h.{i}.{norm}", (WIDTH,))
-        shapes |= _with_bias(f"h.{i}.self_attention.query_key_value", (3 * WIDTH, WIDTH))
-        shapes |= _with_bias(f"h.{i}.self_attention.dense", (WIDTH, WIDTH))
-        shapes |= _with_bias(f"h.{i}.mlp.dense_h_to_4h", (4 * WIDTH, WIDTH))
-        shapes |= _with_bias(f"h.{i}.mlp.dense_4h_to_h", (WIDTH, 4 * WIDTH))
-    _write(folder, config, {f"transformer.{name}": shape for name, shape in shapes.items()}, "float16", repository)
-
-
-def _with_bias(name: str, shape: tuple[int, ...]) -> Shapes:
-    return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    _write(folder, config, _shapes(config), "float16", repository)
 
 
 def _mpt(hub: Path, repository: str) -> None:
@@ -201,13 +186,7 @@ def _mpt(hub: Path, repository: str) -> None:
         "torch_dtype": "bfloat16",
         "vocab_size": vocab,
     }
-    shapes: Shapes = {"transformer.wte.weight": (vocab, WIDTH), "transformer.norm_f.weight": (WIDTH,)}
-    for i in range(LAYERS):
-        at = f"transformer.blocks.{i}"
-        shapes |= {f"{at}.norm_1.weight": (WIDTH,), f"{at}.norm_2.weight": (WIDTH,)}
-        shapes |= {f"{at}.attn.Wqkv.weight": (3 * WIDTH, WIDTH), f"{at}.attn.out_proj.weight": (WIDTH, WIDTH)}
-        shapes |= {f"{at}.ffn.up_proj.weight": (4 * WIDTH, WIDTH), f"{at}.ffn.down_proj.weight": (WIDTH, 4 * WIDTH)}
-    _write(folder, config, shapes, "bfloat16", repository, shards=2)
+    _write(folder, config, _shapes(config), "bfloat16", repository, shards=2)
 
 
 def _openelm(hub: Path, repository: str) -> None:
@@ -262,16 +241,14 @@ def write_small_retro(folder: Path) -> None:
     vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
 
 
-def _encoder(
-    folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False, width: int = WIDTH
-) -> None:
+def _encoder(folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False) -> None:
     """A BERT; `normalised` None is a checkpoint of transformers, which says nothing of its pooling."""
     vocab = vocabularies.write_wordpiece(folder)
     config = {
         "architectures": ["BertModel"],
         "hidden_act": "gelu",
-        "hidden_size": width,
-        "intermediate_size": 2 * width,
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
         "layer_norm_eps": 1e-12,
         "max_position_embeddings": 512,
         "model_type": "bert",
@@ -282,27 +259,12 @@ def _encoder(
         "type_vocab_size": 2,
         "vocab_size": vocab,
     }
-    _write(folder, config, _bert_shapes(vocab, width), "float32", f"{pooling}{normalised}", shards=int(binary))
+    _write(folder, config, _shapes(config), "float32", f"{pooling}{normalised}", shards=int(binary))
     if normalised is not None:
-        _modules(folder, pooling, normalised, width)
+        _modules(folder, pooling, normalised)
 
 
-def _bert_shapes(vocab: int, width: int) -> Shapes:
-    rows = {"word": vocab, "position": 512, "token_type": 2}
-    shapes: Shapes = {f"embeddings.{name}_embeddings.weight": (count, width) for name, count in rows.items()}
-    shapes |= _with_bias("embeddings.LayerNorm", (width,)) | _with_bias("pooler.dense", (width, width))
-    for i in range(LAYERS):
-        at = f"encoder.layer.{i}"
-        for name in ("self.query", "self.key", "self.value", "output.dense"):
-            shapes |= _with_bias(f"{at}.attention.{name}", (width, width))
-        shapes |= _with_bias(f"{at}.intermediate.dense", (2 * width, width))
-        shapes |= _with_bias(f"{at}.output.dense", (width, 2 * width))
-        for name in ("attention.output", "output"):
-            shapes |= _with_bias(f"{at}.{name}.LayerNorm", (width,))
-    return shapes
-
-
-def _modules(folder: Path, pooling: str, normalised: bool, width: int) -> None:
+def _modules(folder: Path, pooling: str, normalised: bool) -> None:
     """What sentence-transformers keeps beside a BERT."""
     parts = ["Transformer", "Pooling", *(["Normalize"] if normalised else [])]
     modules = [
@@ -313,7 +275,7 @@ def _modules(folder: Path, pooling: str, normalised: bool, width: int) -> None:
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 512, "do_lower_case": False}))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     modes = {f"pooling_mode_{mode}": mode.startswith(pooling) for mode in ("cls_token", "mean_tokens", "max_tokens")}
-    settings = {"word_embedding_dimension": width, **modes, "pooling_mode_mean_sqrt_len_tokens": False}
+    settings = {"word_embedding_dimension": WIDTH, **modes, "pooling_mode_mean_sqrt_len_tokens": False}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
 
 
