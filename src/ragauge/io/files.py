@@ -47,7 +47,6 @@ def replace_atomically(path: Path, content: bytes) -> None:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -66,15 +65,6 @@ def os_errors_as_user_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or path}: {error.strerror or error}") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def file_system(folder: Path) -> str:

@@ -22,7 +22,6 @@ from ragauge.io.files import (
     locked,
     os_errors_as_user_errors,
     replace_atomically,
-    sync_folder,
     text_sha256,
 )
 
@@ -46,7 +45,8 @@ def replace(
 ) -> bool:
     """Make a folder, or replace an existing one: `fill` writes into a hidden folder, which is renamed when complete.
 
-    If the process dies, the next call restores the former folder or finds the new one.
+    If the process dies, the next call restores the former folder or finds the new one. Nobody waits for the disk: what
+    a power failure tore has another size than its manifest states.
 
     Args:
         is_replaceable: whether ragauge made the folder that exists at the target.
@@ -72,11 +72,9 @@ def replace(
             try:
                 unfinished.mkdir(parents=True)
                 fill(unfinished)
-                sync(unfinished)
                 if target.exists():
                     target.rename(former)
                 unfinished.rename(target)
-                sync_folder(target.parent)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
             shutil.rmtree(former, ignore_errors=True)
@@ -112,16 +110,6 @@ def check_replaceable(target: Path, is_replaceable: Callable[[Path], bool]) -> N
             raise UserError(f"{target}: holds files that ragauge did not make there; move it or choose another folder")
     elif target.exists():
         raise UserError(f"{target}: is a file where a folder is made; move it or choose another name")
-
-
-def sync(folder: Path) -> None:
-    """Wait until every file in a folder, and the folder itself, is on the disk."""
-    for root, _, files in os.walk(folder):
-        for path in (Path(root, name) for name in files):
-            if not path.is_symlink():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-        sync_folder(Path(root))
 
 
 # --- folders with a manifest ---
