@@ -211,8 +211,8 @@ def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
     if pin != entry.pin:
         with suppress(NotFetchedError):
             path = _fetch(replace(target, offline=True), entry)
-            found = _fetched_pin(entry, path)
-            if found and found.is_exact and not pin.conflict(found):
+            present = _fetched_pin(entry, path)
+            if present and present.is_exact and not pin.conflict(present):
                 return path
     return _fetch(target, entry.model_copy(update=pin.model_dump()))
 
@@ -241,8 +241,8 @@ def _loadable(target: Store, path: Path) -> Path:
         if (released := retro.checkpoint(path)) is not None:
             return retro.converted(target, released)
         checkpoints = {c.parent for c in path.rglob("config.json") if any(c.parent.glob("*.safetensors"))}
-        found = [*checkpoints, *path.rglob("*.gguf")]
-        path = found[0] if len(found) == 1 else path
+        loadable = [*checkpoints, *path.rglob("*.gguf")]
+        path = loadable[0] if len(loadable) == 1 else path
     if path.suffix == ".gguf":
         return gguf.converted(target, path, store.contents(path)[path.name]["sha256"])
     return path

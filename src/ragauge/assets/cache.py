@@ -45,14 +45,14 @@ class CacheEntry:
 
 def entries(home: Path) -> list[CacheEntry]:
     """Return everything in the cache that ragauge made."""
-    found = []
+    cached = []
     for path in sorted(home.glob("*/*")):
         if path.is_symlink() or path.parent.is_symlink() or path.name.startswith("."):  # locks and unfinished folders
             continue
         pattern = FILES.get(path.parent.name)
         if store.has_manifest(path) or (pattern and path.is_file() and pattern.fullmatch(path.name)):
-            found.append(CacheEntry.of(path.parent.name, path))
-    return found
+            cached.append(CacheEntry.of(path.parent.name, path))
+    return cached
 
 
 def damage(entry: CacheEntry) -> str:
@@ -72,7 +72,7 @@ def damage(entry: CacheEntry) -> str:
 
 
 def to_prune(
-    found: Iterable[CacheEntry], now: float, older_than_days: float | None, keep_bytes: int | None
+    cached: Iterable[CacheEntry], now: float, older_than_days: float | None, keep_bytes: int | None
 ) -> list[CacheEntry]:
     """Choose what to remove, the least recently used first.
 
@@ -81,7 +81,7 @@ def to_prune(
         older_than_days: all that was not used for so long; None: nothing for its age.
         keep_bytes: of the rest, the least recently used until so much is left; None: nothing for its size.
     """
-    by_use = sorted(found, key=lambda one: one.used)
+    by_use = sorted(cached, key=lambda one: one.used)
     longest = float("inf") if older_than_days is None else older_than_days * DAY_S
     chosen = [one for one in by_use if now - one.used > longest]
     rest = by_use[len(chosen) :]

@@ -195,10 +195,10 @@ def _llama3(divisors: Any, config: Any) -> dict[str, Any]:
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    found = torch.from_numpy(divisors)
-    plain = config.rope_parameters["rope_theta"] ** (-torch.arange(0, 2 * len(found), 2) / (2 * len(found)))
-    config.rope_parameters = {**config.rope_parameters, **LLAMA3, "factor": float(found.max().round())}
+    scales = torch.from_numpy(divisors)
+    plain = config.rope_parameters["rope_theta"] ** (-torch.arange(0, 2 * len(scales), 2) / (2 * len(scales)))
+    config.rope_parameters = {**config.rope_parameters, **LLAMA3, "factor": float(scales.max().round())}
     frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
-    if found.dtype != torch.float32 or not torch.allclose(frequencies, plain / found, rtol=1e-3):
+    if scales.dtype != torch.float32 or not torch.allclose(frequencies, plain / scales, rtol=1e-3):
         raise ValueError(f"tensor {ROPE_DIVISORS!r} does not scale positions as Llama 3 does")
     return dict(config.rope_parameters)

@@ -1,10 +1,10 @@
-"""Pins: what a source must give, stated in the source, in the catalog, or in a lock file beside a configuration.
+"""Pins: what a source must give, stated in the source, in the catalog, or in the lock file of a configuration.
 
     hf:org/name@REVISION               a commit, tag or branch of a hub repository
     https://host/file#sha256=HEX       the hash of the file that is downloaded; of pypi: the wheel
     hf:org/name@REVISION#sha256=HEX    the hash of all its files together, as `ragauge fetch --lock` writes it
 
-Reading `exp.yaml` activates `exp.lock.json` beside it. Whatever is then fetched must be what the lock says; a source
+Reading `exp.yaml` activates `exp.lock.json` next to it. Whatever is then fetched must be what the lock says; a source
 that the lock lacks must state a hash or a commit itself.
 """
 
@@ -112,7 +112,7 @@ def lock_path(config: Path) -> Path:
 
 
 def activate_lock(config: Path) -> None:
-    """Have this process, and those that it starts, fetch under the lock beside a configuration, if there is one."""
+    """Have this process, and those that it starts, fetch under the lock of a configuration, if there is one."""
     if (path := lock_path(config)).is_file():
         read(path)
         os.environ[VARIABLE] = str(path.absolute())

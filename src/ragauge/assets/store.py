@@ -44,7 +44,7 @@ class Store:
         """Make the folder `target` unless it is complete; of several processes one makes it, the others wait.
 
         Args:
-            make: fills the given folder and returns what the manifest says beside the size and hash of each file.
+            make: fills the given folder and returns what the manifest says besides the size and hash of each file.
         """
         if self.is_complete(target):
             with suppress(OSError):  # a shared, read-only cache
@@ -77,10 +77,10 @@ class Store:
 
     def is_complete(self, folder: Path) -> bool:
         """Whether every file of the folder's manifest is there, at its size."""
-        found = manifest(folder)
-        if found is None:
+        stated = manifest(folder)
+        if stated is None:
             return False
-        damaged = next((name for name, facts in found["files"].items() if not _has_size(folder / name, facts)), None)
+        damaged = next((name for name, facts in stated["files"].items() if not _has_size(folder / name, facts)), None)
         if damaged and not self.offline:
             progress.line(f"{folder / damaged}: not as it was fetched; made anew")
         return damaged is None
@@ -109,10 +109,10 @@ def manifest(folder: Path) -> dict[str, Any] | None:
 
 def check_sha256(path: Path, expected: str | None, source: str) -> str:
     """Return the file's hash; raise UserError that names both hashes where another was expected."""
-    found = file_sha256(path)
-    if expected is not None and found != expected.lower():
-        raise UserError(f"{path.name}: wrong sha256 from {source}: expected {expected}, found {found}")
-    return found
+    actual = file_sha256(path)
+    if expected is not None and actual != expected.lower():
+        raise UserError(f"{path.name}: wrong sha256 from {source}: expected {expected}, found {actual}")
+    return actual
 
 
 def contents(path: Path) -> FileFacts:
@@ -121,8 +121,8 @@ def contents(path: Path) -> FileFacts:
     paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
     known = {}
     for parent in (root, *root.parents):
-        if (found := manifest(parent)) is not None:
-            known = {parent / name: facts for name, facts in found["files"].items() if _has_size(parent / name, facts)}
+        if (stated := manifest(parent)) is not None:
+            known = {parent / name: facts for name, facts in stated["files"].items() if _has_size(parent / name, facts)}
             break
     return {str(p.relative_to(root)): known.get(p) or file_facts(p) for p in paths}
 

@@ -42,7 +42,7 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
         part = target.parent / f".{target.name}.part" / name  # outlives a failure, for the next attempt to resume
         download(url, part)
         try:
-            found = check_sha256(part, sha256, redacted(url))
+            actual = check_sha256(part, sha256, redacted(url))
         except UserError as error:
             shutil.rmtree(part.parent)
             raise UserError(f"{error}; the file was removed") from None
@@ -51,7 +51,7 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
         else:
             part.replace(folder / name)
         shutil.rmtree(part.parent)
-        return {"source": redacted(url), "archive_sha256": found}
+        return {"source": redacted(url), "archive_sha256": actual}
 
     folder = store.build(target, make)
     return folder if is_archive else folder / name
@@ -67,9 +67,9 @@ def file_name(url: str) -> str:
 
 
 def download(url: str, path: Path) -> None:
-    """Download a file; what earlier attempts and processes received is kept.
+    """Download a file; what earlier attempts and processes received stays.
 
-    The server is asked for the rest alone if it gave an ETag or a date, so that the rest belongs to the same file.
+    Only the rest is requested if the server gave an ETag or a date, so that the rest belongs to the same file.
 
     Raises:
         UserError: attempts get nowhere, the server refuses, or the disk is too small.

@@ -34,10 +34,10 @@ def fetch(store: Store, requirement: str, sha256: str | None = None, members: Se
     def make(folder: Path) -> dict[str, Any]:
         progress.line(f"fetching pypi:{requirement}")
         wheel = _download(requirement, folder)
-        found = check_sha256(wheel, sha256, f"pypi:{requirement}")
+        actual = check_sha256(wheel, sha256, f"pypi:{requirement}")
         archive.unpack(wheel, folder, members)
         wheel.unlink()
-        return {"source": f"pypi:{requirement}", "archive": wheel.name, "archive_sha256": found}
+        return {"source": f"pypi:{requirement}", "archive": wheel.name, "archive_sha256": actual}
 
     return store.build(target, make)
 

@@ -72,14 +72,14 @@ def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
     A package's `__init__` is imported with any module in it. Modules of `without` are left out, unless named, along
     with what they alone import.
     """
-    found: set[str] = set()
+    reached: set[str] = set()
     pending = list(modules)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             pending.extend(imports(name) - set(without))
-    return found
+    return reached
 
 
 @cache
@@ -87,15 +87,15 @@ def imports(module: str) -> frozenset[str]:
     """Return the modules that one module imports, inside functions too but not for the type checker alone."""
     path = _path(module)
     package = module if path and path.name == "__init__.py" else module.rpartition(".")[0]
-    found = set()
+    imported_modules = set()
     for stated, names in _parsed(module)[1]:
         imported = resolve_name(stated, package)
         submodules = {f"{imported}.{name}" for name in names if _path(f"{imported}.{name}")}
-        found |= submodules  # `from ragauge.engines import cache` means a module or a name in one
+        imported_modules |= submodules  # `from ragauge.engines import cache` means a module or a name in one
         if not names or (imported != PACKAGE and len(submodules) < len(names)):
-            found.add(imported)
-    parents = {name.rpartition(".")[0] for name in (*found, module)} - {"", PACKAGE}
-    return frozenset(name for name in found | parents - {module} if _path(name) is not None)
+            imported_modules.add(imported)
+    parents = {name.rpartition(".")[0] for name in (*imported_modules, module)} - {"", PACKAGE}
+    return frozenset(name for name in imported_modules | parents - {module} if _path(name) is not None)
 
 
 @cache
@@ -128,10 +128,10 @@ def _cached(root: Path) -> dict[str, Any]:
     """Return parsed sources by hash, from earlier processes: parsing the package takes longer than planning a run."""
     path = root / PACKAGE / "__pycache__" / "digests.json"
     try:
-        found = json.loads(path.read_bytes())
+        stored = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        found = {}
-    known = found if isinstance(found, dict) and len(found) < MAX_CACHED else {}
+        stored = {}
+    known = stored if isinstance(stored, dict) and len(stored) < MAX_CACHED else {}
     before = len(known)
 
     @atexit.register
@@ -163,10 +163,10 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
 @cache
 def _package(top: str) -> str:
     """Return the name, the version and the data files of a plugin package, which count besides its modules."""
-    found = {f"{plugin.package} {plugin.version}" for plugin in plugins.of_module(top)}
+    facts = {f"{plugin.package} {plugin.version}" for plugin in plugins.of_module(top)}
     path = _path(top)
     if path and path.name == "__init__.py":
         for file in path.parent.rglob("*"):
             is_data = file.suffix not in (".py", ".pyc") and "__pycache__" not in file.parts and file.is_file()
-            found |= {f"{file.relative_to(path.parent)} {file_sha256(file)}"} if is_data else set()
-    return "\n".join(sorted(found))
+            facts |= {f"{file.relative_to(path.parent)} {file_sha256(file)}"} if is_data else set()
+    return "\n".join(sorted(facts))

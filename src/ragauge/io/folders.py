@@ -210,9 +210,9 @@ def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
         raise UserError(f"{folder}: no {kind} ({MANIFEST}: {error.strerror or error})") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a manifest of a {kind}: {error}") from error
-    found = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
-    if not isinstance(manifest, dict) or found != (wanted or found):
-        raise UserError(f"{path}: must be a {kind}, not {found!r}")
+    actual = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
+    if not isinstance(manifest, dict) or actual != (wanted or actual):
+        raise UserError(f"{path}: must be a {kind}, not {actual!r}")
     if manifest.get("format") != FORMAT:
         stated = f"{kind} of format {manifest.get('format')!r}; this ragauge reads format {FORMAT}"
         raise OtherFormatError(f"{path}: {stated}: use the version that made it, or remove the folder")

@@ -75,7 +75,7 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
         cuda: run on the GPU, where ONNX Runtime was built for one.
 
     Raises:
-        UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
+        UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
     """
     import onnxruntime
 

@@ -63,7 +63,7 @@ class JsonServer:
 
         Args:
             path: below the URL, such as "chat/completions".
-            read: raises ValueError on a reply that is not what was asked for; the request is then tried again.
+            read: raises ValueError on a reply that is not what was requested; the request is then tried again.
             name: of the model, for errors.
             sent: gets the `time.perf_counter()` at which each attempt began.
 
@@ -113,12 +113,12 @@ def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
             if data == b"[DONE]":
                 return
             try:
-                found = json.loads(data)
+                event = json.loads(data)
             except (ValueError, RecursionError):
-                found = None
-            if not isinstance(found, dict):
+                event = None
+            if not isinstance(event, dict):
                 raise ValueError(f"an event of the stream is not a JSON object: {data[:80].decode(errors='replace')!r}")
-            yield found
+            yield event
         elif line.startswith((b"{", b"<")):
             raise ValueError(f"the reply is not a stream of events: {line[:80].decode(errors='replace')!r}")
     raise ValueError("the stream broke off before its end")

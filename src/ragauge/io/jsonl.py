@@ -60,13 +60,13 @@ def read_object(path: Path) -> dict[str, Any]:
         text = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    found = json_object(text, str(path))
+    value = json_object(text, str(path))
     if b"\\ud" in text.lower():  # an escape of one half of a pair, or of both
         try:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
         except (UnicodeEncodeError, RecursionError):
             raise UserError(f"{path}: contains an unpaired surrogate, which is not valid text") from None
-    return found
+    return value
 
 
 def json_object(text: bytes, place: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def json_object(text: bytes, place: str) -> dict[str, Any]:
 def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
     """Return `record[name]`, of the given JSON type and, if text, not blank.
 
-    Raises UserError with the place, the field and what was found.
+    Raises UserError with the place, the field and its value.
     """
     if name not in record:
         raise UserError(f"{place}: no field {name!r}; the record has {', '.join(map(repr, record)) or 'none'}")
@@ -99,20 +99,20 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
 
 def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[dict[str, Any], str]]:
     """Return the objects of the list `record[name]`, each with its own place ("file:line: ctxs[3]")."""
-    found = []
+    placed = []
     for index, value in enumerate(field(record, name, list, place)):
         if not isinstance(value, dict):
             raise UserError(f"{place}: {name}[{index}] must be an object, not {_shown(value)}")
-        found.append((value, f"{place}: {name}[{index}]"))
-    return found
+        placed.append((value, f"{place}: {name}[{index}]"))
+    return placed
 
 
 def strings(record: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
     """Return the texts of the list `record[name]`, none of them blank."""
-    found = field(record, name, list, place)
-    for index, value in enumerate(found):
+    values = field(record, name, list, place)
+    for index, value in enumerate(values):
         field({f"{name}[{index}]": value}, f"{name}[{index}]", str, place)
-    return tuple(found)
+    return tuple(values)
 
 
 def _shown(value: Any) -> str:

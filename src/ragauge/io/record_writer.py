@@ -1,4 +1,4 @@
-"""Writing records so that a killed run resumes: each is on the disk before the next question is asked."""
+"""Writing records so that a killed run resumes: each is on the disk before the next question."""
 
 from __future__ import annotations
 

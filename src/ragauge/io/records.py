@@ -279,10 +279,10 @@ def gather(parts: Sequence[Path], out: Path) -> None:
         if difference := fingerprint_difference(meta["fingerprint"], metas[0]["fingerprint"]):
             raise UserError(f"{part}: from another run than {parts[0]}: {difference}")
         with os_errors_as_user_errors(part):
-            found = lines_by_key(part.read_bytes().split(b"\n"), part, 1, Record)
-        if double := sorted(set(found) & set(lines)):
+            of_part = lines_by_key(part.read_bytes().split(b"\n"), part, 1, Record)
+        if double := sorted(set(of_part) & set(lines)):
             raise UserError(f"{part}: question {double[0]} is in another part as well")
-        lines |= found
+        lines |= of_part
     provenances = [meta.get("provenance") or {} for meta in metas]
     processors = dict.fromkeys(p["cpu"] for p in provenances if p.get("cpu"))
     peaks = [meta["peak_memory_bytes"] for meta in metas if meta.get("peak_memory_bytes") is not None]
