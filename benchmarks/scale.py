@@ -5,8 +5,8 @@
 The documents of the corpora (default: the Wikipedia sample) are mixed by a seed; one time the corpus is the first
 `--documents` of them, and by default a quarter. Each size is built in as many shards, so that shards are of one size,
 and once more in a single shard, which grows with it. Jobs run one after the other on one core, as the workflow would
-start them. OUT.json beside the table says on what machine. `ragauge estimate CONFIG --builds OUT.csv` plans the
-builds of a configuration from it.
+start them. OUT.json beside the table says on what machine. `builds.py CONFIG OUT.csv` plans the builds of
+a configuration from it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from builds import BY_SHARD, STEPS, BuildJob
 from ragauge.cost import machine
-from ragauge.measure.databases import BY_SHARD, STEPS, BuildJob
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.documents import Share

@@ -12,7 +12,6 @@ import pytest
 
 import tiny_models
 from preloaded import Preloaded
-from ragauge.measure import databases
 from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow
@@ -24,6 +23,12 @@ del sys.argv[:3]
 import quick_machine
 quick_machine.shorten()
 runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+CONFIG = """\
+run: t
+models: {{smollm2-360m: {{}}}}
+databases: {{d: {{corpus: {corpus}, indexes: {{i: {{}}}}}}}}
+items: []
 """
 Benchmark = Callable[..., str]
 
@@ -120,7 +125,7 @@ def test_cfic_prints_the_ratios_of_its_strategies(benchmark: Benchmark, model: P
     assert "one pass and one by one choose the same ends for 100% of the questions" in output
 
 
-def test_scale_writes_a_table_that_estimates_read(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
+def test_builds_are_planned_from_the_table_of_scale(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
     corpus, out = tmp_path / "c.jsonl", tmp_path / "scale.csv"
     words = [f"word{i}" for i in range(500)]
     texts = [" ".join(random.Random(n).choices(words, k=400)) for n in range(16)]
@@ -131,7 +136,9 @@ def test_scale_writes_a_table_that_estimates_read(benchmark: Benchmark, model: P
         part for name, values in (("--set", settings), ("--set-index", index)) for v in values for part in (name, v)
     ]
     benchmark("scale.py", str(out), "--corpus", str(corpus), "--times", "1", *given, threads=False)
-    jobs = databases.read_builds(out).jobs
-    assert [job.step for job in jobs] == list(databases.STEPS)
-    assert all(job.chunks > 0 and job.seconds > 0 and job.peak_mb > 10 for job in jobs)
+    (config := tmp_path / "config.yaml").write_text(CONFIG.format(corpus=corpus))
+    plan = json.loads(benchmark("builds.py", str(config), str(out), "--chunks", "1000", "--json", threads=False))["d"]
+    steps = ["chunks", "mark", "gather", "embed", "train i", "add i", "merge i"]
+    assert [step["step"] for step in plan] == steps
+    assert all(step["job_hours"] > 0 and step["job_gb"] > 0.01 for step in plan)
     assert json.loads(out.with_suffix(".json").read_text())["nlist"] == 2

@@ -1,0 +1,240 @@
+"""Plans of large builds: the fit agrees with builds that it has not seen."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.config.loading import parse
+from ragauge.errors import UserError
+from ragauge.retrieval.settings import DatabaseSettings
+
+ROOT = Path(__file__).parents[3]
+sys.path.append(str(ROOT / "benchmarks"))
+builds: Any = importlib.import_module("builds")
+sys.path.pop()
+BY_SHARD, STEPS, Builds, Line, read_builds = (
+    getattr(builds, name) for name in ("BY_SHARD", "STEPS", "Builds", "Line", "read_builds")
+)
+
+MEASURED = sorted(ROOT.glob("benchmarks/results/*/scale.csv"))
+INDEX = builds.MeasuredIndex(nlist=64, iterations=10, dim=384, flop_per_s=50e9)
+CONFIG = """\
+run: c4
+models: {smollm2-360m: {}}
+databases:
+  c4:
+    corpus: c4-en
+    shards: 300
+    evaluation: documents
+    evaluation_share: 0.00027
+    indexes: {ivf: {nlist: 16384, train_vectors: 1000000}}
+items: []
+"""
+
+
+def settings(**changes: Any) -> DatabaseSettings:
+    data = {"run": "t", "models": {"llama-2-7b": {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
+    return parse({**data, "databases": {"d": {"corpus": "wikipedia-sample", **changes}}}, "t.yaml").databases["d"]
+
+
+def job(step: Any, chunks: int, peak_mb: float = 0.0) -> Any:
+    seconds = 2 + chunks / 50
+    return builds.BuildJob(
+        corpus=1,
+        shards=1,
+        step=step,
+        chunks=chunks,
+        documents=chunks // 8,
+        held_out=chunks // 40,
+        seconds=seconds,
+        cpu_s=seconds,
+        peak_mb=peak_mb or 200 + chunks / 100,
+        disk_bytes=10 * chunks,
+    )
+
+
+JOBS = tuple(job(step, chunks) for step in STEPS for chunks in (1000, 2000))
+BUILDS = Builds(JOBS, INDEX, nodes=1, cores=4)
+
+
+def planned(made: Any = BUILDS, chunks: float = 1e6, shards: int = 10, nlist: int = 64) -> dict[str, Any]:
+    """The steps of a build of so many chunks by name."""
+    index = {"nlist": nlist, "train_vectors": 5000} if made.index.nlist else {"type": "hnsw"}
+    database = settings(shards=shards, indexes={"i": index})
+    return {step.step.removesuffix(" i"): step for step in made.plan(database, chunks, 5000)}
+
+
+def test_a_line_goes_through_its_points_and_never_falls() -> None:
+    line = Line.through([1000, 2000], [22, 42])
+    assert (line.fixed, line.slope) == pytest.approx((2, 1 / 50))
+    assert Line.through([1000, 1000], [20, 22]) == Line(22, 0)
+    assert Line.through([1000, 2000], [22, 21]) == Line(22, 0)
+    below = Line.through([1000, 2000], [1, 5])
+    assert below.fixed == 0
+    assert below(3000) > 0
+
+
+def test_a_plan_counts_jobs_rounds_memory_and_disk() -> None:
+    steps = planned()
+    assert list(steps) == list(STEPS)
+    embed = steps["embed"]
+    assert embed.jobs == 10
+    assert embed.job_hours == pytest.approx((2 + 1e5 / 50) / 3600)
+    assert embed.hours == pytest.approx(3 * embed.job_hours), "ten jobs on four cores are three rounds"
+    assert embed.node_gb == pytest.approx(4 * (200 + 2000 / 100) / 1000), "the most that was seen: steps work in blocks"
+    assert embed.disk_gb == pytest.approx(1e6 * 10 / 1e9)
+    assert embed.times_measured == pytest.approx(50)
+    assert steps["merge"].jobs == 1
+    assert steps["merge"].job_gb == steps["gather"].job_gb == embed.job_gb
+    mark = steps["mark"]
+    assert mark.jobs == 10
+    assert mark.job_gb == pytest.approx((200 + 5000 * 40 / 100) / 1000), "signatures of all held-out texts"
+    assert mark.job_hours == pytest.approx((2 + (1e5 / 8 + 5000) / (1 / 8 + 1 / 40) / 50) / 3600)
+    assert mark.times_measured == pytest.approx((1e5 / 8 + 5000) / (250 + 50))
+    train = steps["train"]
+    assert train.job_hours == pytest.approx((2 + 5000 / 50) * 5000 / 2000 / 3600), "never less than in proportion"
+    assert train.job_gb == pytest.approx((200 + 2000 / 100) / 1000 + 4 * 384 * (5000 - 2000) / 1e9)
+
+
+def test_an_index_without_lists_holds_its_shard_in_memory() -> None:
+    graph = INDEX.model_copy(update={"type": "hnsw", "nlist": None, "iterations": 0})
+    jobs = tuple(job(one.step, one.chunks, 100 + one.chunks / 10) if one.step == "add" else one for one in JOBS)
+    few, many = (planned(Builds(jobs, graph), shards=shards) for shards in (10, 1))
+    assert (few["add"].job_gb, many["add"].job_gb) == pytest.approx((0.1 + 10, 0.1 + 100))
+    assert few["embed"].job_gb == many["embed"].job_gb
+
+
+def test_more_lists_cost_their_matrix_products() -> None:
+    few, many = ({name: step.job_hours * 3600 for name, step in planned(nlist=nlist).items()} for nlist in (64, 16_384))
+    assert many["add"] - few["add"] == pytest.approx(2 * 1e5 * 384 * 16_320 / 50e9)
+    assert many["train"] - few["train"] == pytest.approx(2 * 10 * 5000 * 384 * 16_320 / 50e9)
+    assert many["embed"] == few["embed"]
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("step", BY_SHARD)
+def test_the_fit_of_small_builds_predicts_the_largest(path: Path, step: Any) -> None:
+    """What the capacity page rests on: jobs of one and two times the corpus against those of four times."""
+    measured = read_builds(path)
+    largest = max(job.corpus for job in measured.jobs)
+    fit = Builds(tuple(job for job in measured.jobs if job.corpus < largest), measured.index).fit(step)
+    for shards in (largest, 1):
+        seen = [job for job in measured.jobs if (job.step, job.corpus, job.shards) == (step, largest, shards)]
+        assert seen, (step, shards)
+        predicted = sum(fit.seconds(job.load) for job in seen)
+        assert predicted == pytest.approx(sum(job.seconds for job in seen), rel=0.15, abs=0.5)
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
+def test_memory_is_flat_over_shards_of_one_size_and_disk_is_linear(path: Path) -> None:
+    measured = read_builds(path)
+    alike = [job for job in measured.jobs if job.corpus == job.shards]
+    largest = max(job.corpus for job in alike)
+    for step in STEPS:
+        small, large = (max(j.peak_mb for j in alike if (j.step, j.corpus) == (step, n)) for n in (1, largest))
+        assert large < 1.15 * small, step
+    sizes = sorted({(job.corpus, job.shards) for job in measured.jobs})
+    for step, size in itertools.product(STEPS, sizes):  # a shard by itself may hold out more text than another
+        if step in BY_SHARD:
+            seen = [job for job in measured.jobs if (job.step, job.corpus, job.shards) == (step, *size)]
+            predicted = sum(measured.fit(step).disk_bytes(job.chunks) for job in seen)
+            assert predicted == pytest.approx(sum(job.disk_bytes for job in seen), rel=0.1, abs=1000), (step, size)
+
+
+def write(path: Path, jobs: tuple[Any, ...]) -> Path:
+    names = list(builds.BuildJob.model_fields)
+    path.write_text("\n".join([",".join(names), *(",".join(map(str, job.model_dump().values())) for job in jobs)]))
+    path.with_suffix(".json").write_text('{"nlist": 64, "iterations": 10, "dim": 384, "flop_per_s": 5e10}')
+    return path
+
+
+def planned_by_script(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the script prints for these arguments."""
+    monkeypatch.setattr(sys, "argv", ["builds.py", *arguments])
+    builds.main()
+    return capsys.readouterr().out
+
+
+def test_the_page_holds_what_the_script_prints(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c4.yaml").write_text(CONFIG)
+    measured = root / "benchmarks" / "results" / "epyc-2core" / "scale.csv"
+    printed = planned_by_script([str(tmp_path / "c4.yaml"), str(measured), "--nodes", "32"], monkeypatch, capsys)
+    page = (root / "docs" / "capacity.md").read_text(encoding="utf-8")
+    assert CONFIG in page
+    assert printed in page
+
+
+def test_chunks_may_be_stated_where_the_corpus_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "scale.csv", JOBS)
+    (texts := tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "own.yaml").write_text(CONFIG.replace("c4-en", str(texts)))
+    files = [str(tmp_path / "own.yaml"), str(path)]
+    assert "state --chunks" in planned_by_script(files, monkeypatch, capsys)
+    stated = planned_by_script([*files, "--chunks", "3000000"], monkeypatch, capsys)
+    assert "build of c4, 3,000,000 chunks" in stated
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("--nodes=0", "--nodes: must be at least 1, got 0"), ("missing.csv", "missing.csv: cannot be read: No such file")],
+)
+def test_wrong_arguments_are_one_line(
+    option: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "c4.yaml").write_text(CONFIG)
+    arguments = [str(tmp_path / "c4.yaml"), *([] if option.endswith(".csv") else ["scale.csv"]), option]
+    with pytest.raises(SystemExit) as ended:
+        planned_by_script(arguments, monkeypatch, capsys)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("embed,1000", "embed,many"), r"scale\.csv:8: chunks: must be a valid integer"),
+        (
+            lambda text: text.replace(",embed,", ",dance,"),
+            r"scale\.csv:8: step: must be 'chunks', 'mark'.* not 'dance'",
+        ),
+        (lambda text: "\n".join(text.splitlines()[:7]), "no job of embed, train, add, merge"),
+        (lambda text: "x\n1\n", r"scale\.csv:2: corpus: is missing"),
+    ],
+)
+def test_a_table_of_other_things_is_refused(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
+    path = write(tmp_path / "scale.csv", JOBS)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UserError, match=message):
+        read_builds(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"scale\.json: not valid JSON"),
+        ("[]", r"scale\.json: must be a JSON object"),
+        ('{"nlist": 64}', r"scale\.json: dim: is missing"),
+        ('{"dim": 4, "flop_per_s": 1}', r"scale\.json: nlist: is missing"),
+        ('{"nlist": "many"}', r"scale\.json: nlist: must be a valid integer"),
+    ],
+)
+def test_a_description_of_other_things_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "scale.csv", JOBS)
+    path.with_suffix(".json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_builds(path)
