@@ -9,7 +9,7 @@ activations and everything between calls left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -153,41 +153,38 @@ def shape_of(config: Config, label: str) -> Shape | None:
 
 def estimate(config: Config, machine: Machine = DATA_SHEET) -> Estimate:
     """The experiment's time by section, its downloads, its disk and its memory."""
-    return _Estimator(config, machine).estimate()
+    made = Estimator(config, machine)
+    sections = [made.answers(), made.times(), made.pipelines(), made.training()]
+    if machine.is_measured:
+        sections += [made.retrieval(), made.processes(sum(one.jobs for one in sections))]
+    shown = tuple(one for one in sections if one.unknown or (one.jobs and one.wall.high))
+    models = tuple(map(made.model, config.models))
+    known = ((shape, made.precision(label)) for label, shape in made.shapes.items() if shape)
+    speed, (downloads, disk) = described(machine, *next(known, (None, Precision()))), made.gigabytes(models)
+    return Estimate(shown, models, made.sizes, downloads, disk, made.memory_gb(models), made.work, machine, speed)
 
 
-class _Estimator:
-    """The estimate of one experiment on one machine."""
+class Estimator:
+    """The parts of an experiment's estimate on one machine."""
 
     def __init__(self, config: Config, machine: Machine) -> None:
         self.config, self.machine, self.plan = config, machine, Plan(config)
         self._jobs = list(config.answers())
-        self._shapes = {label: shape_of(config, label) for label in config.models}
-        self._sizes = {label: databases.size(settings) for label, settings in config.databases.items()}
+        self.shapes = {label: shape_of(config, label) for label in config.models}
+        self.sizes = {label: databases.size(settings) for label, settings in config.databases.items()}
         self._at_once = min(machine.cores, len(self._jobs)) or 1
         self._prompts: dict[tuple[str, str], list[Prompt]] = {}
-
-    def estimate(self) -> Estimate:
-        sections = [self.answers(), self.times(), self.pipelines(), self.training()]
-        if self.machine.is_measured:
-            sections += [self.retrieval(), self.processes(sum(one.jobs for one in sections))]
-        shown = tuple(one for one in sections if one.unknown or (one.jobs and one.wall.high))
-        models = tuple(map(self._model, self.config.models))
-        known = ((shape, self._precision(label)) for label, shape in self._shapes.items() if shape)
-        speed, memory = described(self.machine, *next(known, (None, Precision()))), self._memory_gb(models)
-        downloads, disk = self._gigabytes(models)
-        return Estimate(shown, models, self._sizes, downloads, disk, memory, self._work, self.machine, speed)
 
     # --- time ---
 
     @cached_property
-    def _work(self) -> tuple[Work, ...]:
+    def work(self) -> tuple[Work, ...]:
         answers = map(self._answers, self._jobs)
         return (*answers, *(self._pipeline(label, entry) for label, entry in self.config.pipelines.items()))
 
     def answers(self) -> Section:
         """Every question under every variant, as many jobs at a time as there are cores."""
-        work = self._work[: len(self._jobs)]
+        work = self.work[: len(self._jobs)]
         wall = self._spread(_total(work), SIDE_BY_SIDE if self._at_once > 1 else (1, 1, 1))
         return Section("answers", len(work), wall * (1 / self._at_once), _unknown(work))
 
@@ -214,14 +211,14 @@ class _Estimator:
 
     def retrieval(self) -> Section:
         """Chunk databases, of which encoding the chunks is nearly all."""
-        chunks = sum(size.chunks for size in self._sizes.values() if size)
-        unknown = tuple(f"{label}: its corpus is known when it is read" for label, s in self._sizes.items() if not s)
+        chunks = sum(size.chunks for size in self.sizes.values() if size)
+        unknown = tuple(f"{label}: its corpus is known when it is read" for label, s in self.sizes.items() if not s)
         wall = _roughly(chunks * self.machine.encode_s / self.machine.cores)
-        return Section("retrieval", len(self._sizes), wall, unknown)
+        return Section("retrieval", len(self.sizes), wall, unknown)
 
     def pipelines(self) -> Section:
         """Generation with retrieval, alone on the machine; what searching adds is in the upper bound alone."""
-        work = self._work[len(self._jobs) :]
+        work = self.work[len(self._jobs) :]
         return Section("pipelines", len(work), _total(work), _unknown(work))
 
     def training(self) -> Section:
@@ -249,11 +246,18 @@ class _Estimator:
     # --- answers and pipelines ---
 
     def _answers(self, job: Answers) -> Work:
+        """Every question of a job, offline calls included."""
+        seconds, kv = Span(), 0
+        written = WRITTEN if self.machine.is_measured else (1.0, 1.0, 1.0)
         try:
-            count, (question, kv) = self._count(job), self._question(job)
-            return Work("/".join(job), job.model, count, question * count, kv)
+            count = self._count(job)
+            for trace, encoding, peak in self._traces(job, self.config.max_new_tokens(job.dataset)):
+                low, likely, high = (self._priced(trace, self.machine.one, job.model, share) for share in written)
+                seconds += Span(low.low, likely.likely, high.high) + encoding
+                kv = max(kv, peak)
         except UserError as error:
             return Work("/".join(job), job.model, 0, unknown=f"{job.dataset}, {job.model}: {error}")
+        return Work("/".join(job), job.model, count, seconds * (1 / len(self.prompts_of(job))) * count, kv)
 
     def _count(self, job: Answers) -> int:
         limit, (_, examples) = self.config.limit(job), self._at_hand[job.dataset]
@@ -262,38 +266,27 @@ class _Estimator:
             raise UserError("the data set does not state how many questions it has; set a limit")
         return min(n for n in (total, limit) if n is not None)
 
-    def _question(self, job: Answers) -> tuple[Span, int]:
-        """Seconds of one question, offline calls included, and the most bytes of keys and values."""
-        seconds, most = Span(), 0
-        written = WRITTEN if self.machine.is_measured else (1.0, 1.0, 1.0)
-        for trace, encoding, kv in self._traces(job, self.config.max_new_tokens(job.dataset)):
-            low, likely, high = (self._priced(trace, self.machine.one, job.model, share) for share in written)
-            seconds += Span(low.low, likely.likely, high.high) + encoding
-            most = max(most, kv)
-        return seconds * (1 / len(self._prompts_of(job))), most
-
     def _timed(self, job: Answers, new_tokens: int) -> tuple[Span, Span]:
         """(seconds of what is prepared, of what is timed) of one answer."""
         offline, online, rates = Span(), Span(), self.machine.all
         for trace, encoding, _ in self._traces(job, new_tokens):
             offline += self._priced([call for call in trace if call.offline], rates, job.model)
             online += self._priced([call for call in trace if not call.offline], rates, job.model) + encoding
-        count = len(self._prompts_of(job))
+        count = len(self.prompts_of(job))
         return offline * (1 / count), online * (1 / count)
 
     def _priced(self, trace: Trace, rates: Rates, model: str, share: float = 1.0) -> Span:
         """The seconds of the decoder's calls, of which decoding takes a share of its steps."""
-        shape, precision = self._reader_shape(model), self._precision(model)
+        shape, precision = self._reader_shape(model), self.precision(model)
         shares = ((call, share if call.stage == "decode" else 1.0) for call in trace if call.macs is None)
-        return sum((rates.seconds(call, shape, precision, part) for call, part in shares), Span())
+        return sum((rates.seconds(call, shape, precision) * part for call, part in shares), Span())
 
     def _traces(self, job: Answers, new_tokens: int) -> Iterator[tuple[Trace, Span, int]]:
         """Of each sampled question the decoder's calls, the encoder's seconds and the cache's peak in bytes."""
-        shape, entry = self._reader_shape(job.model), self.config.methods[job.variant]
-        method = methods.make(entry.method, **entry.params)
-        for prompt in self._prompts_of(job):
+        shape, method = self._reader_shape(job.model), self.config.methods[job.variant].make()
+        for prompt in self.prompts_of(job):
             room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
-            engine = ShapeLM(room, precision=self._precision(job.model))
+            engine = ShapeLM(room, precision=self.precision(job.model))
             # CFIC and its baselines cannot run without weights: a plain prompt of the same text stands for them.
             runnable = without_encoder(method) if method.refusal(engine) is None else methods.make("naive")
             with engine.tracing() as trace:
@@ -306,13 +299,15 @@ class _Estimator:
     def _pipeline(self, label: str, entry: PipelineSettings) -> Work:
         """Reading or writing its sequences, neighbours included; searching is not in it."""
         model = self.config.pipeline_model(entry)
-        shape = shapes.named(entry.mode_class.own_model) if entry.mode_class.own_model else self._shapes[model]
+        shape = shapes.named(entry.mode_class.own_model) if entry.mode_class.own_model else self.shapes[model]
         if shape is None or entry.limit is None:
             reason = "no limit" if shape else f"the shape of {model} is not known"
             return Work(label, model, 0, unknown=f"{label}: {reason}")
         precision = Precision(planned(self.config.models[model]))
         once = sum((self.machine.all.seconds(call, shape, precision) for call in calls(entry)), Span())
-        seconds = self._spread(once * (entry.limit * sequence_passes(entry)), (0.7, 1.1, 2.0))
+        # Generations have one more trial, untimed.
+        passes = 1 if entry.task == "perplexity" else entry.trials + int(entry.trials > 1 or entry.nprobe == "hide")
+        seconds = self._spread(once * (entry.limit * passes), (0.7, 1.1, 2.0))
         kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, precision)
         return Work(label, model, entry.limit, seconds, kv)
 
@@ -330,7 +325,7 @@ class _Estimator:
                 found[label] = (questions, questions.examples(entry.limit))
         return found
 
-    def _prompts_of(self, job: Answers) -> list[Prompt]:
+    def prompts_of(self, job: Answers) -> list[Prompt]:
         """Prompts of the data set: some of its own, else one of its mean lengths."""
         place = (job.dataset, job.model)
         if place not in self._prompts:
@@ -365,11 +360,11 @@ class _Estimator:
 
     def _reader_shape(self, model: str) -> Shape:
         """The shape of the model that reads the documents: the finder, where there is one."""
-        if (shape := self._shapes[self.config.models[model].finder or model]) is None:
+        if (shape := self.shapes[self.config.models[model].finder or model]) is None:
             raise UserError(NO_SHAPE)
         return shape
 
-    def _precision(self, model: str) -> Precision:
+    def precision(self, model: str) -> Precision:
         """How a model's numbers are computed and stored, `auto` as plans assume it."""
         return replace(self.config.models[model].precision, dtype=planned(self.config.models[model]))
 
@@ -378,10 +373,10 @@ class _Estimator:
 
     # --- sizes ---
 
-    def _model(self, label: str) -> ModelEstimate:
-        model, work = self.config.models[label], [one for one in self._work if one.model == label]
-        loaded = [shape for name in (label, model.finder) if name and (shape := self._shapes[name])]
-        weights = sum(model_bytes(shape, self._precision(label)) for shape in loaded)
+    def model(self, label: str) -> ModelEstimate:
+        model, work = self.config.models[label], [one for one in self.work if one.model == label]
+        loaded = [shape for name in (label, model.finder) if name and (shape := self.shapes[name])]
+        weights = sum(model_bytes(shape, self.precision(label)) for shape in loaded)
         memory_gb = (weights + max((one.kv_bytes for one in work), default=0)) / 1e9
         return ModelEstimate(
             label,
@@ -396,7 +391,7 @@ class _Estimator:
 
     def _download_gb(self, label: str) -> float:
         """Of a model; 0 where nothing is downloaded or it is not known."""
-        model, shape = self.config.models[label], self._shapes[label]
+        model, shape = self.config.models[label], self.shapes[label]
         source = _source(model.source)
         if model.training or model.served or source.startswith("path:"):
             return 0.0
@@ -404,12 +399,12 @@ class _Estimator:
             return _asset_gb(model.source)
         return CHECKPOINT_BYTES * parameters(shape) / 1e9 if shape else 0.0
 
-    def _gigabytes(self, models: Sequence[ModelEstimate]) -> tuple[dict[str, float], dict[str, float]]:
+    def gigabytes(self, models: Sequence[ModelEstimate]) -> tuple[dict[str, float], dict[str, float]]:
         """(what is downloaded where nothing is here yet, what stays on disk)."""
         archives: dict[str, float] = {}
         for data in map(self._dataset, self.config.datasets):
             archives |= {name: _asset_gb(name) for name in data.assets} or dict([data.archive] if data.archive else [])
-        sizes = [size for size in self._sizes.values() if size]
+        sizes = [size for size in self.sizes.values() if size]
         downloads = {
             "models": sum(model.download_gb for model in models),
             "text encoders": sum(map(_asset_gb, _encoders(self.plan))),
@@ -417,34 +412,23 @@ class _Estimator:
         }
         disk = {
             **downloads,
-            "records": sum(one.count for one in self._work[: len(self._jobs)]) * RECORD_BYTES / 1e9,
+            "records": sum(one.count for one in self.work[: len(self._jobs)]) * RECORD_BYTES / 1e9,
             "keys and values of documents": self.config.generation.documents_gb,
             "chunk databases": sum(size.disk_gb for size in sizes),
         }
         return downloads | {"corpora, which are streamed": sum(size.download_gb for size in sizes)}, disk
 
-    def _memory_gb(self, models: Sequence[ModelEstimate]) -> float:
+    def memory_gb(self, models: Sequence[ModelEstimate]) -> float:
         largest = max(model.memory_gb or 0.0 for model in models)
         libraries = min(self.machine.process_bytes, 1.5e9) / 1e9
         trained = max((resources.memory_mb(one) / 1e3 for one in self.config.training.values()), default=0.0)
         return max(trained, self._at_once * (libraries + largest))
 
 
-def sequence_passes(entry: PipelineSettings) -> int:
-    """How often a sequence is read or written: generations have one more, untimed."""
-    if entry.task == "perplexity":
-        return 1
-    return entry.trials + int(entry.trials > 1 or entry.nprobe == "hide")
-
-
 def _encoders(plan: Plan) -> set[str]:
     """The text encoders of the methods that answer, of the databases and of the comparisons of stale queries."""
-    ranking = {
-        asset
-        for name in {job.variant for job in plan.config.answers()}
-        for asset in plan.answers.methods[name].assets()
-    }
-    return ranking | plan.retrieval.encoders()
+    variants = {job.variant for job in plan.config.answers()}
+    return {asset for name in variants for asset in plan.answers.methods[name].assets()} | plan.retrieval.encoders()
 
 
 def _asset_gb(name: str) -> float:
@@ -475,13 +459,15 @@ def text(found: Estimate) -> str:
     """The whole estimate, as tables."""
     import pandas as pd
 
-    parts = [time_text(found), shown(pd.DataFrame(found.models))]
+    parts = [time_text(found), _shown(pd.DataFrame(found.models))]
     core_h = found.machine.encode_s / 3600
     rows = {label: {**asdict(s), "core_hours": s.chunks * core_h} for label, s in found.databases.items() if s}
     if rows:
-        parts.append(shown(pd.DataFrame([{"database": label, **rows.get(label, {})} for label in found.databases])))
-    parts += [f"downloads: {_gigabytes(found.downloads_gb)}\ndisk: {_gigabytes(found.disk_gb)}"]
-    return "\n\n".join(parts)
+        parts.append(_shown(pd.DataFrame([{"database": label, **rows.get(label, {})} for label in found.databases])))
+    for name, sizes in (("downloads", found.downloads_gb), ("disk", found.disk_gb)):
+        listed = ", ".join(f"{part} {size:,.2f}" for part, size in sizes.items() if size)
+        parts.append(f"{name}: {sum(sizes.values()):,.2f} GB ({listed})")
+    return "\n\n".join(parts[:-2]) + "\n\n" + "\n".join(parts[-2:])
 
 
 def time_text(found: Estimate) -> str:
@@ -489,18 +475,18 @@ def time_text(found: Estimate) -> str:
     import pandas as pd
 
     sections = [*found.sections, Section("together", sum(one.jobs for one in found.sections), found.wall)]
-    spans = [{"section": one.name, "jobs": one.jobs, **asdict(one.wall)} for one in sections]
-    times = pd.DataFrame(spans)[["section", "jobs", "likely", "low", "high"]]
-    times = times.assign(**{name: times[name].map(duration) for name in ("likely", "low", "high")})
-    if not found.machine.is_measured:
-        times = times[["section", "jobs", "low"]].rename(columns={"low": "at least"})
+    bounds = ["likely", "low", "high"] if found.machine.is_measured else ["low"]
+    spans = [
+        {"section": one.name, "jobs": one.jobs, **{name: duration(getattr(one.wall, name)) for name in bounds}}
+        for one in sections
+    ]
+    times = pd.DataFrame(spans).rename(columns={} if found.machine.is_measured else {"low": "at least"})
     sizes = f"disk {sum(found.disk_gb.values()):,.2f} GB, memory {found.memory_gb:.1f} GB"
     unknown = [f"not included: {one.name}: {reason}" for one in found.sections for reason in one.unknown]
-    return "\n".join([found.speed, shown(times), sizes, *unknown])
+    return "\n".join([found.speed, _shown(times), sizes, *unknown])
 
 
-def shown(rows: pd.DataFrame) -> str:
-    """A table for a terminal."""
+def _shown(rows: pd.DataFrame) -> str:
     return rows.to_string(index=False, float_format="{:,.1f}".format, na_rep="")
 
 
@@ -511,9 +497,3 @@ def duration(seconds: float) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
-
-
-def _gigabytes(parts: Mapping[str, float]) -> str:
-    """The sum, and the parts that it is made of."""
-    listed = ", ".join(f"{name} {size:,.2f}" for name, size in parts.items() if size)
-    return f"{sum(parts.values()):,.2f} GB ({listed})"

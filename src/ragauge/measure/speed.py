@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import psutil
@@ -27,9 +27,6 @@ from ragauge.cost.roofline import A100, floor_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import with_context
 from ragauge.cost.trace import Call
-
-if TYPE_CHECKING:
-    from ragauge.engines import LM
 
 PASS_TOKENS = (16, 128, 512)  # measured sizes of a pass
 DECODE_STEPS = 8
@@ -65,14 +62,6 @@ class Span:
         return Span(self.low * low, self.likely * likely, self.high * high)
 
 
-class Rates(Protocol):
-    """The speed of a decoder."""
-
-    def seconds(self, call: Call, shape: Shape, precision: Precision, share: float = 1.0) -> Span:
-        """Seconds of a call of a model of that shape, or of a share of its steps."""
-        ...
-
-
 @dataclass(frozen=True)
 class MeasuredRates:
     """The speed of a decoder with a number of threads, at the precision that was measured."""
@@ -80,12 +69,12 @@ class MeasuredRates:
     threads: int
     s_per_mac: Mapping[int, Span]  # by the new tokens of a pass, rising
 
-    def seconds(self, call: Call, shape: Shape, precision: Precision, share: float = 1.0) -> Span:
-        """See `Rates`. Between the measured sizes, over the logarithm of tokens; beyond them, as the nearest."""
+    def seconds(self, call: Call, shape: Shape, precision: Precision) -> Span:
+        """Seconds of a call. Between the measured sizes, over the logarithm of tokens; beyond them, as the nearest."""
         at, sizes = math.log(max(1, sum(call.lengths))), [math.log(tokens) for tokens in self.s_per_mac]
         spans = [asdict(span) for span in self.s_per_mac.values()]
         each = {key: float(np.interp(at, sizes, [span[key] for span in spans])) for key in ("low", "likely", "high")}
-        return Span(**each) * (call_macs(call, shape) * share)
+        return Span(**each) * call_macs(call, shape)
 
 
 @dataclass(frozen=True)
@@ -94,10 +83,12 @@ class RooflineRates:
 
     machine: Mapping[str, Any]
 
-    def seconds(self, call: Call, shape: Shape, precision: Precision, share: float = 1.0) -> Span:
-        """See `Rates`."""
-        floor_s = share * floor_seconds(call, shape, precision, self.machine)
-        return Span(floor_s, floor_s, floor_s)
+    def seconds(self, call: Call, shape: Shape, precision: Precision) -> Span:
+        """Least seconds of a call."""
+        return Span.of([floor_seconds(call, shape, precision, self.machine)])
+
+
+Rates = MeasuredRates | RooflineRates
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,8 @@ def measure(shape: Shape, precision: Precision, device: str = "cpu", encoder: st
     import torch
 
     began, cores, threads = time.perf_counter(), psutil.cpu_count() or 1, torch.get_num_threads()
-    start_s, smaller = _start_s(), _with_fewer_layers(shape)
+    subprocess.run([sys.executable, "-c", "import ragauge.measure.runner"], check=True, capture_output=True)
+    start_s, smaller = time.perf_counter() - began, _with_fewer_layers(shape)
     with competing_load() as load:
         time.sleep(LOAD_S)
     alone = load.share <= MAX_LOAD  # else threads wait for each other, up to a hundred times as long as they compute
@@ -169,13 +161,6 @@ def described(machine: Machine, shape: Shape | None, precision: Precision) -> st
     return text
 
 
-def _start_s() -> float:
-    """Seconds of a process that imports what answering does."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import ragauge.measure.runner"], check=True, capture_output=True)
-    return time.perf_counter() - began
-
-
 def _with_fewer_layers(shape: Shape) -> Shape:
     """The shape with as many layers as `MAX_PARAMETERS` allow, one at least, and room for what is read."""
     each = layer_weights(shape) // shape.layers
@@ -186,34 +171,25 @@ def _with_fewer_layers(shape: Shape) -> Shape:
 
 def _decoder_rates(shape: Shape, threads: int, precision: Precision, device: str) -> MeasuredRates:
     """The rates of a decoder of random weights; the first pass of each size, which chooses kernels, is left out."""
-    from ragauge.engines import random_lm
+    from ragauge.engines import Limits, random_lm
 
     engine = random_lm(shape, threads=threads, device=device, **asdict(precision))
     measured: dict[int, list[float]] = {1: []}
     started = time.perf_counter()
     for tokens in PASS_TOKENS:
-        began = time.perf_counter()
+        began, draw = time.perf_counter(), random.Random(tokens)
         if tokens > PASS_TOKENS[0] and began - started > MAX_DECODER_S:
             break
+        ids = [draw.randrange(shape.vocab) for _ in range(tokens)]
         for repeat in range(REPEATS + 1):
             if repeat > 1 and time.perf_counter() - began > MAX_PASS_S:
                 break
-            calls = _answer(engine, tokens)
-            for call in calls if repeat else ():
+            with engine.tracing() as trace:
+                engine.respond(ids, Limits(DECODE_STEPS, ignore_stop=True))
+            for call in trace if repeat else ():
                 size = 1 if call.stage == "decode" else tokens
                 measured.setdefault(size, []).append((call.seconds or 0.0) / call_macs(call, shape))
     return MeasuredRates(threads, {tokens: Span.of(values) for tokens, values in measured.items()})
-
-
-def _answer(engine: LM, tokens: int) -> list[Call]:
-    """The calls of one response to so many random tokens."""
-    from ragauge.engines import Limits
-
-    draw = random.Random(tokens)
-    ids = [draw.randrange(engine.shape.vocab) for _ in range(tokens)]
-    with engine.tracing() as trace:
-        engine.respond(ids, Limits(DECODE_STEPS, ignore_stop=True))
-    return list(trace)
 
 
 def _encode_s(encoder: str) -> float:

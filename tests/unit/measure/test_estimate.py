@@ -94,7 +94,7 @@ def test_a_text_beyond_the_context_is_cut() -> None:
         models={"llama-2-7b-chat": {}},
         datasets={"short": {"dataset": "longbench_qasper", "options": {"max_length": 3500}}},
     )
-    [prompt] = estimates._Estimator(config, DATA_SHEET)._prompts_of(next(config.answers()))
+    [prompt] = estimates.Estimator(config, DATA_SHEET).prompts_of(next(config.answers()))
     assert sum(map(len, (prompt.preamble, *prompt.documents, prompt.query, prompt.task))) == 3400
 
 
