@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import methods
-from ragauge.cost.arrivals import Request, Targets, TimedRequest, rows, summarise
+from ragauge.cost.arrivals import Request, TimedRequest, rows, summarise
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
@@ -86,7 +86,7 @@ def write_load(
         found = rows(served, warmup=0)
         levels.append(
             {"variant": variant, "rate": 1.0, "clients": None, "load_share": 0.0, "refused": None}
-            | {"summary": summarise(found, Targets(first_token_s=1.0)), "requests": found}
+            | {"summary": summarise(found, {"first_token_s": 1.0}), "requests": found}
         )
     protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu", "documents": "ready"}
     protocol["target_first_token_s"] = 1.0
@@ -109,7 +109,7 @@ def write_stream(
         found = [{**row, "found": float(i) if keeps else None} for i, row in enumerate(rows(served, warmup=0))]
         streams.append(
             {"variant": variant, "load_share": 0.0, "refused": None, "hit_rate": 0.5 if keeps else None}
-            | {"missed_s": missed, "found_s": again, "summary": summarise(found, Targets()), "requests": found}
+            | {"missed_s": missed, "found_s": again, "summary": summarise(found), "requests": found}
         )
     protocol = {"dataset": dataset, "store": "disk", "store_gb": 1.0, "exponent": 1.0, "documents": 5}
     path = folder / "stream" / dataset / f"{model}.json"

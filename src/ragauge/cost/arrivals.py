@@ -12,7 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,18 +52,11 @@ class TimedRequest:
     new_tokens: int
 
 
-class Clock(Protocol):
+class Clock:
+    """The wall clock."""
+
     def now(self) -> float:
         """Seconds."""
-        ...
-
-    def wait_until(self, moment: float) -> None: ...
-
-
-class WallClock:
-    """`time.perf_counter`."""
-
-    def now(self) -> float:
         return time.perf_counter()
 
     def wait_until(self, moment: float) -> None:
@@ -106,19 +99,6 @@ class OneByOne:
     def step(self) -> Sequence[TimedRequest]:
         request, start = self._queue.popleft(), self._clock.now()
         return [TimedRequest(request, start, *self._answer(request.prompt))]
-
-
-@dataclass(frozen=True)
-class Targets:
-    """The limits of a good answer. Without any, every answer is good."""
-
-    first_token_s: float | None = None
-    per_token_s: float | None = None
-
-    def met(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of `rows` is within the limits."""
-        limits = asdict(self).items()
-        return all(limit is None or row[key] is None or row[key] <= limit for key, limit in limits)
 
 
 def drive(
@@ -176,8 +156,13 @@ def rows(served: Sequence[TimedRequest], warmup: int) -> list[dict[str, Any]]:
     ]
 
 
-def summarise(records: Sequence[Mapping[str, Any]], targets: Targets, seed: int = 0) -> dict[str, Any]:
+def summarise(
+    records: Sequence[Mapping[str, Any]], targets: Mapping[str, float | None] | None = None, seed: int = 0
+) -> dict[str, Any]:
     """Percentiles of the times with their intervals, throughput and goodput, of the requests after the warm-up.
+
+    Args:
+        targets: limits of a good answer by time (one of TIMES), in seconds; without any, every answer is good.
 
     Returns: for each of TIMES p50, p95 and p99, each {"value", "low", "high"}; `requests`; `seconds` from the first
         arrival to the last answer; `questions_per_s`, `tokens_per_s`; `goodput_per_s`, the questions a second that
@@ -185,7 +170,8 @@ def summarise(records: Sequence[Mapping[str, Any]], targets: Targets, seed: int 
     """
     counted = [row for row in records if not row["warmup"]]
     seconds = max(row["end_at_s"] for row in counted) - min(row["arrival_at_s"] for row in counted)
-    good = sum(targets.met(row) for row in counted)
+    limits = [(key, limit) for key, limit in (targets or {}).items() if limit is not None]
+    good = sum(all(row[key] is None or row[key] <= limit for key, limit in limits) for row in counted)
     served_s = sum(row["end_at_s"] - row["start_at_s"] for row in counted)
     values = {key: [row[key] for row in counted if row[key] is not None] for key in TIMES}
     return {
@@ -220,8 +206,3 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, f
         f"p{p}": {"value": float(exact[i]), "low": float(low[i]), "high": float(high[i])}
         for i, p in enumerate(PERCENTILES)
     }
-
-
-def levels(rates: Sequence[float], clients: Sequence[int]) -> list[Level]:
-    """The levels of both kinds."""
-    return [*(Level(rate=rate) for rate in rates), *(Level(clients=number) for number in clients)]

@@ -35,6 +35,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from ragauge.cost.flop import Layers, attention_macs, row_macs, trace_macs
 from ragauge.cost.hardware import precision
@@ -54,7 +56,7 @@ SCALE_BYTES = 4  # of a float32 scale, which 8-bit integers are multiplied with
 
 def critical_path(trace: Iterable[Call], shape: Shape) -> int:
     """MACs that a user waits for: online calls one after another, a parallel call as its longest row by MACs."""
-    return sum(_waited(call, shape, _longest) for call in online(trace))
+    return sum(_waited(call, shape, partial(max, default=0)) for call in online(trace))
 
 
 def total(trace: Iterable[Call], shape: Shape) -> int:
@@ -148,25 +150,12 @@ def _published_rows(call: Call, shape: Shape) -> tuple[int, ...]:
     return tuple(row + more * part for row, part in zip(rows, cached, strict=True))
 
 
-def _longest(rows: tuple[int, ...]) -> int:
-    return max(rows, default=0)
-
-
 def _mean(rows: tuple[int, ...]) -> int:
     return round(sum(rows) / len(rows)) if rows else 0
 
 
 def _repeat_longest(call: Call, count: int) -> Call:
     row = max(range(len(call.lengths)), key=lambda i: (call.lengths[i], call.past[i]))
-
-    def repeated(values: tuple[int, ...]) -> tuple[int, ...]:
-        return (values[row],) * count if values else ()
-
-    return replace(
-        call,
-        lengths=repeated(call.lengths),
-        past=repeated(call.past),
-        logits=repeated(call.logits),
-        again=repeated(call.again),
-        parallel=False,
-    )
+    rows = {name: getattr(call, name) for name in ("lengths", "past", "logits", "again")}
+    repeated: dict[str, Any] = {name: (values[row],) * count if values else () for name, values in rows.items()}
+    return replace(call, **repeated, parallel=False)

@@ -87,29 +87,17 @@ def layer_rows(shape: Shape, layers: Layers = None) -> int:
 def parameters(shape: Shape) -> int:
     """Parameters of the decoder: what `numel` of a checkpoint's tensors sums to, tied matrices counted once."""
     matrices = layer_weights(shape) + output_weights(shape) * (1 if shape.tied else 2)
-    return matrices + sum(_layer_vectors(shape, i) for i in range(shape.layers)) + _stem_vectors(shape)
-
-
-def _layer_vectors(shape: Shape, layer: int) -> int:
-    """Norm weights and biases of one layer."""
-    qkv = (shape.heads[layer] + 2 * shape.kv_heads[layer]) * shape.head_dim
-    count = 2 * _norm(shape)
-    if shape.bias or shape.attention_bias:
-        count += qkv
-    if shape.bias:
-        count += shape.d_model + shape.ffn[layer] * (2 if shape.gated else 1) + shape.d_model
-    if shape.qk_norm:
-        count += 2 * shape.head_dim
-    return count
-
-
-def _stem_vectors(shape: Shape) -> int:
-    """The final norm and, in BLOOM, the norm after the embedding."""
-    return _norm(shape) * (2 if shape.embedding_norm else 1)
-
-
-def _norm(shape: Shape) -> int:
-    return shape.d_model * (2 if shape.norm_bias else 1)
+    norm = shape.d_model * (2 if shape.norm_bias else 1)
+    stem = norm * (2 if shape.embedding_norm else 1)  # the final norm and, in BLOOM, the norm after the embedding
+    vectors = 2 * norm * shape.layers
+    for heads, kv_heads, ffn in zip(shape.heads, shape.kv_heads, shape.ffn, strict=True):
+        if shape.bias or shape.attention_bias:
+            vectors += (heads + 2 * kv_heads) * shape.head_dim
+        if shape.bias:
+            vectors += shape.d_model + ffn * (2 if shape.gated else 1) + shape.d_model
+        if shape.qk_norm:
+            vectors += 2 * shape.head_dim
+    return matrices + vectors + stem
 
 
 def _divide(total: int, lengths: tuple[int, ...]) -> tuple[int, ...]:

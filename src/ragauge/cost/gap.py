@@ -16,7 +16,7 @@ The rest of the response passes between the calls: choosing and joining paths, t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.cycles import critical_path
@@ -36,7 +36,7 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
     Returns: for each stage `seconds` by the clock, `roofline_s` and how much of it is `memory_s`, `compute_cycles` on
         the critical path, and `macs` of all rows.
     """
-    found: dict[str, dict[str, float]] = {}
+    sums: dict[str, dict[str, float]] = {}
     for call in online(trace):
         floor = floor_seconds(call, shape, dtype, machine)
         products = product_seconds(call, shape, dtype, machine)
@@ -47,10 +47,10 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
             "compute_cycles": critical_path([call], shape),
             "macs": call_macs(call, shape),
         }
-        stage = found.setdefault(call.stage, dict.fromkeys(values, 0.0))
+        stage = sums.setdefault(call.stage, dict.fromkeys(values, 0.0))
         for key, value in values.items():
             stage[key] += value
-    return found
+    return sums
 
 
 def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
@@ -65,7 +65,12 @@ def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float)
         the theory's, and of what lies between the calls.
     """
     cycle_s = naive_total_s / _counted(naive)
-    parts = {stage: _parts(stage, values, cycle_s) for stage, values in method.items()}
+    parts = {}
+    for stage, values in method.items():
+        theory = 0.0 if stage == UNCOUNTED else cycle_s * values["compute_cycles"]
+        parallel = cycle_s * (values["macs"] - values["compute_cycles"])
+        kernels = values["seconds"] - theory - parallel - values["memory_s"]
+        parts[stage] = dict(zip(PARTS, (theory, parallel, values["memory_s"], kernels), strict=True))
     called_s = sum(values["seconds"] for values in method.values())
     return {
         "theoretical_speedup": _counted(naive) / _counted(method),
@@ -79,12 +84,20 @@ def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float)
 
 def table(result: Mapping[str, Any]) -> str:
     """Format the result of the latency protocol: a line per variant, with the parts of its gap."""
-    rows = [[name, *map(_seconds, _medians(result, name)), *_speedups(result, name)] for name in result["summary"]]
-    head = ["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "the gap, by part"]
-    title = f"{result['protocol']['new_tokens']} generated tokens"
-    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in (head, *rows)]
-    return "\n".join([title, *(line.rstrip() for line in lines)])
+    lines = [
+        ["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "the gap, by part"]
+    ]
+    for name, summary in result["summary"].items():
+        medians = summary["first_token_s"]["median"], summary["total_s"]["median"], _floor(result["stages"][name])
+        lines.append([name, *(f"{seconds:.4f}" for seconds in medians), *_speedups(result, name)])
+    return f"{result['protocol']['new_tokens']} generated tokens\n{aligned(lines)}"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as columns of text."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
 
 
 def shares(gap: Mapping[str, Any]) -> dict[str, float]:
@@ -92,14 +105,6 @@ def shares(gap: Mapping[str, Any]) -> dict[str, float]:
     beyond = {s: sum(parts[key] for key in PARTS[1:]) for s, parts in gap["stages"].items()}
     beyond["between calls"] = gap["between_calls_s"]
     return {name: seconds / gap["gap_s"] for name, seconds in beyond.items()} if gap["gap_s"] else {}
-
-
-def _parts(stage: str, values: Mapping[str, float], cycle_s: float) -> dict[str, float]:
-    theory = 0.0 if stage == UNCOUNTED else cycle_s * values["compute_cycles"]
-    parallel = cycle_s * (values["macs"] - values["compute_cycles"])
-    memory = values["memory_s"]
-    kernels = values["seconds"] - theory - parallel - memory
-    return dict(zip(PARTS, (theory, parallel, memory, kernels), strict=True))
 
 
 def _counted(stages: Stages) -> float:
@@ -111,11 +116,6 @@ def _floor(stages: Stages) -> float:
     return sum(values["roofline_s"] for values in stages.values())
 
 
-def _medians(result: Mapping[str, Any], name: str) -> tuple[float, float, float]:
-    summary = result["summary"][name]
-    return summary["first_token_s"]["median"], summary["total_s"]["median"], _floor(result["stages"][name])
-
-
 def _speedups(result: Mapping[str, Any], name: str) -> list[str]:
     gap = (result.get("gap") or {}).get(name)
     if gap is None:
@@ -125,7 +125,3 @@ def _speedups(result: Mapping[str, Any], name: str) -> list[str]:
     parts = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
     memory = [f"(memory-bound decode {decode['memory_s'] / gap['gap_s']:.0%})"] if decode and gap["gap_s"] else []
     return [*three, ", ".join(parts + memory)]
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.4f}"

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,15 +43,14 @@ class GpuWatch:
         state = _query(f"--query-gpu={QUERY}", self.gpu)
         if not state:
             return
-        clock, max_clock, temperature, reasons = (*(part.strip() for part in state[0].split(",")), *[""] * 4)[:4]
+        *numbers, reasons = (*(part.strip() for part in state[0].split(",")), *[""] * 4)[:4]
         self.looks += 1
         self.others = max(self.others, _count_others(_query("--query-compute-apps=pid", self.gpu)))
-        with suppress(ValueError):  # [N/A]
-            self.sm_mhz.append(float(clock))
-        with suppress(ValueError):
-            self.max_sm_mhz = float(max_clock)
-        with suppress(ValueError):
-            self.temperature_c.append(float(temperature))
+        maxima = list[float]()
+        for text, seen in zip(numbers, (self.sm_mhz, maxima, self.temperature_c), strict=True):
+            with suppress(ValueError):  # [N/A]
+                seen.append(float(text))
+        self.max_sm_mhz = maxima[0] if maxima else self.max_sm_mhz
         bits = int(reasons, 16) if reasons.startswith("0x") else 0
         for reason in (text for bit, text in SLOWED.items() if bits & bit):
             self.slowed[reason] = self.slowed.get(reason, 0) + 1
@@ -87,16 +85,6 @@ def watch(device: str) -> GpuWatch | None:
     index = int(device.partition(":")[2] or 0)
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return GpuWatch(visible[index] if index < len(visible) else str(index))  # `nvidia-smi` sees all GPUs
-
-
-@contextmanager
-def looked_at(gpu: GpuWatch | None) -> Iterator[None]:
-    """Look at the GPU, if there is one, before and after the block."""
-    if gpu:
-        gpu.look()
-    yield
-    if gpu:
-        gpu.look()
 
 
 def _count_others(lines: list[str]) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,13 +89,21 @@ def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool
     """
     import torch
 
-    before = torch.get_num_threads()
+    before, measured = torch.get_num_threads(), list[dict[str, Any]]()
     torch.set_num_threads(threads or before)
     try:
-        rates, load_share = _quietest(torch.device(device), 1 if allow_load else ATTEMPTS)
-        return {**rates, "threads": torch.get_num_threads(), "device": device, "load_share": load_share}
+        while len(measured) < (1 if allow_load else ATTEMPTS):
+            if measured:
+                time.sleep(PAUSE_S)
+            with competing_load() as load:
+                rates = _rates(torch.device(device))
+            about = {"threads": torch.get_num_threads(), "device": device, "load_share": load.share}
+            measured.append({**rates, **about})
+            if load.share <= MAX_LOAD:
+                break
     finally:
         torch.set_num_threads(before)
+    return min(measured, key=itemgetter("load_share"))
 
 
 class _Rate(BaseModel):
@@ -115,13 +124,13 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.
     """
-    found = read_object(path)
+    rates = read_object(path)
     try:
-        _Rates.model_validate(found, strict=True)
+        _Rates.model_validate(rates, strict=True)
     except ValidationError as error:
         key = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise UserError(f"{path}: {key}: must be a number, of a rate above 0; measure the machine again") from None
-    return found
+    return rates
 
 
 def provenance() -> dict[str, Any]:
@@ -146,17 +155,16 @@ def provenance() -> dict[str, Any]:
 def git_state() -> dict[str, Any] | None:
     """Commit and whether tracked files differ from it; None where this package is not a checkout of its own."""
     here = Path(__file__)
-    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+    git = partial(_output, "git", "-C", str(here.parent))
+    if git("ls-files", "--error-unmatch", here.name) is None:
         return None
-    changed = _git(here.parent, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": _git(here.parent, "rev-parse", "HEAD"), "dirty": bool(changed)}
+    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
 
 
 def cpu_model() -> str:
     """The processor's name as the kernel gives it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
@@ -182,55 +190,29 @@ def package_versions() -> dict[str, str]:
     """Installed versions of the packages that results depend on, of those that add components too."""
     versions = {}
     for name in (*PACKAGES, *plugins.packages()):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
-
-
-def _quietest(device: torch.device, attempts: int) -> tuple[dict[str, Any], float]:
-    """The rates measured under the least competing load, and that load's share of the machine."""
-    measured: list[tuple[dict[str, Any], float]] = []
-    while len(measured) < attempts:
-        if measured:
-            time.sleep(PAUSE_S)
-        with competing_load() as load:
-            rates = _rates(device)
-        measured.append((rates, load.share))
-        if load.share <= MAX_LOAD:
-            break
-    return min(measured, key=lambda one: one[1])
 
 
 def _rates(device: torch.device) -> dict[str, Any]:
     import torch
 
     dtypes = {name: getattr(torch, name) for name in DTYPES}
+    multiplied = {**dtypes, "int8": torch.int8}
+    size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
     with torch.inference_mode():
         return {
-            "bandwidth_bytes_per_s": _read_rate(device),
-            "matvec_bytes_per_s": {name: _matvec_rate(device, dtype) for name, dtype in dtypes.items()},
-            "matmul_flop_per_s": {
-                name: _matmul_rate(device, dtype) for name, dtype in {**dtypes, "int8": torch.int8}.items()
-            },
+            "bandwidth_bytes_per_s": _rate(size, torch.ones(size // 4, dtype=torch.float32, device=device).sum),
+            "matvec_bytes_per_s": {name: _matvec_rate(device, dtype, size) for name, dtype in dtypes.items()},
+            "matmul_flop_per_s": {name: _matmul_rate(device, dtype) for name, dtype in multiplied.items()},
         }
 
 
-def _read_rate(device: torch.device) -> dict[str, float]:
-    """Bytes a second of summing a large buffer."""
+def _matvec_rate(device: torch.device, dtype: torch.dtype, size: int) -> dict[str, float]:
+    """Weight bytes a second of one token through a pile of linear layers of `size` bytes."""
     import torch
 
-    size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
-    buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
-    return _rate(size, buffer.sum)
-
-
-def _matvec_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
-    """Weight bytes a second of one token through a pile of linear layers."""
-    import torch
-
-    size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
     count = size // (MATVEC_SIDE**2 * dtype.itemsize)
     matrices = torch.ones(count, MATVEC_SIDE, MATVEC_SIDE, dtype=dtype, device=device)
     token = torch.ones(1, MATVEC_SIDE, dtype=dtype, device=device)
@@ -268,22 +250,8 @@ def _packed_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
         packed = mkldnn._reorder_linear_weight(right, side)
         return partial(mkldnn._linear_pointwise, left, packed, None, "none", [], "")
     packed, scales, zeros = onednn.qlinear_prepack(right, None), torch.ones(side), torch.zeros(side, dtype=torch.int32)
-    arguments: tuple[Any, ...] = (
-        left.view(torch.uint8),
-        1.0,
-        0,
-        packed,
-        scales,
-        zeros,
-        None,
-        1.0,
-        0,
-        torch.float32,
-        "none",
-        [],
-        "",
-    )
-    return partial(onednn.qlinear_pointwise, *arguments)
+    rescaled: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+    return partial(onednn.qlinear_pointwise, left.view(torch.uint8), 1.0, 0, packed, scales, zeros, *rescaled)
 
 
 def _rate(work: float, run: Callable[[], object]) -> dict[str, float]:
@@ -306,21 +274,12 @@ def _busy_s() -> float:
 def _own_s() -> float:
     """CPU seconds of this process and of its children, living and ended."""
     me = psutil.Process()
-    ended = me.cpu_times()
-    living = sum(_process_s(child) for child in me.children(recursive=True))
-    return time.process_time() + ended.children_user + ended.children_system + living
-
-
-def _process_s(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    return _output("git", "-C", str(folder), *arguments)
+    ended, own = me.cpu_times(), time.process_time()
+    for child in me.children(recursive=True):
+        with suppress(psutil.Error):
+            times = child.cpu_times()
+            own += times.user + times.system
+    return float(own + ended.children_user + ended.children_system)
 
 
 def _output(*command: str) -> str | None:

@@ -72,19 +72,15 @@ def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:
     return sum(window.seconds for window in windows(trace, faster))
 
 
-def retrieval_s(trace: Iterable[Call]) -> float:
-    """Seconds of all searches, hidden or not."""
-    return sum(window.retrieval_s for window in windows(trace))
+def parts_s(trace: Iterable[Call]) -> dict[str, float]:
+    """Seconds of a generation's parts.
 
-
-def generation_s(trace: Iterable[Call]) -> float:
-    """Seconds of everything but retrieval and the wait for it."""
-    return sum(window.generation_s for window in windows(trace))
-
-
-def ahead_s(trace: Iterable[Call]) -> float:
-    """Seconds of reading neighbours during generation."""
-    return sum(window.ahead_s for window in windows(trace))
+    Returns: `retrieval_s` of all searches, hidden or not; `generation_s` of everything but retrieval and the wait for
+        it; `ahead_s` of reading prefetched neighbours during generation; `waited_s`.
+    """
+    calls = list(trace)
+    sums = {name: sum(getattr(w, name) for w in windows(calls)) for name in ("retrieval_s", "generation_s", "ahead_s")}
+    return {**sums, "waited_s": waited_s(calls)}
 
 
 def waited_s(trace: Iterable[Call]) -> float:

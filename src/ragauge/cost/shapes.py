@@ -26,7 +26,13 @@ def named(name: str) -> Shape:
     known = in_any_case(name, entries)
     if known not in entries:
         raise unknown("model shape", name, entries)
-    return _shape(dict(entries[known]))
+    entry = dict(entries[known])
+    layers = entry.pop("layers")
+    for key in PER_LAYER:  # a list, or one number for all layers
+        entry[key] = tuple(entry[key]) if isinstance(entry[key], list) else (entry[key],) * layers
+    if entry["position"] == "alibi":
+        entry["alibi_slopes"] = alibi_slopes(entry["heads"][0])
+    return Shape(**entry)
 
 
 def with_context(shape: Shape, tokens: int) -> Shape:
@@ -39,17 +45,6 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
     if heads & (heads - 1):
         raise ValueError(f"alibi_slopes needs a power of two of heads, not {heads}")
     return tuple(2.0 ** (-8.0 * i / heads) for i in range(1, heads + 1))
-
-
-def _shape(entry: dict[str, Any]) -> Shape:
-    """A Shape from an entry whose per-layer sizes are a list, or one number for all `layers` layers."""
-    layers = entry.pop("layers")
-    for key in PER_LAYER:
-        value = entry[key]
-        entry[key] = tuple(value) if isinstance(value, list) else (value,) * layers
-    if entry["position"] == "alibi":
-        entry["alibi_slopes"] = alibi_slopes(entry["heads"][0])
-    return Shape(**entry)
 
 
 @cache

@@ -1,20 +1,24 @@
-"""Costs of methods, computed from the decoder's shape alone."""
+"""Costs of methods, computed from the decoder's shape alone: the numbers of `ragauge cost`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from ragauge.cost.flop import trace_macs
+from ragauge.cost.cycles import SINGLE_QUERY_COUNTS, compute_cycles, kv_bytes, with_sequential_queries
+from ragauge.cost.flop import flop, parameters, trace_macs
 from ragauge.cost.hardware import precision
-from ragauge.cost.report import cost_report
-from ragauge.cost.shape import Shape
-from ragauge.cost.trace import Call
+from ragauge.cost.roofline import model_bytes
+from ragauge.cost.trace import Call, Trace, online
 from ragauge.engines import ShapeLM
 from ragauge.errors import UserError
 from ragauge.measure.timing import fixed_length, shape_and_prompt
 from ragauge.methods import Method, make
 from ragauge.methods.dense import Dense
+from ragauge.methods.superposition import Superposition
+from ragauge.prompts import Prompt
+
+PLAIN = ("naive", "attention_sort", "closed_book", "oracle")  # methods that read one plain prompt, not segments
 
 
 def project(
@@ -35,26 +39,78 @@ def project(
     """
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
-    reason = method.refusal(engine)
-    if reason:
+    if reason := method.refusal(engine):
         raise UserError(f"{name} on the shape of {model}: {reason}")
     if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
-        method = without_encoder(method)
-    common: dict[str, Any] = {"limits": fixed_length(new_tokens), "accounting": accounting, "counts": counts}
-    report = cost_report(name, method, make("naive"), engine, prompt, **common)
-    if counter == "fvcore":
-        report |= counted(report["trace"], shape)
+        method = method.without_encoder()
+    report = costs(name, method, engine, prompt, new_tokens, accounting, counts)
+    if counter == "fvcore":  # of all calls, offline ones included
+        from ragauge.measure.counting import fvcore_macs
+
+        calls = [Call.from_json(dict(call)) for call in report["trace"]]
+        report |= {"closed_form_macs": trace_macs(calls, shape), "fvcore_macs": fvcore_macs(calls, shape)}
     return {"model": model, **report}
 
 
-def counted(trace: Sequence[Mapping[str, Any]], shape: Shape) -> dict[str, int]:
-    """The multiply-accumulates of all calls of a trace, offline ones included: by the formulas and by fvcore."""
-    from ragauge.measure.counting import fvcore_macs
+def costs(
+    name: str,
+    method: Method,
+    engine: ShapeLM,
+    prompt: Prompt,
+    new_tokens: int = 1,
+    accounting: str = "critical_path",
+    counts: str = "",
+) -> dict[str, Any]:
+    """Compute the costs of `method`, registered as `name`, on a prompt, and its speedup over the plain prompt.
 
-    calls = [Call.from_json(dict(call)) for call in trace]
-    return {"closed_form_macs": trace_macs(calls, shape), "fvcore_macs": fvcore_macs(calls, shape)}
+    Args:
+        new_tokens: 1 is the cost of the first token.
+        accounting: one of `cycles.ACCOUNTINGS`.
+        counts: name of the prompt's token counts, on which depends how the paper counts queries (`cycles`, rule 4).
+
+    Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything online and
+        `offline_flop` of what was prepared before; `kv_bytes`, the peak size of the KV cache, and
+        `offline_kv_bytes`, those that stay from one question to the next; `weight_bytes` of all weights.
+
+    Raises:
+        UserError: unknown accounting; a prompt longer than the decoder's context.
+    """
+    trace, peak_bytes = _traced(name, method, engine, prompt, new_tokens, accounting, counts)
+    plain, _ = _traced("naive", make("naive"), engine, prompt, new_tokens, accounting, counts)
+    cycles = compute_cycles(trace, engine.shape, accounting)
+    prepared = [call for call in trace if call.offline]
+    return {
+        "method": name,
+        "accounting": accounting,
+        "compute_cycles": cycles,
+        "theoretical_speedup": compute_cycles(plain, engine.shape, accounting) / cycles,
+        "flop": flop(online(trace), engine.shape),
+        "offline_flop": flop(prepared, engine.shape),
+        "kv_bytes": peak_bytes,
+        "offline_kv_bytes": kv_bytes(engine.shape, sum(call.cached for call in prepared), engine.precision),
+        **asdict(engine.precision),
+        "parameters": parameters(engine.shape),
+        "weight_bytes": model_bytes(engine.shape, engine.precision),
+        "tokens": prompt.token_counts(),
+        "trace": [call.to_json() for call in trace],
+    }
 
 
-def without_encoder(method: Method) -> Method:
-    """The method itself, or, for dense retrieval, the same without the encoder's weights."""
-    return method.without_encoder() if isinstance(method, Dense) else method
+def _traced(
+    name: str, method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int, accounting: str, counts: str
+) -> tuple[Trace, int]:
+    """(the trace with its offline calls, the peak of the cache in bytes); as the paper counts them (`cycles`)."""
+    published = accounting == "published"
+    if published and name not in PLAIN:  # rules 3 and 5
+        if isinstance(method, Superposition):
+            method = replace(method, drop_first_token=False)
+            if method.iterations > 1:
+                method = replace(method, iterations=method.iterations + (method.top_k == 1), top_k=1)
+        query, task, *documents = (ids[1:] or ids for ids in (prompt.query, prompt.task, *prompt.documents))
+        prompt = replace(prompt, documents=documents, query=query, task=task)
+    with engine.tracing() as trace:
+        method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))
+    many_queries = published and counts not in SINGLE_QUERY_COUNTS  # rule 4
+    if many_queries and isinstance(method, Superposition) and method.prunes:
+        trace = with_sequential_queries(trace, method.top_k)
+    return trace, engine.peak_cache_bytes

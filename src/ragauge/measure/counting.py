@@ -78,7 +78,7 @@ def _counted(decoder: Decoder, one: Pass) -> int:
         return 0
     analysis = FlopCountAnalysis(_Step(decoder, one), torch.zeros(one[0], dtype=torch.long, device=META))
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
-    norms = {f"aten::{name}_norm": _nothing for name in ("layer", "rms")}
+    norms: dict[str, Any] = {f"aten::{name}_norm": lambda *_: Counter() for name in ("layer", "rms")}
     for operator, handle in {**norms, "aten::scaled_dot_product_attention": _attention}.items():
         analysis.set_op_handle(operator, handle)
     return int(analysis.total())
@@ -88,8 +88,3 @@ def _attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     """fvcore handle: the products query·key and probability·value."""
     (rows, heads, queries, dim), (_, _, keys, _), (*_, width) = (value.type().sizes() for value in inputs[:3])
     return Counter({"attention": rows * heads * queries * keys * (dim + width)})
-
-
-def _nothing(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """fvcore handle: an operator that is no matrix product."""
-    return Counter()

@@ -40,7 +40,6 @@ from ragauge.generation.cost import calls
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.windows import NEIGHBOUR
 from ragauge.measure import databases
-from ragauge.measure.costing import without_encoder
 from ragauge.measure.databases import DatabaseSize
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
@@ -190,7 +189,7 @@ class Estimator:
 
     def times(self) -> Section:
         """The machine's rates, and the protocols of latency, load and streams, alone on the machine."""
-        wall, unknown, pairs = Span(), list[str](), list(self.config.timed())
+        wall, unknown, pairs = Span(), list[str](), list(self.config.measured("latency"))
         for dataset, model in pairs:
             protocol = self.config.protocol(dataset)
             assert protocol is not None
@@ -288,7 +287,8 @@ class Estimator:
             room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
             engine = ShapeLM(room, precision=self.precision(job.model))
             # CFIC and its baselines cannot run without weights: a plain prompt of the same text stands for them.
-            runnable = without_encoder(method) if method.refusal(engine) is None else methods.make("naive")
+            runnable = method.without_encoder() if isinstance(method, Dense) else method
+            runnable = runnable if method.refusal(engine) is None else methods.make("naive")
             with engine.tracing() as trace:
                 state = runnable.prepare(engine, prompt)
                 runnable.answer(engine, state, prompt, Limits(new_tokens, ignore_stop=True))
@@ -316,14 +316,14 @@ class Estimator:
     @cached_property
     def _at_hand(self) -> dict[str, tuple[Questions | None, list[Example]]]:
         """The questions of the data sets whose file is at hand; none of the others."""
-        found: dict[str, tuple[Questions | None, list[Example]]] = {}
+        at_hand: dict[str, tuple[Questions | None, list[Example]]] = {}
         for label, entry in self.config.datasets.items():
-            found[label] = (None, [])
+            at_hand[label] = (None, [])
             if entry.data and Path(entry.data).is_file():
                 options = {"seed": self.config.dataset_seed(label), **entry.options}
                 questions = Questions(entry.dataset, options, Path(entry.data))
-                found[label] = (questions, questions.examples(entry.limit))
-        return found
+                at_hand[label] = (questions, questions.examples(entry.limit))
+        return at_hand
 
     def prompts_of(self, job: Answers) -> list[Prompt]:
         """Prompts of the data set: some of its own, else one of its mean lengths."""
@@ -455,35 +455,35 @@ def _roughly(seconds: float) -> Span:
 # --- text ---
 
 
-def text(found: Estimate) -> str:
+def text(made: Estimate) -> str:
     """The whole estimate, as tables."""
     import pandas as pd
 
-    parts = [time_text(found), _shown(pd.DataFrame(found.models))]
-    core_h = found.machine.encode_s / 3600
-    rows = {label: {**asdict(s), "core_hours": s.chunks * core_h} for label, s in found.databases.items() if s}
+    parts = [time_text(made), _shown(pd.DataFrame(made.models))]
+    core_h = made.machine.encode_s / 3600
+    rows = {label: {**asdict(s), "core_hours": s.chunks * core_h} for label, s in made.databases.items() if s}
     if rows:
-        parts.append(_shown(pd.DataFrame([{"database": label, **rows.get(label, {})} for label in found.databases])))
-    for name, sizes in (("downloads", found.downloads_gb), ("disk", found.disk_gb)):
+        parts.append(_shown(pd.DataFrame([{"database": label, **rows.get(label, {})} for label in made.databases])))
+    for name, sizes in (("downloads", made.downloads_gb), ("disk", made.disk_gb)):
         listed = ", ".join(f"{part} {size:,.2f}" for part, size in sizes.items() if size)
         parts.append(f"{name}: {sum(sizes.values()):,.2f} GB ({listed})")
     return "\n\n".join(parts[:-2]) + "\n\n" + "\n".join(parts[-2:])
 
 
-def time_text(found: Estimate) -> str:
+def time_text(made: Estimate) -> str:
     """A line a section, the machine's speed, and what is not included."""
     import pandas as pd
 
-    sections = [*found.sections, Section("together", sum(one.jobs for one in found.sections), found.wall)]
-    bounds = ["likely", "low", "high"] if found.machine.is_measured else ["low"]
+    sections = [*made.sections, Section("together", sum(one.jobs for one in made.sections), made.wall)]
+    bounds = ["likely", "low", "high"] if made.machine.is_measured else ["low"]
     spans = [
         {"section": one.name, "jobs": one.jobs, **{name: duration(getattr(one.wall, name)) for name in bounds}}
         for one in sections
     ]
-    times = pd.DataFrame(spans).rename(columns={} if found.machine.is_measured else {"low": "at least"})
-    sizes = f"disk {sum(found.disk_gb.values()):,.2f} GB, memory {found.memory_gb:.1f} GB"
-    unknown = [f"not included: {one.name}: {reason}" for one in found.sections for reason in one.unknown]
-    return "\n".join([found.speed, _shown(times), sizes, *unknown])
+    times = pd.DataFrame(spans).rename(columns={} if made.machine.is_measured else {"low": "at least"})
+    sizes = f"disk {sum(made.disk_gb.values()):,.2f} GB, memory {made.memory_gb:.1f} GB"
+    unknown = [f"not included: {one.name}: {reason}" for one in made.sections for reason in one.unknown]
+    return "\n".join([made.speed, _shown(times), sizes, *unknown])
 
 
 def _shown(rows: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from ragauge.cost.flop import flop
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
 from ragauge.cost.settings import LatencySettings
-from ragauge.cost.trace import Trace, online, stage_seconds
+from ragauge.cost.trace import online, stage_seconds
 from ragauge.engines import LM
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -94,7 +94,10 @@ def run(
     Raises:
         UserError: no prompts, more threads than cores, or a response that the context cuts short.
     """
-    _check(bench)
+    if not bench.prompts:
+        raise UserError("the latency protocol needs at least one prompt")
+    if (threads := torch.get_num_threads()) > (cores := psutil.cpu_count() or 1):
+        raise UserError(f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer")
     able, unsupported = bench.supported(variants)
     trials, count, allow_load = settings.trials, len(bench.prompts), settings.allow_load
     shares = [trials // count + (i < trials % count) for i in range(count)]
@@ -150,15 +153,14 @@ def _timed_stages(
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
     first = [row for row in rows if row["prompt"] == 0 and (disturbed or not row["disturbed"])]
-
-    def timed(name: str, stage: str, warm_s: float) -> float:
-        trials = [row["stages"][stage] for row in first if row["variant"] == name and stage in row["stages"]]
-        return statistics.median(trials) if trials else warm_s
-
-    return {
-        name: {stage: {**of, "seconds": timed(name, stage, of["seconds"])} for stage, of in warm.items()}
-        for name, warm in stages.items()
-    }
+    timed: dict[str, dict[str, dict[str, float]]] = {}
+    for name, warm in stages.items():
+        trials = [row["stages"] for row in first if row["variant"] == name]
+        for stage, values in warm.items():
+            clocked = [trial[stage] for trial in trials if stage in trial]
+            seconds = statistics.median(clocked) if clocked else values["seconds"]
+            timed.setdefault(name, {})[stage] = {**values, "seconds": seconds}
+    return timed
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float]:
@@ -193,6 +195,7 @@ class _Trials:
         # Of the whole run, so that a busy machine cannot stretch it without end.
         self.retries_left = 0 if settings.allow_load else len(variants) * settings.trials
         self.gpu = watch(str(engine.device))  # None: the decoder is not on one, or nothing tells of it
+        self.look: Callable[[], None] = self.gpu.look if self.gpu else lambda: None
         self.retried = 0
         self.load = Load()  # of all undisturbed trials together: what was too short to see in each
         self.rows: list[dict[str, Any]] = []
@@ -204,32 +207,26 @@ class _Trials:
         self.progress.set_postfix_str("preparing documents")
         with self.disk.storing_documents(self.engine) if self.disk else nullcontext():
             states = {name: method.prepare(self.engine, prompt) for name, method in self.variants.items()}
-        costs = {name: self._costs(name, self._warm_up(name, states[name], prompt)) for name in self.variants}
+        costs = {name: self._warm_up(name, states[name], prompt) for name in self.variants}
         self.progress.set_postfix_str("")
         for _ in range(trials):
             gc.collect()
-            self._look_at_gpu()
+            self.look()
             names = list(self.variants)
             self.order.shuffle(names)
             for name in names:
                 self._add_trial(name, index, states[name], prompt, costs[name])
-        self._look_at_gpu()
+        self.look()
         if self.disk and self.settings.documents == "cold":
             states.clear()  # memory for what is prepared anew
             self._time_documents(self.disk, index, prompt)
 
-    def _look_at_gpu(self) -> None:
-        if self.gpu:
-            self.gpu.look()
-
     def _add_trial(self, name: str, index: int, state: Any, prompt: Prompt, costs: Mapping[str, Any]) -> None:
         """Time an answer; again, up to RETRIES times, while other processes keep the machine busy."""
         times, load = self._trial(name, state, prompt)
-        for _ in range(RETRIES):
-            if load.share <= MAX_LOAD or not self.retries_left:
-                break
-            self.retries_left -= 1
-            self.retried += 1
+        retries = min(RETRIES, self.retries_left)
+        while load.share > MAX_LOAD and retries:
+            retries, self.retries_left, self.retried = retries - 1, self.retries_left - 1, self.retried + 1
             time.sleep(PAUSE_S)
             times, load = self._trial(name, state, prompt)
         disturbed = load.share > MAX_LOAD
@@ -261,28 +258,24 @@ class _Trials:
             if seconds:
                 self.documents.append({"variant": name, "prompt": index, **seconds})
 
-    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> Trace:
-        """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
+    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> dict[str, Any]:
+        """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The stages' seconds and
+        floors are noted for the first prompt."""
         for _ in range(self.warmup - 1):
             self._answer(name, state, prompt)
         with self.engine.tracing() as trace:
             self._answer(name, state, prompt)
-        return list(trace)
+        stages = gap.stages(trace, self.engine.shape, self.engine.precision, self.machine)
+        self.stages.setdefault(name, stages)
+        return {
+            "flop": flop(online(trace), self.engine.shape),
+            "compute_cycles": critical_path(trace, self.engine.shape),
+            "roofline_s": sum(stage["roofline_s"] for stage in stages.values()),
+        }
 
     def _answer(self, name: str, state: Any, prompt: Prompt) -> None:
         answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
         timing.check_length(answer, self.limits, self.engine, name)
-
-    def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
-        """Costs of the answers of one prompt; its stages' seconds and floors are noted for the first prompt."""
-        shape = self.engine.shape
-        stages = gap.stages(trace, shape, self.engine.precision, self.machine)
-        self.stages.setdefault(name, stages)
-        return {
-            "flop": flop(online(trace), shape),
-            "compute_cycles": critical_path(trace, shape),
-            "roofline_s": sum(stage["roofline_s"] for stage in stages.values()),
-        }
 
     def load_json(self) -> dict[str, Any]:
         """What other processes did during the trials."""
@@ -295,14 +288,6 @@ class _Trials:
             "allowed_share": MAX_LOAD,
             "gpu": self.gpu.to_json() if self.gpu else None,
         }
-
-
-def _check(bench: Bench) -> None:
-    if not bench.prompts:
-        raise UserError("the latency protocol needs at least one prompt")
-    cores = psutil.cpu_count() or 1
-    if torch.get_num_threads() > cores:
-        raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")
 
 
 def refusal_for_load(
@@ -319,8 +304,7 @@ def refusal_for_load(
 
 def cuda_graphs(engine: LM) -> str | None:
     """Whether tokens were decoded by CUDA graphs: "on", or "off" with the reason; None on a device without them."""
-    steps = getattr(engine, "steps", None)
-    if steps is None:
+    if (steps := getattr(engine, "steps", None)) is None:
         return None
     return f"off: {steps.fallback}" if steps.fallback else "on"
 

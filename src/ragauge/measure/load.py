@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections import defaultdict
@@ -13,9 +12,9 @@ from functools import partial
 from typing import Any, cast
 
 from ragauge.cost import arrivals
-from ragauge.cost.arrivals import Level, OneByOne, Request, SteppingServer, Targets, TimedRequest, WallClock
-from ragauge.cost.gpu_load import looked_at, watch
-from ragauge.cost.machine import MAX_LOAD, competing_load, provenance
+from ragauge.cost.arrivals import Clock, Level, OneByOne, Request, TimedRequest
+from ragauge.cost.gap import aligned
+from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.cost.settings import LoadSettings
 from ragauge.engines import LM, SpanEngine
 from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
@@ -51,7 +50,7 @@ def measure_load(
     Raises:
         UserError: a response that the context cuts short.
     """
-    levels = arrivals.levels(settings.rates, settings.clients)
+    levels = [*(Level(rate=rate) for rate in settings.rates), *(Level(clients=n) for n in settings.clients)]
     able, unsupported = bench.supported(variants)
     longest = max(prompt.total_tokens for prompt in bench.prompts)
     batch = max_batch_size(bench.lm, longest + settings.new_tokens) if settings.batch == "auto" else settings.batch
@@ -64,13 +63,8 @@ def measure_load(
             for level in levels:
                 runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed, allow_load)})
                 progress.update()
-    protocol = {
-        **settings.model_dump(exclude={"methods"}),
-        **bench.protocol(seed),
-        **bench.prompt_sizes,
-        "batch": batch,
-    }
-    protocol |= {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
+    stated = settings.model_dump(exclude={"methods"}) | bench.protocol(seed) | bench.prompt_sizes | {"batch": batch}
+    protocol = stated | {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
     return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "levels": runs}
 
 
@@ -82,23 +76,15 @@ def _measure_level(server: _Server, level: Level, seed: int, allow_load: bool) -
     Returns: {"rate", "clients", "load_share", "gpu", "refused", "summary", "requests"}. Where other processes were
         busy, `refused` says so and `summary` is empty.
     """
-    settings, gpu = server.settings, watch(str(server.lm.device))
-    gc.collect()
-    with looked_at(gpu), competing_load() as load:
+    settings = server.settings
+    stepping = OneByOne(server.answer_alone, Clock()) if server.size == 1 else _Batched(server)
+    with timing.watched(server.lm, allow_load) as seen:
         count = settings.warmup + settings.requests
-        served = arrivals.drive(server.stepping(), level, len(server.prompts), count, WallClock(), seed)
+        served = arrivals.drive(stepping, level, len(server.prompts), count, Clock(), seed)
     rows = arrivals.rows(served, settings.warmup)
-    refused = None if allow_load else timing.refusal(load, gpu)
-    targets = Targets(settings.target_first_token_s, settings.target_per_token_s)
-    return {
-        "rate": level.rate,
-        "clients": level.clients,
-        "load_share": load.share,
-        "gpu": gpu.to_json() if gpu else None,
-        "refused": refused,
-        "summary": {} if refused else arrivals.summarise(rows, targets, seed),
-        "requests": rows,
-    }
+    targets = {"first_token_s": settings.target_first_token_s, "per_token_s": settings.target_per_token_s}
+    summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)
+    return {"rate": level.rate, "clients": level.clients, **seen, "summary": summary, "requests": rows}
 
 
 class _Server:
@@ -142,10 +128,6 @@ class _Server:
         timing.check_length(answer, self.limits, self.lm, self.name)
         return start, end, len(answer.ids)
 
-    def stepping(self) -> SteppingServer:
-        """The server as the arrivals drive it."""
-        return OneByOne(self.answer_alone, WallClock()) if self.size == 1 else _Batched(self)
-
 
 class _ThreadEngine:
     """The engine of the calling thread, so that a prepared state can serve requests of different threads in turn."""
@@ -181,22 +163,18 @@ class _Batched:
         self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
 
     def step(self) -> Sequence[TimedRequest]:
-        return [self._timed(task) for task in self._batch.step()]
-
-    def _timed(self, task: Task[tuple[float, float, int]]) -> TimedRequest:
-        start, end, new_tokens = task.result()
-        assert task.engine.first_token_at is not None
-        return TimedRequest(self._requests.pop(task), start, task.engine.first_token_at, end, new_tokens)
+        served = []
+        for task in self._batch.step():
+            start, end, new_tokens = task.result()
+            assert task.engine.first_token_at is not None
+            served.append(TimedRequest(self._requests.pop(task), start, task.engine.first_token_at, end, new_tokens))
+        return served
 
 
 def table(result: Mapping[str, Any]) -> str:
     """A line a variant and level: the percentiles and what was served."""
     head = ["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good"]
-    lines = [head, *(_line(level) for level in result["levels"])]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return aligned([head, *(_line(level) for level in result["levels"])])
 
 
 def _line(level: Mapping[str, Any]) -> list[str]:

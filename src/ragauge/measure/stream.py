@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from ragauge.cost import arrivals
-from ragauge.cost.arrivals import Request, Targets, TimedRequest
+from ragauge.cost.arrivals import Request, TimedRequest
 from ragauge.cost.cold import STATE, Disk, drop_page_cache
-from ragauge.cost.gpu_load import looked_at, watch
-from ragauge.cost.machine import MAX_LOAD, competing_load, provenance
+from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.cost.settings import StreamSettings
 from ragauge.cost.trace import Call
 from ragauge.engines import LM
@@ -118,22 +116,17 @@ class _Stream:
     def run(self, seed: int, allow_load: bool) -> dict[str, Any]:
         self._answer(self._fresh(), 0)  # warm up, without a store
         probes = [self._probe(place % len(self.prompts)) for place in range(PROBES)]
-        gc.collect()
-        gpu = watch(str(self.lm.device))
-        with self._store(), competing_load() as busy, looked_at(gpu):
+        with self._store(), timing.watched(self.lm, allow_load) as seen:
             method = self._fresh()
             served = [self._answer(method, place) for place in range(len(self.prompts))]
-        refused = None if allow_load else timing.refusal(busy, gpu)
         shares = [share for _, share in served]
         rows = arrivals.rows([request for request, _ in served], warmup=0)
         return {
-            "load_share": busy.share,
-            "gpu": gpu.to_json() if gpu else None,
-            "refused": refused,
+            **seen,
             "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
             "missed_s": statistics.median(missed for missed, _ in probes),
             "found_s": statistics.median(again for _, again in probes),
-            "summary": {} if refused else _summary(rows, seed),
+            "summary": {} if seen["refused"] else _summary(rows, seed),
             "requests": [{**row, "found": share} for row, share in zip(rows, shares, strict=True)],
         }
 
@@ -162,27 +155,24 @@ class _Stream:
 
     def _fresh(self) -> Method:
         """The method without what it stored for other questions."""
-        if isinstance(self.method, PrefixTree):
-            return replace(self.method, store_gb=self.settings.store_gb)
-        return replace(self.method)
+        sized = {"store_gb": self.settings.store_gb} if isinstance(self.method, PrefixTree) else {}
+        return replace(self.method, **sized)
 
     @contextmanager
     def _store(self) -> Iterator[None]:
         """An empty store, for the length of the context."""
         size = int(self.settings.store_gb * 1e9)
-        if self.settings.store == "memory":
-            self.lm.documents = MemoryStore("stream", size)
-            try:
+        try:
+            if self.settings.store == "memory":
+                self.lm.documents = MemoryStore("stream", size)
                 yield
-            finally:
-                self.lm.documents = None
-            return
-        with Disk(self.folder, lambda place: DocumentStore(place, "stream", size)).storing_documents(self.lm) as place:
-            self.after_request = lambda: drop_page_cache(place)
-            try:
+                return
+            disk = Disk(self.folder, lambda place: DocumentStore(place, "stream", size))
+            with disk.storing_documents(self.lm) as place:
+                self.after_request = lambda: drop_page_cache(place)
                 yield
-            finally:
-                self.after_request = lambda: None
+        finally:
+            self.lm.documents, self.after_request = None, lambda: None
 
 
 def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
@@ -207,10 +197,8 @@ def line(stream: Mapping[str, Any]) -> str:
 
 def _summary(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """As of load; requests came one after another, so the rates are over the time of answering."""
-    made = arrivals.summarise(rows, Targets(), seed)
+    made = arrivals.summarise(rows, seed=seed)
     seconds = sum(row["total_s"] for row in rows)
     rates = {"questions_per_s": len(rows), "tokens_per_s": sum(row["new_tokens"] for row in rows)}
-    times: dict[str, Any] = {
-        key: made[key] for key in ("first_token_s", "per_token_s", "total_s", "requests") if key in made
-    }
+    times = {key: made[key] for key in ("first_token_s", "per_token_s", "total_s", "requests") if key in made}
     return times | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ import torch
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
-from ragauge.cost.gpu_load import GpuWatch
-from ragauge.cost.machine import MAX_LOAD, Load
+from ragauge.cost.gpu_load import GpuWatch, watch
+from ragauge.cost.machine import MAX_LOAD, Load, competing_load
 from ragauge.cost.shape import Shape
 from ragauge.engines import LM, Limits, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
@@ -113,6 +115,25 @@ def refusal(load: Load, gpu: GpuWatch | None = None) -> str | None:
         return refused(f"took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})")
     reason = gpu.refusal() if gpu else None
     return f"{reason}; run it on an idle GPU, or allow the load" if reason else None
+
+
+@contextmanager
+def watched(lm: LM, allow_load: bool) -> Iterator[dict[str, Any]]:
+    """Watch other processes and the GPU during the block.
+
+    Yields: a mapping that has, after the block, `load_share`, `gpu` and `refused`, why times must not be reported.
+    """
+    seen: dict[str, Any] = {}
+    gpu = watch(str(lm.device))
+    gc.collect()
+    if gpu:
+        gpu.look()
+    with competing_load() as load:
+        yield seen
+    if gpu:
+        gpu.look()
+    seen |= {"load_share": load.share, "gpu": gpu.to_json() if gpu else None}
+    seen["refused"] = None if allow_load else refusal(load, gpu)
 
 
 def refused(reason: str) -> str:

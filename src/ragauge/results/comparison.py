@@ -47,13 +47,12 @@ def latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
     traces = [[Call.from_json(call) for call in record.trace] for record in generated]
     seconds = [median(record.trials_s) for record in generated]
     ideal = [overlap.ideal_s(trace) for trace in traces]
-    folds = {"retrieval_s": overlap.retrieval_s, "generation_s": overlap.generation_s}
-    folds |= {"ahead_s": overlap.ahead_s, "waited_s": overlap.waited_s}
+    parts = [overlap.parts_s(trace) for trace in traces]
     return {
         "seconds": median(seconds),
         "ideal_s": median(ideal),
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
-        **{name: median(map(fold, traces)) for name, fold in folds.items()},
+        **{name: median(part[name] for part in parts) for name in parts[0]},
         **{
             f"ideal_s_{part}_{times:g}x": median(overlap.ideal_s(t, overlap.Speedup(**{part: times})) for t in traces)
             for part, times in FASTER

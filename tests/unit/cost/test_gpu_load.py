@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ragauge.cost import gpu_load
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import Load
 from ragauge.measure import latency, timing
@@ -117,8 +117,8 @@ def test_both_protocols_refuse_times_of_a_gpu_that_others_used(smi: Path) -> Non
 
 
 def test_a_look_frames_what_is_measured(smi: Path) -> None:
-    found = watch("cuda")
-    with gpu_load.looked_at(found):
-        assert found is not None
-        assert found.looks == 1
-    assert found.looks == 2
+    lm: Any = SimpleNamespace(device="cuda")
+    with timing.watched(lm, allow_load=False) as seen:
+        (smi / "processes").write_text(f"{os.getpid()}\n99999991\n")
+    assert (seen["gpu"]["looks"], seen["gpu"]["other_processes"]) == (2, 1)
+    assert "process" in seen["refused"]

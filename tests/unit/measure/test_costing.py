@@ -10,12 +10,9 @@ import pytest
 
 from ragauge import methods
 from ragauge.cli import main
-from ragauge.config.schema import ModelEntry
 from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 from ragauge.measure import costing, latency, timing
-from ragauge.measure.latency import measure_latency
-from ragauge.measure.timing import bench_of_shape
 from ragauge.testing import write_checkpoint
 
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
@@ -32,6 +29,29 @@ def test_one_path_costs_what_the_plain_prompt_costs() -> None:
     assert one["compute_cycles"] == pytest.approx(project("naive", "total")["compute_cycles"], rel=5e-3)
 
 
+def test_what_is_prepared_is_costed_apart():
+    report = project("superposition", "total", top_k=1)
+    assert report["flop"] + report["offline_flop"] == 2 * report["compute_cycles"]
+    assert report["offline_kv_bytes"] == 2 * 32 * 4096 * (43 + 2834) * 2
+    assert report["kv_bytes"] >= report["offline_kv_bytes"]
+    naive = project("naive", "total")
+    assert naive["offline_flop"] == naive["offline_kv_bytes"] == 0
+    assert naive["theoretical_speedup"] == 1.0
+
+
+def test_a_report_is_json():
+    report = project("naive")
+    read = json.loads(json.dumps(report))
+    assert read["trace"] == [{"stage": "prompt", "lengths": [2914], "past": [0], "logits": [1]}]
+    assert {**read, "trace": None} == {**report, "trace": None}
+
+
+def test_caching_and_parallelism_change_cycles_and_not_the_total():
+    plain = project("superposition", "total", top_k=2)
+    bare = project("superposition", "total", top_k=2, path_caching=False, path_parallelization=False)
+    assert plain["compute_cycles"] == bare["compute_cycles"]
+
+
 def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     command = "cost --model mpt-7b-instruct --method superposition --top-k 4 --tokens nq_open --json"
     assert main(command.split()) == 0
@@ -39,20 +59,6 @@ def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[s
     assert (report["method"], report["accounting"]) == ("superposition", "critical_path")
     assert report["theoretical_speedup"] > 50
     assert {call["stage"] for call in report["trace"]} == {"preamble", "documents", "query", "task"}
-
-
-def test_random_weights_are_timed_beyond_the_context(tmp_path: Path) -> None:
-    counts = tmp_path / "counts.json"
-    counts.write_text(json.dumps({"preamble": 5, "documents": [30, 30, 30], "query": 5, "task": 3}))
-    folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
-    settings = LatencySettings(
-        methods=["naive", "superposition"], dataset="x", trials=2, warmup=1, new_tokens=3, allow_load=True
-    )
-    variants = {name: methods.make(name) for name in settings.methods}
-    bench = bench_of_shape(str(counts), ModelEntry(source=str(folder), dtype="float32"), 3, threads=1)
-    result = measure_latency(variants, bench, settings, machine=MACHINE)
-    assert [row["variant"] for row in result["rows"]].count("naive") == 2
-    assert result["protocol"]["tokens"]["documents"] == [30, 30, 30]
 
 
 def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path: Path) -> None:

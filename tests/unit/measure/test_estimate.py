@@ -158,13 +158,10 @@ def test_a_data_set_of_unknown_size_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "configs/ci/smoke.yaml", "configs/reference/superposition.yaml"])
-def test_other_experiments_can_be_estimated(name: str, root: Path) -> None:
-    if "reference" in name and not (root.parent / "shared").exists():
-        pytest.skip("the samples are not there")
-    found: Estimate = estimate(load(root / name))
-    assert found.wall.low > 0
-    json.dumps(found.to_json())
+def test_the_smoke_experiment_can_be_estimated(root: Path) -> None:
+    made: Estimate = estimate(load(root / "configs/ci/smoke.yaml"))
+    assert made.wall.low > 0
+    json.dumps(made.to_json())
 
 
 # --- a measured machine ---

@@ -1,0 +1,36 @@
+"""Token counts by name and from files."""
+
+import pytest
+
+from ragauge.cost import tokens
+from ragauge.errors import UserError
+
+
+def test_token_counts_from_a_file(tmp_path):
+    file = tmp_path / "counts.json"
+    file.write_text('{"preamble": 3, "documents": [5, 6], "query": 2, "task": 1}')
+    assert tokens.load(str(file)) == tokens.TokenCounts(3, (5, 6), 2, 1)
+    assert tokens.load("nq_open").total == 2914
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"preamble": 3, "documents": [5, 0], "query": 2, "task": 1}', r"documents\[1\]: a positive number"),
+        ('{"preamble": 3, "documents": [], "query": 2, "task": 1}', "documents: a list"),
+        ('{"preamble": 3, "documents": [5], "query": 2}', "task is missing"),
+        ('{"preamble": 3, "docs": [5], "query": 2}', "unknown key 'docs'"),
+        ("[1]", "a mapping"),
+        ("{", "neither JSON nor YAML"),
+    ],
+)
+def test_bad_token_counts_are_named(tmp_path, text, message):
+    file = tmp_path / "counts.json"
+    file.write_text(text)
+    with pytest.raises(UserError, match=message):
+        tokens.load(str(file))
+
+
+def test_unknown_token_counts_name_the_choices():
+    with pytest.raises(UserError, match="did you mean 'musique'"):
+        tokens.load("musiqe")
