@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from ragauge.io.digest import digest
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
 from ragauge.io.records import EvidenceRecord, Record, ServedResponse, partial_path
-from ragauge.io.specifications import AnswerSpecification, FinderFacts
+from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods import Answer, Evidence, Method, modules
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
@@ -81,11 +81,13 @@ class Engines:
         return engine
 
     def _finder(self, specification: AnswerSpecification, method: Method) -> RecordedEngine | None:
-        if not specification.finder:
+        if not (finder := specification.finder):
             return None
         if not method.finds:
             raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
-        return cast(RecordedEngine, self.of(_of_finder(specification, specification.finder), finds=True))
+        engine = specification.engine.model_copy(update={"max_context": finder.max_context})
+        model = {"model": finder.model, "model_sha256": finder.model_sha256, "engine": engine, "finder": None}
+        return cast(RecordedEngine, self.of(specification.model_copy(update=model), finds=True))
 
     def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
         """The engine of a model, loaded once.
@@ -178,27 +180,24 @@ def _todo_answers(
     batch: Batch,
 ) -> Iterator[Record]:
     """Yield records of unanswered questions; one at which a process died comes last, alone, or fails."""
-    crashes = [writer.crashes.get(e.key, 0) for e in examples]
-    unsuspected = [e for e, n in zip(examples, crashes, strict=True) if n == 0]
-    suspected = [e for e, n in zip(examples, crashes, strict=True) if 0 < n < MAX_CRASHES]
-    for example, n in zip(examples, crashes, strict=True):
-        if n >= MAX_CRASHES:
-            yield Record(**_question_fields(example), status="failed", reason=crash_reason(n), prompt_sha256="")
+    unsuspected, suspected = list[Example](), list[Example]()
+    for example in examples:
+        crashes = writer.crashes.get(example.key, 0)
+        if crashes >= MAX_CRASHES:
+            yield Record(**_question_fields(example), status="failed", reason=crash_reason(crashes), prompt_sha256="")
+        else:
+            (suspected if crashes else unsuspected).append(example)
     if unsuspected:
         yield from answers(engine, method, unsuspected, specification, batch, writer.start)
     yield from answers(engine, method, suspected, specification, 1, writer.start)
 
 
 def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
-    """Everything that the records depend on: the specification and the code."""
-    return {**specification.model_dump(), "code": code(specification)}
-
-
-def code(specification: AnswerSpecification) -> str:
-    """The digest of the modules that a method's answers on an engine depend on."""
+    """Everything that the records depend on: the specification, and the code of the runner, method and engine."""
     engine = registry.module_name("engine", specification.engine.name)
     answering = modules(specification.method, specification.options)
-    return digest(__name__, *answering, engine, without={"ragauge.cost.machine"})
+    code = digest(__name__, *answering, engine, without={"ragauge.cost.machine"})
+    return {**specification.model_dump(), "code": code}
 
 
 def answers(
@@ -220,23 +219,29 @@ def answers(
         yield from _answers_of_server(cast(RemoteEngine, engine), method, examples, specification, batch)
         return
     size = largest_batch(engine, examples, specification) if batch == "auto" else batch
-    if size == 1 or not isinstance(engine, LM) or method.sequential():
-        yield from (ask(engine, method, example, specification) for example in _starting(examples, on_start))
-        return
     too_large: list[Example] = []
+
+    def starting() -> Iterator[Example]:
+        for example in examples:
+            on_start(example.key)
+            yield example
+
+    def ask_one(example: Example, proxy: Engine) -> Record | None:
+        try:
+            record = ask(proxy, method, example, specification, failures=(UserError,))
+        except MEMORY_ERRORS:
+            too_large.append(example)
+            return None
+        return _without_times(record, scheduler.size)
+
+    if size == 1 or not isinstance(engine, LM) or method.sequential():
+        yield from (ask(engine, method, example, specification) for example in starting())
+        return
     with BatchScheduler(engine, min(size, len(examples))) as scheduler:
-        ask_one = partial(_ask_in_batch, scheduler.size, method, specification, too_large)
-        for task in scheduler.run(partial(ask_one, example) for example in _starting(examples, on_start)):
+        for task in scheduler.run(partial(ask_one, example) for example in starting()):
             if record := task.result():
                 yield record
     yield from (ask(engine, method, example, specification) for example in too_large)
-
-
-def _starting(examples: Iterable[Example], on_start: Callable[[str], None]) -> Iterator[Example]:
-    """Yield the examples one by one, and call `on_start` before each."""
-    for example in examples:
-        on_start(example.key)
-        yield example
 
 
 def _answers_of_server(
@@ -288,23 +293,6 @@ def largest_batch(engine: Engine, examples: Sequence[Example], specification: An
     return max_batch_size(engine, prompt.total_tokens + limits(specification).max_new_tokens)
 
 
-def _ask_in_batch(
-    batch: int,
-    method: Method,
-    specification: AnswerSpecification,
-    too_large: list[Example],
-    example: Example,
-    engine: Engine,
-) -> Record | None:
-    """One question's record; None, and the question is one of those too large, if memory was too short."""
-    try:
-        record = ask(engine, method, example, specification, failures=(UserError,))
-    except MEMORY_ERRORS:
-        too_large.append(example)
-        return None
-    return _without_times(record, batch)
-
-
 def _without_times(record: Record, batch: int) -> Record:
     """The record of a question that was answered together with others: its seconds are not its own."""
     return record.model_copy(update={"batch": batch, "offline_s": None, "online_s": None, "first_token_s": None})
@@ -334,12 +322,16 @@ def ask(
             prompt_sha256=prompt.sha256 if prompt else "",
             tokens=prompt.token_counts() if prompt else {},
         )
-    text = engine.tokenizer.decode(answer.ids, skip_special_tokens=True)
+    text, evidence = engine.tokenizer.decode(answer.ids, skip_special_tokens=True), dict[str, int]()
+    if answer.evidence is not None:
+        pieces = (engine.tokenizer(piece.text, add_special_tokens=False) for piece in answer.evidence)
+        evidence["evidence"] = sum(len(piece["input_ids"]) for piece in pieces)
+    exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
     return Record(
         **base,
         status="ok",
         prompt_sha256=prompt.sha256,
-        tokens={**prompt.token_counts(), **_evidence_tokens(answer, engine.tokenizer), "generated": len(answer.ids)},
+        tokens={**prompt.token_counts(), **evidence, "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),
         evidence=None if answer.evidence is None else [_evidence(piece, example) for piece in answer.evidence],
@@ -353,7 +345,7 @@ def ask(
         offline_s=seconds(c for c in trace if c.offline),
         online_s=seconds(online(trace)),
         first_token_s=first_token_s,
-        served=_served(engine),
+        served=ServedResponse(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None,
     )
 
 
@@ -367,12 +359,6 @@ def _question_fields(example: Example) -> dict[str, Any]:
         "gold_stretches": [asdict(stretch) for stretch in example.gold_stretches],
         "documents": len(example.documents),
     }
-
-
-def _served(engine: Engine) -> ServedResponse | None:
-    """The server's account of the request behind the answer."""
-    exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
-    return ServedResponse(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None
 
 
 def limits(specification: AnswerSpecification) -> Limits:
@@ -415,14 +401,6 @@ def _evidence(piece: Evidence, example: Example) -> EvidenceRecord:
     return EvidenceRecord(**asdict(piece), verbatim=stands == piece.text)
 
 
-def _evidence_tokens(answer: Answer, tokenizer: Any) -> dict[str, int]:
-    """The length of the evidence, for methods that search for evidence."""
-    if answer.evidence is None:
-        return {}
-    texts = [piece.text for piece in answer.evidence]
-    return {"evidence": sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)}
-
-
 def timed(engine: Engine, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answer, Trace, float]:
     """(answer, trace, online seconds until the first token)."""
     spans = cast(SpanEngine, engine)  # as far as the method requires
@@ -433,13 +411,6 @@ def timed(engine: Engine, method: Method, prompt: Prompt, limits: Limits) -> tup
     late = elapsed(c for c in trace[prepared:] if c.offline)  # offline work done lazily: users do not wait for it
     assert engine.first_token_at is not None
     return answer, list(trace), engine.first_token_at - started - late
-
-
-def _of_finder(specification: AnswerSpecification, finder: FinderFacts) -> AnswerSpecification:
-    """The finder in the place of the model that answers, on the same device and in the same precision."""
-    engine = specification.engine.model_copy(update={"max_context": finder.max_context})
-    model = {"model": finder.model, "model_sha256": finder.model_sha256}
-    return specification.model_copy(update=model | {"engine": engine, "finder": None})
 
 
 def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
