@@ -49,7 +49,7 @@ class Run:
     @cached_property
     def timed(self) -> set[tuple[str, str]]:
         """The pairs of data set and model that are timed."""
-        return set(self.config.timed())
+        return set(self.config.measured("latency"))
 
     @cached_property
     def judged(self) -> set[Answers]:

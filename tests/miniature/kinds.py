@@ -56,7 +56,7 @@ def _method(variant: VariantEntry) -> Kind:
 
 
 def _timed(config: Config) -> Iterator[Kind]:
-    for dataset, model in config.timed():
+    for dataset, model in config.measured("latency"):
         protocol = config.protocol(dataset)
         for name in protocol.methods if protocol else ():
             yield "timed", dataset, model, _method(config.methods[name])

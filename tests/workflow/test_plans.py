@@ -28,7 +28,7 @@ def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: st
     experiment = load(checkout / name)
     assert jobs["answers"] == len(list(experiment.answers()))
     assert jobs["data"] == len(experiment.datasets)
-    assert jobs["latency"] == len(list(experiment.timed()))
+    assert jobs["latency"] == len(list(experiment.measured("latency")))
     assert jobs.get("pipeline", 0) == len(experiment.pipelines)
     assert jobs.get("staleness", 0) == len(experiment.staleness)
     assert {name: jobs.get(name, 0) for name in registry.names("item")} == {

@@ -26,7 +26,7 @@ rule answers:
     params:
         config=PATHS.settings,
         specification=PLAN.answers.specification,
-        limit=PLAN.answers.limit,
+        limit=PLAN.config.limit,
         code=PLAN.answers.code,
         part=PLAN.answers.part_option,
         documents=PATHS.documents,

@@ -52,4 +52,6 @@ for item in PLAN.items.names():
         shell:
             "ragauge report item {params.item:q} --config {params.config:q} 2>&1 | tee {log:q}"
 
-    getattr(rules, item).rule.docstring = PLAN.items.title(item)  # what `snakemake --list-rules` shows
+    getattr(rules, item).rule.docstring = PLAN.items.about(item).partition("\n")[
+        0
+    ]  # what `snakemake --list-rules` shows

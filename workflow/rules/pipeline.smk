@@ -9,7 +9,7 @@ rule retrofit:
     input:
         database=PATHS.gathered,
         index=PATHS.merged,
-        model=PLAN.pipelines.retrofit_decoder,
+        model=PLAN.pipelines.decoder,
     output:
         adapters=PATHS.adapters,
         curve=f"{PATHS.retrofit}/curve.jsonl",
@@ -19,15 +19,15 @@ rule retrofit:
         ENVIRONMENT
     threads: PLAN.cores
     resources:
-        gpu=PLAN.pipelines.retrofit_gpus,
+        gpu=PLAN.answers.gpus,
         mem_mb=grown(8000),
         runtime=720,
         slurm_extra=ALONE,
     params:
         options=PLAN.pipelines.retrofit_options,
         code=PLAN.pipelines.retrofit_code,
-        database=PLAN.retrieval.folder,
-        folder=PLAN.pipelines.retrofit_folder,
+        database=PATHS.database,
+        folder=PATHS.retrofit,
     shell:
         "ragauge piperag retrofit {params.options:q} --database {params.database:q} --index {wildcards.index:q}"
         " --mode {wildcards.mode:q} --minutes {wildcards.minutes:q} --out {params.folder:q} 2>&1 | tee {log:q}"

@@ -8,7 +8,7 @@ rule chunks:
     """Cut the documents of one shard into chunks, held-out text apart."""
     input:
         corpus=PLAN.retrieval.corpus,
-        tokenizer=PLAN.retrieval.tokenizer,
+        tokenizer=PLAN.asset("databases/{database}/tokenizer"),
     output:
         PATHS.shard,
     log:
@@ -21,19 +21,18 @@ rule chunks:
         runtime=240,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.settings,
+        settings=PLAN.entry("databases/{database}", exclude={"encoder", "engine", "evaluation_sets", "indexes"}),
         code=code_of("retrieval.chunking"),
-        folder=PLAN.retrieval.folder,
-        shard=PLAN.retrieval.shard,
+        folder=PATHS.database,
     shell:
-        "ragauge index chunks --config {params.config:q} --entry {wildcards.database:q} --shard {params.shard:q}"
+        "ragauge index chunks --config {params.config:q} --entry {wildcards.database:q} --shard {wildcards.shard:q}"
         " --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule shards_cut:
     """Wait until all shards are cut: one file to depend on, where shards times shards would take minutes to plan."""
     input:
-        PLAN.retrieval.shards,
+        PLAN.retrieval.of_shards(PATHS.shard),
     output:
         touch(PATHS.cut),
     localrule: True
@@ -55,9 +54,9 @@ rule evaluation_set:
         runtime=1440,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.evaluation_settings,
+        settings=PLAN.entry("databases/{database}/evaluation_sets/{evaluation}"),
         code=code_of("retrieval.chunking"),
-        folder=PLAN.retrieval.folder,
+        folder=PATHS.database,
     shell:
         "ragauge index evaluation --config {params.config:q} --entry {wildcards.database:q}"
         " --evaluation {wildcards.evaluation:q} --database {params.folder:q} 2>&1 | tee {log:q}"
@@ -81,19 +80,18 @@ rule near_duplicates:
     params:
         config=PATHS.settings,
         code=code_of("retrieval.chunking"),
-        folder=PLAN.retrieval.folder,
-        shard=PLAN.retrieval.shard,
+        folder=PATHS.database,
     shell:
-        "ragauge index mark --config {params.config:q} --entry {wildcards.database:q} --shard {params.shard:q}"
+        "ragauge index mark --config {params.config:q} --entry {wildcards.database:q} --shard {wildcards.shard:q}"
         " --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule database:
     """Name the shards and their near-duplicates in order."""
     input:
-        shards=PLAN.retrieval.shards,
+        shards=PLAN.retrieval.of_shards(PATHS.shard),
         sets=PLAN.retrieval.evaluation_sets,
-        marked=PLAN.retrieval.marked,
+        marked=PLAN.retrieval.of_shards(PATHS.marked),
     output:
         PATHS.gathered,
     log:
@@ -106,7 +104,7 @@ rule database:
     params:
         config=PATHS.settings,
         code=code_of("retrieval.chunking"),
-        folder=PLAN.retrieval.folder,
+        folder=PATHS.database,
     shell:
         "ragauge index gather --config {params.config:q} --entry {wildcards.database:q}"
         " --database {params.folder:q} 2>&1 | tee {log:q}"
@@ -116,7 +114,7 @@ rule embeddings:
     """Embed the chunks of one shard."""
     input:
         shard=PATHS.shard,
-        encoder=PLAN.retrieval.encoder,
+        encoder=PLAN.asset("databases/{database}/encoder"),
     output:
         PATHS.embeddings,
     log:
@@ -129,12 +127,11 @@ rule embeddings:
         runtime=4320,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.encoder_settings,
+        settings=PLAN.entry("databases/{database}", include={"encoder", "engine"}),
         code=code_of("retrieval.embed"),
-        folder=PLAN.retrieval.folder,
-        shard=PLAN.retrieval.shard,
+        folder=PATHS.database,
     shell:
-        "ragauge index embed --config {params.config:q} --entry {wildcards.database:q} --shard {params.shard:q}"
+        "ragauge index embed --config {params.config:q} --entry {wildcards.database:q} --shard {wildcards.shard:q}"
         " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
@@ -142,7 +139,7 @@ rule index_training:
     """Train an index's centroids and quantisers on a sample of the vectors."""
     input:
         database=PATHS.gathered,
-        embeddings=PLAN.retrieval.embeddings,
+        embeddings=PLAN.retrieval.of_shards(PATHS.embeddings),
     output:
         f"{PATHS.index}/trained/manifest.json",
     log:
@@ -157,9 +154,9 @@ rule index_training:
         slurm_extra=ALONE,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.index_settings,
+        settings=PLAN.entry("databases/{database}/indexes/{index}"),
         code=PLAN.retrieval.index_code,
-        folder=PLAN.retrieval.folder,
+        folder=PATHS.database,
     shell:
         "ragauge index train --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
         " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
@@ -182,19 +179,18 @@ rule index_codes:
         runtime=720,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.index_settings,
+        settings=PLAN.entry("databases/{database}/indexes/{index}"),
         code=PLAN.retrieval.index_code,
-        folder=PLAN.retrieval.folder,
-        shard=PLAN.retrieval.shard,
+        folder=PATHS.database,
     shell:
         "ragauge index add --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
-        " --shard {params.shard:q} --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
+        " --shard {wildcards.shard:q} --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule index:
     """Merge the shards' codes on disk into the index that is searched, and into the parts of several servers."""
     input:
-        PLAN.retrieval.codes,
+        PLAN.retrieval.of_shards(PATHS.codes),
     output:
         PATHS.merged,
     log:
@@ -206,9 +202,9 @@ rule index:
         runtime=240,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.index_settings,
+        settings=PLAN.entry("databases/{database}/indexes/{index}"),
         code=PLAN.retrieval.index_code,
-        folder=PLAN.retrieval.folder,
+        folder=PATHS.database,
         parts=PLAN.retrieval.parts,
     shell:
         "(for part in '' {params.parts:q}; do"
@@ -220,7 +216,7 @@ rule index_recall:
     """Recall@k of an index against exact search, for held-out text."""
     input:
         index=PATHS.merged,
-        encoder=PLAN.retrieval.encoder,
+        encoder=PLAN.asset("databases/{database}/encoder"),
     output:
         PATHS.recall,
     log:
@@ -233,9 +229,9 @@ rule index_recall:
         runtime=60,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.index_settings,
+        settings=PLAN.entry("databases/{database}/indexes/{index}"),
         code=code_of("cli.index"),
-        folder=PLAN.retrieval.folder,
+        folder=PATHS.database,
     shell:
         "ragauge index recall --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
         " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"

@@ -29,7 +29,7 @@ rule retrieval_server:
         mem_mb=grown(4000),
         runtime=PLAN.servers.runtime,
     params:
-        folder=PLAN.retrieval.folder,
+        folder=PATHS.database,
         options=PLAN.servers.options,
         clients=PATHS.server_clients,
         address=PATHS.server_address,

@@ -4,8 +4,8 @@
 rule staleness:
     """Compare the nearest chunks of stale and of fresh queries over held-out text."""
     input:
-        index=PLAN.retrieval.staleness_index,
-        encoder=PLAN.retrieval.staleness_encoder,
+        index=PLAN.retrieval.staleness(PATHS.merged),
+        encoder=PLAN.asset("staleness/{staleness}/encoder"),
     output:
         PATHS.staleness,
     log:
@@ -17,8 +17,8 @@ rule staleness:
         runtime=60,
     params:
         config=PATHS.settings,
-        settings=PLAN.retrieval.staleness_settings,
-        folder=PLAN.retrieval.staleness_folder,
+        settings=PLAN.entry("staleness/{staleness}"),
+        folder=PLAN.retrieval.staleness(PATHS.database),
         code=code_of("cli._piperag_staleness"),
     shell:
         "ragauge piperag staleness --config {params.config:q} --entry {wildcards.staleness:q} --database {params.folder:q}"

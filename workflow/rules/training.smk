@@ -6,7 +6,7 @@ rule sft_data:
     input:
         corpora=PLAN.training.corpora,
         writer=PLAN.training.writer,
-        base=PLAN.training.base,
+        base=PLAN.asset("training/{training}/model"),
         evaluation=PLAN.training.evaluation,
     output:
         train=f"{PATHS.training}/data/train.jsonl",
@@ -38,7 +38,7 @@ rule sft_train:
         train=f"{PATHS.training}/data/train.jsonl",
         held_out=f"{PATHS.training}/data/held_out.jsonl",
         manifest=f"{PATHS.training}/data/manifest.json",
-        base=PLAN.training.base,
+        base=PLAN.asset("training/{training}/model"),
     output:
         model=directory(PATHS.trained),
         loss=f"{PATHS.trained}.loss.csv",
@@ -55,9 +55,9 @@ rule sft_train:
         slurm_extra=PLAN.training.node,
     params:
         config=PATHS.settings,
-        settings=PLAN.training.settings,
+        settings=PLAN.entry("training/{training}"),
         code=code_of("cli.sft", "training.finetuning"),
-        data=PLAN.training.data_folder,
+        data=f"{PATHS.training}/data",
         checkpoints=f"{PATHS.training}/checkpoints",
     shell:
         "ragauge sft train --config {params.config:q} --entry {wildcards.training:q} --data {params.data:q}"

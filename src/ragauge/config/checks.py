@@ -31,7 +31,10 @@ def check(config: Config) -> None:
     for label, training in config.training.items():
         check_training(training, f"training.{label}")
     _check_datasets(config)
-    _check_methods(config)
+    for name, variant in config.methods.items():
+        variant.make(f"methods.{name}")
+    for job in {(job.variant, job.model): job for job in config.answers()}.values():
+        config.method(job)
     for label, database in config.databases.items():
         check_database(database, f"databases.{label}")
     _check_evaluation_labels(config)
@@ -48,7 +51,7 @@ def check(config: Config) -> None:
             raise UserError(f"items: {unusable}")
 
 
-Reference = tuple[str, str | list[str] | None, Any, str]  # kind, names of it, names that there are, path of the key
+Reference = tuple[str, str | list[str] | None, Any, str]  # kind, names of it, known names, path of the key
 
 
 def _references(config: Config) -> Iterator[Reference]:
@@ -110,20 +113,15 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     from ragauge.assets import catalog, refuse_path, refuse_secret
 
     refuse_secret(source, where)
-    check_pin(source, where)
+    try:
+        pins.split_pin(source)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
     known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
     if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or os.path.exists(source)):
         refuse_path(source, f"{where}: ")
         raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
     return catalog.spelled(source)
-
-
-def check_pin(source: str, where: str) -> None:
-    """Raise UserError if a source states a pin in a way that is none."""
-    try:
-        pins.split_pin(source)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
 
 
 def check_training(training: TrainingSettings, where: str) -> None:
@@ -180,13 +178,6 @@ def _check_datasets(config: Config) -> None:
             raise UserError(f"{where}.data: no such file: {entry.data}")
 
 
-def _check_methods(config: Config) -> None:
-    for name, variant in config.methods.items():
-        variant.make(f"methods.{name}")
-    for job in {(job.variant, job.model): job for job in config.answers()}.values():
-        config.method(job)
-
-
 def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
     if pipeline.adapters and pipeline.engine == "onnx":
         raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
@@ -221,14 +212,14 @@ def _check_evaluation_labels(config: Config) -> None:
 
     Sets with the same settings in several databases are one text.
     """
-    texts: dict[str, EvaluationSetSettings] = {}
-    owners = dict.fromkeys(config.databases, "a database")
+    texts: dict[str, tuple[str, EvaluationSetSettings | None]] = dict.fromkeys(config.databases, ("a database", None))
     for label, database in config.databases.items():
         for name, settings in database.evaluation_sets.items():
-            where = f"databases.{label}.evaluation_sets.{name}"
-            if name in owners and texts.get(name) != settings:
-                raise UserError(f"{where}: {owners[name]} already has this label, which names a text in tables")
-            owners[name], texts[name] = f"a set of databases.{label}", settings
+            owner, text = texts.get(name, ("", settings))
+            if text != settings:
+                where = f"databases.{label}.evaluation_sets.{name}"
+                raise UserError(f"{where}: {owner} already has this label, which names a text in tables")
+            texts[name] = f"a set of databases.{label}", settings
 
 
 def _check_latency(config: Config) -> None:

@@ -1,11 +1,18 @@
-"""The meaning of short forms in a configuration: keys as names, sweeps, models made by a training."""
+"""The meaning of short forms in a configuration: keys as names, sweeps, models made by a training.
+
+A label with keys in braces stands for several entries: `bm25_k{top_k}: {method: bm25, top_k: [1, 2]}` is the two
+entries `bm25_k1` and `bm25_k2`. Several keys are swept crosswise. Only keys that the label names are swept: every other
+list is the value that it is.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
-from ragauge.config.sweeps import expanded
-from ragauge.errors import UserError
+from ragauge.errors import UserError, unknown
 
 SWEPT = ("methods", "pipelines")  # sections where an entry may stand for several
 NAMED_BY_KEY = {  # section -> the field of an entry that defaults to its key
@@ -15,6 +22,7 @@ NAMED_BY_KEY = {  # section -> the field of an entry that defaults to its key
     "pipelines": "schedule",
     "staleness": "database",
 }
+_KEY = re.compile(r"\{(\w*)\}")
 
 
 def completed(data: dict[str, Any]) -> dict[str, Any]:
@@ -23,44 +31,27 @@ def completed(data: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: a sweep over something other than a list; a model with both a training and a source.
     """
-    data = _trained_models(data)
-    data = {k: expanded(v, k) if k in SWEPT else v for k, v in data.items()}
+    if isinstance(models := data.get("models"), dict):
+        data = data | {"models": {label: _trained(label, entry, data) for label, entry in models.items()}}
+    data = {section: expanded(v, section) if section in SWEPT else v for section, v in data.items()}
     return {k: _named_by_key(v, NAMED_BY_KEY[k]) if k in NAMED_BY_KEY else v for k, v in data.items()}
 
 
-def _trained_models(data: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with a source, the folder that their training leaves, for models that name a training."""
-    models = data.get("models")
-    if not isinstance(models, dict):
-        return data
-    filled = {label: _trained(label, entry, data) for label, entry in models.items()}
-    return data | {"models": filled}
-
-
 def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
-    """A model's entry with the source and the template that its training, if it names one, gives it."""
-    if not isinstance(entry, dict) or entry.get("training") is None:
-        return entry
-    made = trained_source(data.get("run", ""), entry["training"])
-    if entry.get("source", made) != made:
-        raise UserError(f"models.{label}: has a training, whose result is its source; leave out one of the two")
-    trainings = data.get("training")
-    training = trainings.get(entry["training"]) if isinstance(trainings, dict) else None
-    template = _template(training) if isinstance(training, dict) else None
-    return {"template": template, **entry, "source": made}
-
-
-def _template(training: dict[str, Any]) -> str | None:
-    """How the prompts of a training are wrapped, if the configuration or the catalog says."""
+    """A model's entry with the folder that its training, if it names one, leaves, and the training's template."""
     from ragauge.assets.catalog import entries
 
-    catalogued = entries().get(str(training.get("model")))
-    return training.get("template") or (catalogued.template if catalogued else None)
-
-
-def trained_source(run: str, training: str) -> str:
-    """The source of a model that a training of the run makes."""
-    return f"path:results/{run}/models/{training}"
+    if not isinstance(entry, dict) or entry.get("training") is None:
+        return entry
+    made = f"path:results/{data.get('run', '')}/models/{entry['training']}"
+    if entry.get("source", made) != made:
+        raise UserError(f"models.{label}: has a training, whose result is its source; leave out one of the two")
+    trainings, template = data.get("training"), None
+    training = trainings.get(entry["training"]) if isinstance(trainings, dict) else None
+    if isinstance(training, dict):
+        catalogued = entries().get(str(training.get("model")))
+        template = training.get("template") or (catalogued.template if catalogued else None)
+    return {"template": template, **entry, "source": made}
 
 
 def _named_by_key(section: Any, key: str) -> Any:
@@ -68,3 +59,44 @@ def _named_by_key(section: Any, key: str) -> Any:
         return section
     filled = {label: {} if entry is None else entry for label, entry in section.items()}
     return {label: {key: label, **entry} if isinstance(entry, dict) else entry for label, entry in filled.items()}
+
+
+def expanded(section: Any, where: str) -> Any:
+    """A section of labelled entries with every sweep written out, in its order; anything else as it is.
+
+    Raises:
+        UserError: a swept key that the entry does not have or that has no list of plain values; a label that is there
+            twice. `where` names the section.
+    """
+    if not isinstance(section, dict):
+        return section
+    made: dict[Any, Any] = {}
+    for label, entry in section.items():
+        for name, one in _entries(label, entry, f"{where}.{label}"):
+            if name in made:
+                raise UserError(f"{where}.{label}: there is an entry {name!r} already")
+            made[name] = one
+    return made
+
+
+def _entries(label: Any, entry: Any, where: str) -> Iterator[tuple[Any, Any]]:
+    """The label and the keys of each entry that one stands for."""
+    swept = list(dict.fromkeys(_KEY.findall(label))) if isinstance(label, str) else []
+    if not swept:
+        yield label, entry
+        return
+    for values in product(*(_values(entry, key, where) for key in swept)):
+        name = label
+        for key, value in zip(swept, values, strict=True):
+            name = name.replace(f"{{{key}}}", str(value).lower() if isinstance(value, bool) else str(value))
+        yield name, {**entry, **dict(zip(swept, values, strict=True))}
+
+
+def _values(entry: Any, key: str, where: str) -> list[Any]:
+    keys = entry if isinstance(entry, dict) else {}
+    if key not in keys:
+        raise unknown("key in braces", key, keys, where)
+    values = keys[key]
+    if not isinstance(values, list) or not values or not all(isinstance(v, str | int | float) for v in values):
+        raise UserError(f"{where}.{key}: must be a list of values, since the label names it in braces, not {values!r}")
+    return values

@@ -19,18 +19,18 @@ def resolved(config: Config, former: Path) -> Config:
     """The experiment with a data type in the place of every `auto`.
 
     A model has the one of the run's former settings, so that its records can be continued. Others have the
-    fastest one of the machine that the run starts on.
+    fastest one of the machine that the run starts on. ONNX Runtime runs decoders in float32.
 
     Args:
         former: the settings that a run of this experiment wrote; may be missing.
     """
     former_dtypes, chosen = _former(former), {}
-    for label in (label for label, model in config.models.items() if model.dtype == AUTO):
-        allowed = _allowed(config, label)
+    exported = {config.pipeline_model(entry) for entry in config.pipelines.values() if entry.engine == "onnx"}
+    for label, model in config.models.items():
+        allowed = ("float32",) if label in exported else None
         dtype = former_dtypes.get(label)
-        dtype = dtype if allowed is None or dtype in allowed else None
-        chosen[label] = with_dtype(config.models[label], dtype, allowed)
-    return config.model_copy(update={"models": {**config.models, **chosen}})
+        chosen[label] = with_dtype(model, dtype if allowed is None or dtype in allowed else None, allowed)
+    return config.model_copy(update={"models": chosen})
 
 
 def with_dtype(
@@ -55,12 +55,6 @@ def with_dtype(
 def planned(model: ModelEntry) -> str:
     """The data type that plans of memory and time assume: for `auto` on a CPU, the larger one."""
     return model.dtype if model.dtype != AUTO else "bfloat16" if model.device == "cuda" else "float32"
-
-
-def _allowed(config: Config, label: str) -> Sequence[str] | None:
-    """The data types that a model is restricted to: ONNX Runtime runs decoders in float32. None: it is not."""
-    exported = any(p.engine == "onnx" and config.pipeline_model(p) == label for p in config.pipelines.values())
-    return ("float32",) if exported else None
 
 
 def _former(path: Path) -> dict[str, Any]:

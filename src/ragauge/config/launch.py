@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +73,13 @@ def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], 
     Args:
         outer: the handler before this module was read, which comes first.
     """
-    read_before = getattr(outer, "func", None) is _start_both  # a module's files are read once for each `use rule`
-    workflow._onstart = outer if read_before else partial(_start_both, outer, begin)
 
+    def start_both(log: Any) -> None:
+        outer(log)
+        begin()
 
-def _start_both(outer: Callable[[Any], None], begin: Callable[[], None], log: Any) -> None:
-    outer(log)
-    begin()
+    read_before = getattr(outer, "__qualname__", "") == start_both.__qualname__  # once for each `use rule`
+    workflow._onstart = outer if read_before else start_both
 
 
 def experiment(merged: Mapping[str, Any], files: Sequence[str], changes: Mapping[str, Any] | None) -> Config:

@@ -52,13 +52,13 @@ def resolved(config: Config) -> dict[str, Any]:
 
 def parse_training(data: Mapping[str, Any], place: str, label: str) -> TrainingSettings:
     """The checked settings of one training; `label` names it in messages."""
-    training = checked(TrainingSettings, data, f"{place}: training.{label}")
-    checks.check_training(training, f"{place}: training.{label}")
+    where = f"{place}: training.{label}"
+    checks.check_training(training := checked(TrainingSettings, data, where), where)
     return training
 
 
 def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
     """The checked settings of one chunk database; `label` names it in messages."""
-    database = checked(DatabaseSettings, data, f"{place}: databases.{label}")
-    checks.check_database(database, f"{place}: databases.{label}")
+    where = f"{place}: databases.{label}"
+    checks.check_database(database := checked(DatabaseSettings, data, where), where)
     return database

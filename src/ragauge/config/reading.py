@@ -26,15 +26,15 @@ _NOT_KEYS = {
 def read(path: Path) -> dict[str, Any]:
     """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        data = safe_yaml.load(text, _Loader)
+        data = safe_yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path}{_yaml_mark(error)}: {_yaml_problem(error)}") from error
+        mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
+        line = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: {problem or ' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
         raise UserError(f"{path}: must hold keys and values, as in `run: default`")
     return data
@@ -87,24 +87,19 @@ def _keys(location: Sequence[object]) -> list[str]:
 
 
 def keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The keys that a section may have, given the path to it from a model."""
-    section: Any = model
+    """The keys that a section may have, given the path to it from a model: keys, labels and places in lists."""
+    sections: list[Any] = [model]
     for part in path:
-        section = _inside(section, part)
-    return [key for one in alternatives(section) if _is_model(one) for key in one.model_fields]
+        sections = [kind for one in sections for kind in _inside(one, part)]
+    return [key for one in sections if _is_model(one) for key in one.model_fields]
 
 
-def _inside(annotation: Any, part: str) -> Any:
-    """The type of the value under a key, a label or a place in a list."""
-    for one in alternatives(annotation):
-        origin, arguments = get_origin(one), get_args(one)
-        if _is_model(one) and part in one.model_fields:
-            return one.model_fields[part].annotation
-        if origin is dict:
-            return arguments[1]
-        if origin is list and part.isdecimal():
-            return arguments[0]
-    return None
+def _inside(section: Any, part: str) -> list[Any]:
+    """The types that the value under a key, a label or a place in a list may have."""
+    if _is_model(section):
+        return alternatives(section.model_fields[part].annotation) if part in section.model_fields else []
+    origin, arguments = get_origin(section), get_args(section)
+    return alternatives(arguments[-1]) if origin is dict or (origin is list and part.isdecimal()) else []
 
 
 def alternatives(annotation: Any) -> list[Any]:
@@ -130,12 +125,3 @@ class _Loader(yaml.CSafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} again", key.start_mark)
             seen.add(key.value if isinstance(key.value, str) else repr(key))
         return super().construct_mapping(node, deep)
-
-
-def _yaml_mark(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f":{mark.line + 1}" if mark else ""
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or " ".join(str(error).split()))

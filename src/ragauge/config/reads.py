@@ -58,20 +58,20 @@ class AnswersRead:
 
     def select(self, group: Iterable[AskedVariant]) -> list[AskedVariant]:
         """Which variants of one data set and model these are."""
-        found = [one for one in group if self._matches(one)]
-        for name, values in (self.options or {}).items():
-            if values in (SMALLEST, COMPARED):
-                wanted = _chosen([one.options[name] for one in found], values)
-                found = [one for one in found if one.options[name] in wanted]
-        return found
+        matching = [one for one in group if self._matches(one)]
+        for name, rule in (self.options or {}).items():
+            if rule in (SMALLEST, COMPARED):
+                values = [one.options[name] for one in matching]
+                shared = {value for value, count in Counter(values).items() if count > 1}
+                chosen = shared if rule is COMPARED and shared else {min(values, default=None)}
+                matching = [one for one in matching if one.options[name] in chosen]
+        return matching
 
     def _matches(self, asked: AskedVariant) -> bool:
         if (self.methods and asked.method not in self.methods) or asked.method in self.excluded:
             return False
-        if self.timed and not asked.timed:
-            return False
-        if self.options is None:
-            return True
+        if self.options is None or (self.timed and not asked.timed):
+            return asked.timed or not self.timed
         fixed = {name: value for name, value in self.options.items() if not isinstance(value, Values)}
         return set(asked.changed) <= set(self.options) and all(
             asked.options[name] in (value if isinstance(value, tuple) else (value,)) for name, value in fixed.items()
@@ -137,8 +137,3 @@ def kind_of(dataset: type[Dataset] | None) -> Kind:
 def of_kind(kind: Kind, datasets: Datasets) -> bool:
     """Whether a data set of a kind is among these."""
     return datasets in ("any", kind) or (datasets == "short" and kind != "long")
-
-
-def _chosen(values: Sequence[Any], rule: Values) -> Collection[Any]:
-    shared = {value for value, count in Counter(values).items() if count > 1}
-    return shared if rule is COMPARED and shared else {min(values, default=None)}

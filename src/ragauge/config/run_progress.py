@@ -20,34 +20,24 @@ LEAST_SHARE = 0.02  # of the run that is done before the rest is estimated
 
 
 @dataclass(frozen=True)
-class Answering:
-    """The questions of a job."""
-
-    examples: Path  # the file of all questions, which an earlier job may have to make
-    records: Path
-    limit: int | None  # None: all
-    part: int = 0
-    parts: int = 1
-
-    @property
-    def questions(self) -> int:
-        """The number of questions, as far as it is known."""
-        known = _lines(self.examples)
-        count = min(filter(None, (known, self.limit)), default=0)
-        return (self.part + 1) * count // self.parts - self.part * count // self.parts
-
-    @property
-    def answered(self) -> int:
-        """The records of a job that runs, below the header of their file."""
-        return max(_lines(partial_path(self.records)) - 1, 0)
-
-
-@dataclass(frozen=True)
 class Job:
     """A job of the run."""
 
     is_done: Callable[[], bool]
-    answering: Answering | None = None  # None: it answers no questions
+    examples: Path | None = None  # the file of all questions, which an earlier job may have to make; None: it has none
+    records: Path = Path()  # of its answers
+    limit: int | None = None  # of the questions; None: all
+    part: int = 0
+    parts: int = 1
+
+    def count(self) -> tuple[int, int]:
+        """(questions as far as their number is known, how many are answered)."""
+        if self.examples is None:
+            return 0, 0
+        count = min(filter(None, (_lines(self.examples), self.limit)), default=0)
+        count = (self.part + 1) * count // self.parts - self.part * count // self.parts
+        # While the job runs, its records stand below the header of their file.
+        return count, count if self.is_done() else min(max(_lines(partial_path(self.records)) - 1, 0), count)
 
 
 class Status(NamedTuple):
@@ -66,13 +56,9 @@ class Status(NamedTuple):
 
 def status(jobs: Sequence[Job]) -> Status:
     """Count what is done."""
-    done = [job.is_done() for job in jobs]
-    questions = [job.answering.questions if job.answering else 0 for job in jobs]
-    answered = [
-        count if is_done or not job.answering else min(job.answering.answered, count)
-        for job, is_done, count in zip(jobs, done, questions, strict=True)
-    ]
-    return Status(len(jobs), sum(done), sum(questions), sum(answered))
+    counts = [job.count() for job in jobs]
+    done = sum(job.is_done() for job in jobs)
+    return Status(len(jobs), done, sum(count for count, _ in counts), sum(answered for _, answered in counts))
 
 
 def line(now: Status, first: Status, elapsed_s: float) -> str:
@@ -111,7 +97,7 @@ def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
     labels = job.wildcards
     examples, records = Path(str(job.input.examples)), Path(str(job.output.records))
     part, parts = int(getattr(labels, "part", 0)), int(getattr(labels, "jobs", 1))
-    return Job(lambda: bool(dag.finished(job)), Answering(examples, records, limit(labels), part, parts))
+    return Job(lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts)
 
 
 def _lines(path: Path) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -26,14 +26,13 @@ from pydantic import (
 from ragauge import datasets, engines, methods, registry
 from ragauge.assets import catalog, pins
 from ragauge.config.defaults import NAMED_BY_KEY, completed
-from ragauge.config.specify import specify
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 from ragauge.datasets import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.errors import SettingError, UserError
 from ragauge.generation.settings import PipelineSettings
-from ragauge.io.specifications import AnswerSpecification
+from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods import Method
 from ragauge.prompts.templates import Template
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
@@ -148,30 +147,27 @@ class ModelEntry(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _pinned(cls, data: Any) -> Any:
-        """The keys `revision` and `sha256` become part of the source, which is what everything else knows it by."""
+    def _completed(cls, data: Any) -> Any:
+        """`revision` and `sha256` become part of the source, which identifies it; openai:NAME implies its engine."""
         if not isinstance(data, dict) or not isinstance(data.get("source"), str):
             return data
+        if data["source"].startswith(SERVED):
+            data = {**data, "engine": data.get("engine", "openai"), "served": data.get("served") or {}}
         pin = {key: data.get(key) for key in ("revision", "sha256")}
         if not any(pin.values()) or not all(isinstance(value, str | None) for value in pin.values()):
             return data
         return {**data, "source": pins.add_pin(data["source"], **pin), **dict.fromkeys(pin)}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _by_source(cls, data: Any) -> Any:
-        """A source openai:NAME implies its engine."""
-        if isinstance(data, dict) and str(data.get("source")).startswith(SERVED):
-            return {**data, "engine": data.get("engine", "openai"), "served": data.get("served") or {}}
-        return data
-
     @model_validator(mode="after")
-    def _elsewhere(self) -> Self:
+    def _check_engine(self) -> Self:
         if (self.engine == "openai") != self.source.startswith(SERVED):
             raise SettingError(
                 "engine", f"{self.engine!r} does not run {self.source!r}; engine openai runs sources openai:NAME only"
             )
         if self.served is None:
+            for key, value in (("weights", self.weights), ("kv", self.kv)):
+                if value != "full" and self.device != "cpu":
+                    raise SettingError(key, f"{value!r} is not available on device {self.device!r}; known there: full")
             return self
         if self.engine != "openai":
             raise SettingError("served", "only valid for models behind a server (source openai:NAME)")
@@ -182,17 +178,29 @@ class ModelEntry(_Section):
             raise SettingError("source", "openai: must be followed by the model's name, as its server knows it")
         return self
 
-    @model_validator(mode="after")
-    def _kept(self) -> Self:
-        for key, value in (("weights", self.weights), ("kv", self.kv)):
-            if value != "full" and self.device != "cpu":
-                raise SettingError(key, f"{value!r} is not available on device {self.device!r}; known there: full")
-        return self
-
     @property
     def precision(self) -> Precision:
         """How the decoder's numbers are computed and stored."""
         return Precision(self.dtype, self.weights, self.kv)
+
+    @property
+    def engine_facts(self) -> EngineFacts:
+        """What answers depend on in the engine; a served model runs as its server decides."""
+        served = self.served and ServedFacts(tokenizer=self.served.tokenizer, body=self.served.body)
+        return EngineFacts(
+            name=self.engine,
+            dtype=None if served else self.dtype,
+            device=None if served else self.device,
+            max_context=self.max_context,
+            weights=self.weights,
+            kv=self.kv,
+            served=served,
+        )
+
+    @property
+    def finder_facts(self) -> FinderFacts:
+        """The model as one that finds evidence, in the data type and on the device of the one that answers."""
+        return FinderFacts(model=self.source, max_context=self.max_context, template=self.template)
 
     def adapt(self, method: Method, where: str) -> Method:
         """A copy of the method adapted to the engine. Raises UserError if that lacks what the method needs."""
@@ -263,15 +271,11 @@ class Generation(_Section):
     )
 
 
-def _one_or_several(protocols: Any) -> str:
-    return "several protocols" if isinstance(protocols, list) else "one protocol"
-
-
 # The tags are what pydantic names the two forms by in the path of a mistake (`reading.NOT_KEYS`).
 Protocols = Annotated[
     Annotated[LatencySettings, Tag("one protocol")]
     | Annotated[list[LatencySettings], Tag("several protocols"), Field(min_length=1)],
-    Discriminator(_one_or_several),
+    Discriminator(lambda stated: "several protocols" if isinstance(stated, list) else "one protocol"),
 ]
 
 
@@ -356,16 +360,12 @@ class Config(_Section):
         """The label of a pipeline's database."""
         return pipeline.database or next(iter(self.databases))
 
-    def server_of(self, pipeline: PipelineSettings) -> tuple[str, str]:
-        """The database and the index of the server that a pipeline asks."""
-        return self.pipeline_database(pipeline), pipeline.index
-
     def servers(self) -> dict[tuple[str, str], list[str]]:
         """The servers that are jobs of their own, by database and index, with the labels of the pipelines that ask."""
         servers: dict[tuple[str, str], list[str]] = {}
         for label, pipeline in self.pipelines.items():
             if pipeline.has_server_job:
-                servers.setdefault(self.server_of(pipeline), []).append(label)
+                servers.setdefault((self.pipeline_database(pipeline), pipeline.index), []).append(label)
         return servers
 
     def server_threads(self, server: tuple[str, str]) -> int:
@@ -415,28 +415,29 @@ class Config(_Section):
         return specify(variant.method, self.method(job), name, dataset, model, tokens, finder)
 
     def measured(self, protocol: Protocol) -> list[tuple[str, str]]:
-        """The (data set, model) pairs of a protocol: those that are timed, or measured under load or on a stream."""
-        if protocol == "latency":
-            return list(self.timed())
-        section = self.load if protocol == "load" else self.stream
-        return list(self._timed_on(section.dataset)) if section else []
+        """The (data set, model) pairs of a protocol: those that are timed, or measured under load or on a stream.
 
-    def timed(self) -> Iterator[tuple[str, str]]:
-        """The (data set, model) pairs that are timed: unless named, no model trained here or with a finder.
-
-        Models of other engines than torch are left out: the protocol times calls on caches.
+        Unless named, no model trained here or with a finder, nor one of another engine than torch: the protocols time
+        calls on caches.
         """
-        for protocol in self.protocols:
-            if protocol.models is None:
-                yield from self._timed_on(protocol.dataset)
-            else:
-                yield from ((protocol.dataset, label) for label in protocol.models)
+        sections: dict[Protocol, Sequence[LatencySettings | LoadSettings | StreamSettings | None]] = {
+            "latency": self.protocols,
+            "load": (self.load,),
+            "stream": (self.stream,),
+        }
+        pairs = []
+        for section in sections[protocol]:
+            if section is None:
+                continue
+            named = getattr(section, "models", None)
+            labels = named or [label for label in self.models if self._is_timed(label, section.dataset)]
+            pairs += [(section.dataset, label) for label in labels]
+        return pairs
 
-    def _timed_on(self, dataset: str) -> Iterator[tuple[str, str]]:
-        for label, model in self.models.items():
-            other = model.training is not None or model.finder is not None or model.engine != "torch"
-            if not other and (model.datasets is None or dataset in model.datasets):
-                yield dataset, label
+    def _is_timed(self, label: str, dataset: str) -> bool:
+        model = self.models[label]
+        other = model.training is not None or model.finder is not None or model.engine != "torch"
+        return not other and (model.datasets is None or dataset in model.datasets)
 
     def evaluation(self, training: str) -> dict[str, int | None]:
         """The data sets (labels) that models of a training answer, and how many of their first questions."""
@@ -486,7 +487,7 @@ class Config(_Section):
         jobs = list(self.answers())
         limits = [self.limit(job) for job in jobs]
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
-        protocols = [protocol for dataset, _ in self.timed() if (protocol := self.protocol(dataset))]
+        protocols = [protocol for dataset, _ in self.measured("latency") if (protocol := self.protocol(dataset))]
         timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
         requests = self.load.all_requests * len(self.measured("load")) if self.load else 0
         stream = self.stream
@@ -506,6 +507,35 @@ class Config(_Section):
                 f"items     {', '.join(self.item_names()) or 'none'}",
             ]
         )
+
+
+def specify(
+    name: str,
+    method: Method,
+    dataset_name: str,
+    dataset: Dataset,
+    model: ModelEntry,
+    max_new_tokens: int,
+    finder: ModelEntry | None = None,
+) -> AnswerSpecification:
+    """What records depend on, without the hashes of files, which are read where a job runs.
+
+    Args:
+        name, dataset_name: of the method and of the data set in the registry.
+        finder: the model that finds evidence, if it is a different one.
+    """
+    return AnswerSpecification(
+        method=name,
+        options=asdict(method),
+        dataset=dataset_name,
+        dataset_options=asdict(dataset),
+        instruction=dataset.preamble,
+        max_new_tokens=max_new_tokens,
+        model=model.source,
+        template=model.template or "",
+        engine=model.engine_facts,
+        finder=finder.finder_facts if finder else None,
+    )
 
 
 def schema() -> str:

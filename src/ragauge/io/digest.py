@@ -38,7 +38,7 @@ EXCLUDED = frozenset(
         *("io.digest", "io.files", "io.folders", "io.progress", "io.record_writer", "io.redaction"),
         *("assets.archive", "assets.cache", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
         *("config", "config.checks", "config.defaults", "config.dtypes", "config.loading", "config.reading"),
-        *("config.schema", "config.specify", "config.sweeps"),
+        "config.schema",
     )
 )
 

@@ -13,8 +13,7 @@ from ragauge import assets, datasets
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.config.schema import ModelEntry
-from ragauge.config.specify import engine_facts, finder_facts, specify
+from ragauge.config.schema import ModelEntry, specify
 from ragauge.datasets import Dataset, Example, read_examples
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
@@ -75,13 +74,13 @@ def specification(
     specified = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
     if finder:
-        hashed["finder"] = finder_facts(finder).model_copy(update=_weights(finder) | {"template": _template(finder)})
+        hashed["finder"] = finder.finder_facts.model_copy(update=_weights(finder) | {"template": _template(finder)})
     return specified.model_copy(update=hashed)
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
     """The part of a specification that is about the model: its weights, its template and its engine."""
-    return {**_weights(model), "template": _template(model), "engine": engine_facts(model)}
+    return {**_weights(model), "template": _template(model), "engine": model.engine_facts}
 
 
 def _template(model: ModelEntry) -> str:

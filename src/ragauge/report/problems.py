@@ -53,7 +53,7 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
 
 def _latencies(runs: Runs) -> Iterator[Problem]:
     refused = {(t["dataset"], t["model"]): f"refused: {t['refused']}" for t in runs.latencies if t.get("refused")}
-    for dataset, model in dict.fromkeys([*(runs.config.timed() if runs.config else ()), *refused]):
+    for dataset, model in dict.fromkeys([*(runs.config.measured("latency") if runs.config else ()), *refused]):
         path = runs.folder / "latency" / dataset / f"{model}.json"
         if why := refused.get((dataset, model)) or ("" if path.exists() else "no such file"):
             yield Problem(f"Latency of {model} on {dataset}", str(path), why, "latency")

@@ -172,7 +172,7 @@ def _measured_apart(runs: Runs, item: str, line: Row) -> bool:
     config, reads, dataset = runs.config, registry.module("item", item).READS, line.get("dataset")
     if config is None:
         return False
-    timed = {dataset for dataset, _ in config.timed()}
+    timed = {dataset for dataset, _ in config.measured("latency")}
     return bool(
         (reads.judgements and config.judge)
         or ((reads.pipelines or reads.staleness) and dataset in config.evaluation_texts())

@@ -147,7 +147,7 @@ def test_pipelines_need_no_question_set() -> None:
         "pipelines": {"retro": None},
     }
     checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
-    assert list(checked.answers()) == list(checked.timed()) == []
+    assert list(checked.answers()) == list(checked.measured("latency")) == []
     assert "answers" not in checked.plan()
     assert "pipelines 1: retro" in checked.plan()
 
@@ -157,7 +157,7 @@ def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
     data["datasets"]["musique"] = {"max_new_tokens": 32}
     checked = loading.parse(data, "c.yaml")
     assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
-    assert list(checked.timed()) == [("nq_open", "smollm2-135m-instruct")]
+    assert list(checked.measured("latency")) == [("nq_open", "smollm2-135m-instruct")]
     assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
     assert (checked.max_new_tokens("musique"), checked.max_new_tokens("nq_open")) == (32, 100)
 

@@ -64,7 +64,7 @@ def test_answers_depend_on_their_own_settings_alone(default: Plan) -> None:
 
     def settings(**update: Any) -> tuple[str, int | None]:
         answers = Plan(config.model_copy(update=update)).answers
-        return answers.specification(job), answers.limit(job)
+        return answers.specification(job), answers.config.limit(job)
 
     before = settings()
     assert settings(items=["frontier"], latency=None, pipelines={}, judge=None) == before
@@ -134,10 +134,10 @@ def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
 
 def test_an_index_is_made_of_the_shards_that_it_is_over(default: Plan) -> None:
     folder = "results/default/databases/wikipedia/indexes"
-    assert default.retrieval.codes(of(database="wikipedia", index="first_half")) == [
+    assert default.retrieval.of_shards(default.paths.codes)(of(database="wikipedia", index="first_half")) == [
         f"{folder}/first_half/shards/00000/manifest.json"
     ]
-    assert len(default.retrieval.codes(of(database="wikipedia", index="ivf"))) == 2
+    assert len(default.retrieval.of_shards(default.paths.codes)(of(database="wikipedia", index="ivf"))) == 2
 
 
 def test_pipelines_share_adapters_and_exports() -> None:
@@ -281,4 +281,4 @@ def test_jobs_that_a_killed_run_left_in_slurm_are_ended(tmp_path: Path, monkeypa
 def test_every_item_has_a_title_and_a_paper(default: Plan) -> None:
     assert default.items.paper("cfic_table_1") == "CFIC"
     assert default.items.paper("frontier") == "All papers"
-    assert all(default.items.title(item).endswith(".") for item in registry.names("item"))
+    assert all(default.items.about(item).partition("\n")[0].endswith(".") for item in registry.names("item"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ragauge.config.run_progress import Answering, Job, line, status
+from ragauge.config.run_progress import Job, line, status
 
 
 def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
@@ -12,8 +12,8 @@ def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
     finished = set[str]()
     jobs = [
         Job(lambda: "data" in finished),
-        Job(lambda: "naive" in finished, Answering(examples, records, limit=6)),
-        Job(lambda: False, Answering(examples, tmp_path / "1-of-3.jsonl", limit=None, part=1, parts=3)),
+        Job(lambda: "naive" in finished, examples, records, limit=6),
+        Job(lambda: False, examples, tmp_path / "1-of-3.jsonl", part=1, parts=3),
     ]
     first = status(jobs)
     assert line(first, first, 0.0) == "0 of 3 jobs and 0 of 6 questions done"
@@ -31,7 +31,7 @@ def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
 def test_an_earlier_run_says_nothing_of_the_rate(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text("{}\n" * 99)
     (tmp_path / "a.jsonl.partial").write_text("{}\n" * 51)
-    jobs = [Job(lambda: False, Answering(tmp_path / "q.jsonl", tmp_path / "a.jsonl", limit=None))]
+    jobs = [Job(lambda: False, tmp_path / "q.jsonl", tmp_path / "a.jsonl")]
     first = status(jobs)
     assert line(first, first, 600.0) == "0 of 1 jobs and 50 of 99 questions done"
     (tmp_path / "a.jsonl.partial").write_text("{}\n" * 76)

@@ -28,7 +28,7 @@ def test_its_source_is_what_the_training_leaves() -> None:
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
     assert parsed.models["tuned"].template == "chat"  # as the catalog says of the model that it is made of
     assert [job for job in parsed.answers() if job.model == "tuned"] == [("wiki_long", "tuned", "cfic")]
-    assert list(parsed.timed()) == [("wiki_single", "smollm2-135m-instruct")]
+    assert list(parsed.measured("latency")) == [("wiki_single", "smollm2-135m-instruct")]
     assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed  # as the workflow hands it on
 
 
@@ -44,7 +44,7 @@ def test_it_is_timed_where_the_protocol_names_it() -> None:
     """By default what it was made from is timed in its place."""
     protocol = {"methods": ["cfic"], "dataset": "wiki_long"}
     [default, named] = (
-        list(loading.parse(experiment(latency=protocol | models), "x").timed())
+        list(loading.parse(experiment(latency=protocol | models), "x").measured("latency"))
         for models in ({}, {"models": ["tuned"]})
     )
     assert (default, named) == ([("wiki_long", "smollm2-135m-instruct")], [("wiki_long", "tuned")])
@@ -62,7 +62,7 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
     assert parsed.evaluation("cfic") == {"wiki_long": 3}  # kept out of training, as if it were asked itself
     assert parsed.trainings("found") == ["cfic"]
     assert [job for job in parsed.answers() if job.model == "tuned"] == []
-    assert list(parsed.timed()) == [("wiki_single", "smollm2-135m-instruct")]
+    assert list(parsed.measured("latency")) == [("wiki_single", "smollm2-135m-instruct")]
     assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed
 
 

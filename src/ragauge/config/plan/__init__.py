@@ -1,18 +1,15 @@
 """The plan of an experiment: its jobs, their inputs, what their results depend on, and their resources.
 
-The rules of the workflow (workflow/rules) query it and only state which command makes what. A part of the plan has the
-name of its file of rules.
+The rules of the workflow (workflow/rules) query it and only state which command makes what.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 
-from ragauge.config.plan.answers import AnswerPlan
-from ragauge.config.plan.data import DataPlan
+from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
 from ragauge.config.plan.items import ItemPlan
-from ragauge.config.plan.judgements import JudgementPlan
-from ragauge.config.plan.part import ALONE, ASSET, Labels, code_of, grown, manifest
+from ragauge.config.plan.part import ALONE, ASSET, Labels, PlanPart, code_of, grown, manifest
 from ragauge.config.plan.paths import Paths
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.plan.retrieval import RetrievalPlan
@@ -24,13 +21,11 @@ from ragauge.config.schema import Config
 __all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "code_of", "grown", "manifest"]
 
 
-class Plan:
+class Plan(PlanPart):
     """An experiment's jobs on a machine, or on the nodes of a cluster, with a number of cores."""
 
     def __init__(self, config: Config, cores: int = 1) -> None:
-        self.config = config
-        self.cores = cores
-        self.paths = Paths(config.run)
+        super().__init__(config, cores)
         self.data = DataPlan(config, cores)
         self.answers = AnswerPlan(config, cores)
         self.timing = TimingPlan(config, cores)

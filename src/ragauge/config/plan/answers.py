@@ -1,14 +1,52 @@
-"""Jobs that answer questions with models."""
+"""Jobs that write the questions of data sets, answer them with models, and judge the answers."""
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from ragauge import methods, registry
-from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
+from ragauge import datasets, methods, registry
+from ragauge.config.plan.part import Labels, PlanPart, any_of, code_of, manifest
+from ragauge.config.schema import Answers
 from ragauge.methods import Method
+from ragauge.training.settings import ENDPOINT
+
+
+class DataPlan(PlanPart):
+    """Label: dataset."""
+
+    def sources(self) -> Iterator[str]:
+        """The assets that these jobs read."""
+        yield from (asset for label in self.config.datasets for asset in self.kind(label).assets)
+
+    def kind(self, dataset: str) -> type[datasets.Dataset]:
+        """The class behind a data set's label."""
+        return registry.component("dataset", self.config.datasets[dataset].dataset, datasets.Dataset)
+
+    def file(self, labels: Labels) -> str | list[str]:
+        """The official file that the configuration names, or the questions that the package ships; else nothing."""
+        entry = self.config.datasets[labels.dataset]
+        shipped = Path(os.path.relpath(datasets.__file__)).parent / "questions" / f"{entry.dataset}.jsonl"
+        return entry.data or ([str(shipped)] if shipped.is_file() else [])
+
+    def assets(self, labels: Labels) -> list[str]:
+        """The manifests of the assets that a data set without a file of its own is made from."""
+        has_file = self.config.datasets[labels.dataset].data
+        return [] if has_file else list(map(manifest, self.kind(labels.dataset).assets))
+
+    def settings(self, labels: Labels) -> dict[str, Any]:
+        """The keys that the questions depend on."""
+        entry = self.config.datasets[labels.dataset]
+        keys = entry.model_dump(include={"dataset", "data", "options", "revision", "sha256"}, exclude_none=True)
+        return {**keys, "seed": self.config.dataset_seed(labels.dataset)}
+
+    def code(self, labels: Labels) -> str:
+        """The code that reads the official file and turns a record into a question."""
+        dataset = registry.module_name("dataset", self.config.datasets[labels.dataset].dataset)
+        return code_of("datasets._examples", components=[dataset])
 
 
 class AnswerPlan(PlanPart):
@@ -28,18 +66,6 @@ class AnswerPlan(PlanPart):
         finder = self.config.models[labels.model].finder
         return [path for model in (labels.model, finder) if model for path in self.model_manifests(model)]
 
-    def gpus(self, labels: Labels) -> int:
-        """The GPUs of a job with a model."""
-        return self.config.gpus(labels.model)
-
-    def mem_mb(self, labels: Labels, attempt: int) -> int:
-        """The memory of a job with a model; more in a further attempt."""
-        return attempt * self.config.models[labels.model].resources.mem_mb
-
-    def runtime(self, labels: Labels) -> int:
-        """The minutes of a job with a model."""
-        return self.config.models[labels.model].resources.runtime
-
     # --- answers ---
 
     def files(self) -> list[str]:
@@ -49,8 +75,8 @@ class AnswerPlan(PlanPart):
     def parts(self, labels: Labels) -> list[str]:
         """The records of the jobs that a variant's questions are dealt to."""
         jobs = self.config.datasets[labels.dataset].jobs
-        place = {"dataset": labels.dataset, "model": labels.model, "variant": labels.variant, "jobs": jobs}
-        return [f"{self.paths.part}.jsonl".format(**place, part=part) for part in range(jobs)]
+        place = {name: getattr(labels, name) for name in Answers._fields}
+        return [f"{self.paths.part}.jsonl".format(**place, part=part, jobs=jobs) for part in range(jobs)]
 
     def part_option(self, labels: Labels) -> list[str]:
         """The option that names a part; empty if one job answers everything."""
@@ -59,16 +85,11 @@ class AnswerPlan(PlanPart):
 
     def labels_of_datasets(self, *, several_jobs: bool) -> str:
         """The data sets whose questions are dealt to several jobs, or to one, as a wildcard's pattern."""
-        labels = [label for label, entry in self.config.datasets.items() if (entry.jobs > 1) == several_jobs]
-        return "|".join(map(re.escape, labels)) or "(?!)"
+        return any_of(label for label, entry in self.config.datasets.items() if (entry.jobs > 1) == several_jobs)
 
     def specification(self, labels: Labels) -> str:
         """The digest of the records' specification."""
         return self.config.specification(labels).digest
-
-    def limit(self, labels: Labels) -> int | None:
-        """The number of questions of a job; None is all that the data set has."""
-        return self.config.limit(labels)
 
     def code(self, labels: Labels) -> str:
         """What answers: the runner, the engine and the method."""
@@ -94,3 +115,34 @@ class AnswerPlan(PlanPart):
         """The full names of the modules of the methods of variants."""
         entries = (self.config.methods[name] for name in variants)
         return [module for entry in entries for module in methods.modules(entry.method, entry.options)]
+
+
+class JudgementPlan(PlanPart):
+    """Labels: dataset, model, variant."""
+
+    def sources(self) -> Iterator[str]:
+        """The model that judges, if it is one on this machine."""
+        if (judge := self.config.judge) and judge.model != ENDPOINT:
+            yield judge.model
+
+    def judge(self, labels: Labels) -> list[str]:
+        """The manifest of a judge on this machine."""
+        return list(map(manifest, self.sources()))
+
+    def examples(self, labels: Labels) -> list[str]:
+        """The questions with their passages, where answers are judged by them."""
+        by_passages = self.config.judge is not None and self.config.judge.of == "answers"
+        return [self.paths.data.format(dataset=labels.dataset)] if by_passages else []
+
+    def options(self, labels: Labels) -> list[str]:
+        """What is judged, of how many questions, by which judge here; the environment describes an endpoint."""
+        if (judge := self.config.judge) is None:
+            return []
+        limit = [f"--limit={judge.limit}"] if judge.limit else []
+        answers = [option for path in self.examples(labels) for option in ("--of=answers", f"--examples={path}")]
+        here = [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]
+        return limit + answers + (here if judge.model != ENDPOINT else [])
+
+    def gpus(self, labels: Labels) -> int:
+        judge = self.config.judge
+        return int(judge is not None and judge.model != ENDPOINT and judge.device == "cuda")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import ragauge
 from ragauge import methods, registry
-from ragauge.config.plan.data import DataPlan
+from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.part import PlanPart, code_of
 from ragauge.config.reads import AskedVariant, Datasets, Kind, Reads, kind_of, of_kind
 from ragauge.config.schema import Answers, Protocol
@@ -63,10 +63,6 @@ class ItemPlan(PlanPart):
         """What an item shows and what it does not: its file's docstring."""
         return (registry.module("item", item).__doc__ or item).strip()
 
-    def title(self, item: str) -> str:
-        """The first line of that."""
-        return self.about(item).partition("\n")[0]
-
     def paper(self, item: str) -> str:
         """The paper that an item is of, which its folder names."""
         folder = registry.module_name("item", item).rpartition(".")[0]
@@ -105,11 +101,13 @@ class ItemPlan(PlanPart):
     @cached_property
     def _asked(self) -> list[AskedVariant]:
         """Every answer job as an item chooses from it."""
-        options = {name: variant.options for name, variant in self.config.methods.items()}
-        changed = {name: _changed(self.config.methods[name].method, options[name]) for name in options}
+        options, changed = dict[str, dict[str, Any]](), dict[str, list[str]]()
+        for name, variant in self.config.methods.items():
+            options[name], defaults = variant.options, methods.options(variant.method)
+            changed[name] = [option for option, value in options[name].items() if value != defaults[option]]
         kinds = {label: self._kind(label) for label in self.config.datasets}
         timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}
-        models = set(self.config.timed())
+        models = set(self.config.measured("latency"))
         return [
             AskedVariant(
                 *job,
@@ -125,12 +123,6 @@ class ItemPlan(PlanPart):
 
     def _kind(self, dataset: str) -> Kind:
         return kind_of(DataPlan(self.config, self.cores).kind(dataset))
-
-
-def _changed(method: str, options: Mapping[str, Any]) -> list[str]:
-    """The names of the options that are not at their defaults."""
-    defaults = methods.options(method)
-    return [name for name, value in options.items() if value != defaults[name]]
 
 
 def _metrics() -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
+from string import Formatter
 from typing import Any
 
 from ragauge.config.plan.paths import Paths
@@ -15,12 +17,49 @@ ALONE = "--exclusive"  # Slurm's option for a whole node; a run on one machine k
 
 
 class PlanPart:
-    """The jobs of one file of rules: their inputs, parameters and resources, as functions of a job's labels."""
+    """Some rules' jobs: their inputs, parameters and resources, as functions of a job's labels."""
 
     def __init__(self, config: Config, cores: int) -> None:
         self.config = config
         self.cores = cores  # of the run; on a cluster, where the run has none, of the node that the job is on
         self.paths = Paths(config.run)
+
+    def value(self, path: str, labels: Labels) -> Any:
+        """What stands in the configuration under keys and labels, as in `databases/{database}/encoder`."""
+        value: Any = self.config
+        names = {name: getattr(labels, name) for _, name, *_ in Formatter().parse(path) if name}
+        for key in path.format(**names).split("/"):
+            value = value[key] if isinstance(value, Mapping) else getattr(value, key)
+        return value
+
+    def entry(self, path: str, **chosen: set[str]) -> Callable[[Labels], dict[str, Any]]:
+        """The settings of a job's entry, for a parameter.
+
+        Args:
+            chosen: `include` or `exclude`, keys of the entry.
+        """
+        return lambda labels: dict(self.value(path, labels).model_dump(**chosen))
+
+    def asset(self, path: str) -> Callable[[Labels], str]:
+        """The manifest of an asset that a job's entry names."""
+        return lambda labels: manifest(self.value(path, labels))
+
+    def model_of(self, labels: Labels) -> str:
+        """The label of a job's model: its own, or its pipeline's."""
+        pipeline = getattr(labels, "pipeline", None)
+        return self.config.pipeline_model(self.config.pipelines[pipeline]) if pipeline else str(labels.model)
+
+    def gpus(self, labels: Labels) -> int:
+        """The GPUs of a job with a model."""
+        return self.config.gpus(self.model_of(labels))
+
+    def mem_mb(self, labels: Labels, attempt: int) -> int:
+        """The memory of a job with a model; more in a further attempt."""
+        return attempt * self.config.models[self.model_of(labels)].resources.mem_mb
+
+    def runtime(self, labels: Labels) -> int:
+        """The minutes of a job with a model."""
+        return self.config.models[self.model_of(labels)].resources.runtime
 
     def model_manifest(self, model: str) -> str:
         """Of a model (a label): the asset's, or that of the training that makes it."""
@@ -49,10 +88,12 @@ def code_of(*modules: str, components: Iterable[str] = ()) -> str:
 def grown(mem_mb: int) -> Callable[..., int]:
     """Megabytes that grow with every attempt, for profiles that retry failed jobs."""
 
-    def of_attempt(wildcards: Labels, attempt: int) -> int:
-        return attempt * mem_mb
+    return lambda wildcards, attempt: attempt * mem_mb
 
-    return of_attempt
+
+def any_of(labels: Iterable[str]) -> str:
+    """A pattern of these labels, for a wildcard; of nothing where there are none."""
+    return "|".join(map(re.escape, labels)) or "(?!)"
 
 
 def manifest(source: str) -> str:

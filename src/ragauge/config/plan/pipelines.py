@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
 from ragauge import assets, registry
-from ragauge.config.plan.part import ALONE, Labels, PlanPart, code_of
+from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of, code_of
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO
 from ragauge.generation.settings import PipelineSettings
@@ -27,22 +25,26 @@ class PipelinePlan(PlanPart):
 
     def labels(self, job: bool) -> str:
         """Those whose server is a job of its own, or the others, as a wildcard's constraint."""
-        return _any_of(label for label, entry in self.config.pipelines.items() if entry.has_server_job == job)
+        return any_of(label for label, entry in self.config.pipelines.items() if entry.has_server_job == job)
 
     def folder(self, labels: Labels) -> str:
-        return self.paths.database.format(database=self._database(self._pipeline(labels)))
+        return self.paths.database.format(database=self.config.pipeline_database(self._pipeline(labels)))
 
     def database(self, labels: Labels) -> str:
-        return self.paths.gathered.format(database=self._database(self._pipeline(labels)))
+        return self.paths.gathered.format(database=self.config.pipeline_database(self._pipeline(labels)))
 
     def index(self, labels: Labels) -> str | list[str]:
         """The index that is searched; empty if none is, or one behind a server that runs already."""
         entry = self._pipeline(labels)
         made_here = entry.asks_index and not entry.addresses
-        return self.paths.merged.format(database=self._database(entry), index=entry.index) if made_here else []
+        return (
+            self.paths.merged.format(database=self.config.pipeline_database(entry), index=entry.index)
+            if made_here
+            else []
+        )
 
     def decoder(self, labels: Labels) -> str:
-        return self.model_manifest(self.config.pipeline_model(self._pipeline(labels)))
+        return self.model_manifest(self.model_of(labels))
 
     def weights(self, labels: Labels) -> str | list[str]:
         """The file of the weights of a mode's own model, where one is named."""
@@ -64,13 +66,13 @@ class PipelinePlan(PlanPart):
     def code(self, labels: Labels) -> str:
         """Digest of the code that runs a pipeline. Schedules and modes are found by name, so no import shows them."""
         entry = self._pipeline(labels)
-        found = registry.module_name("schedule", entry.schedule), registry.module_name("mode", entry.mode)
-        return code_of("cli._piperag_run", components=found)
+        modules = [registry.module_name("schedule", entry.schedule), registry.module_name("mode", entry.mode)]
+        return code_of("cli._piperag_run", components=modules)
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, and how many there are."""
-        entry, model = self._pipeline(labels), self._model(labels)
-        database = self._database(entry)
+        entry = self._pipeline(labels)
+        model, database = self._model(entry), self.config.pipeline_database(entry)
         recipe = self.config.databases[database].indexes[entry.index].model_dump() if entry.asks_index else None
         specification = specify(
             entry,
@@ -95,31 +97,11 @@ class PipelinePlan(PlanPart):
         """A machine of its own for timed jobs."""
         return ALONE if self._pipeline(labels).task == "generate" else ""
 
-    def gpus(self, labels: Labels) -> int:
-        return self.config.gpus(self.config.pipeline_model(self._pipeline(labels)))
-
-    def mem_mb(self, labels: Labels, attempt: int) -> int:
-        return attempt * self._model(labels).resources.mem_mb
-
-    def runtime(self, labels: Labels) -> int:
-        """Minutes."""
-        return self._model(labels).resources.runtime
-
     # --- decoders that read neighbours ---
-
-    def retrofit_decoder(self, labels: Labels) -> str:
-        return self.model_manifest(labels.model)
-
-    def retrofit_folder(self, labels: Labels) -> str:
-        names = ("database", "index", "model", "mode", "minutes")
-        return self.paths.retrofit.format(**{name: getattr(labels, name) for name in names})
 
     def retrofit_options(self, labels: Labels) -> list[str]:
         model = self.config.models[labels.model]
         return [f"--model={model.source}", f"--device={model.device}", f"--seed={self.config.seed}"]
-
-    def retrofit_gpus(self, labels: Labels) -> int:
-        return self.config.gpus(labels.model)
 
     def retrofit_code(self, labels: Labels) -> str:
         """Digest of the code that trains a mode: its file is found by name, so no import shows it."""
@@ -135,28 +117,32 @@ class PipelinePlan(PlanPart):
 
     def export_names(self) -> str:
         """All exports, as a wildcard's constraint."""
-        return _any_of(self.exports)
+        return any_of(self.exports)
 
     def export_inputs(self, labels: Labels) -> list[str]:
         """The files that an export is made from: trained weights, the decoder or a mode's own model and database."""
         entry = self.exports[labels.export]
-        label = self.config.pipeline_model(entry)
+        decoder = self.model_manifest(self.config.pipeline_model(entry))
         if not entry.mode_class.own_model:
-            return [self.model_manifest(label), *filter(None, [self._adapters(entry)])]
-        own = assets.is_retro(self.config.models[label].source)
-        weights = [entry.weights] if entry.weights else [self.model_manifest(label)] if own else []
-        return [self.paths.gathered.format(database=self._database(entry)), *weights]
+            return [decoder, *filter(None, [self._adapters(entry)])]
+        own = assets.is_retro(self._model(entry).source)
+        weights = [entry.weights] if entry.weights else [decoder] if own else []
+        return [self.paths.gathered.format(database=self.config.pipeline_database(entry)), *weights]
 
     def export_options(self, labels: Labels) -> list[str]:
         entry = self.exports[labels.export]
-        model = self.config.models[self.config.pipeline_model(entry)]
+        model = self._model(entry)
         given = [f"--mode={entry.mode}", *_dtype_option(model)]
         if not entry.mode_class.own_model:
             adapters = [f"--adapters={path}" for path in filter(None, [self._adapters(entry)])]
             return [*given, f"--model={model.source}", *adapters]
         made = f"--model={model.source}" if assets.is_retro(model.source) else f"--seed={self.config.seed}"
         weights = f"--weights={entry.weights}" if entry.weights else made
-        return [*given, weights, f"--database={self.paths.database.format(database=self._database(entry))}"]
+        return [
+            *given,
+            weights,
+            f"--database={self.paths.database.format(database=self.config.pipeline_database(entry))}",
+        ]
 
     def export_code(self, labels: Labels) -> str:
         """Digest of the code that exports a mode."""
@@ -167,13 +153,13 @@ class PipelinePlan(PlanPart):
         """Weights in float32 twice: as they are read, and as they are written."""
         entry = self.exports[labels.export]
         least = 12000 if entry.mode_class.own_model else 6000
-        return attempt * max(least, self.config.models[self.config.pipeline_model(entry)].resources.mem_mb)
+        return attempt * max(least, self._model(entry).resources.mem_mb)
 
     # --- small print ---
 
     def _export_name(self, entry: PipelineSettings) -> str:
         """The mode, and the weights: of a decoder, or of a mode's own model for the vocabulary of a database."""
-        label, database = self.config.pipeline_model(entry), self._database(entry)
+        label, database = self.config.pipeline_model(entry), self.config.pipeline_database(entry)
         if not entry.mode_class.own_model:
             trained = f"{database}-{entry.index}-{entry.retrofit_minutes}" if entry.retrofit_minutes else "untrained"
             return f"{entry.mode}/{label}/{trained}"
@@ -188,7 +174,7 @@ class PipelinePlan(PlanPart):
         if entry.adapters or not entry.retrofit_minutes:
             return entry.adapters or ""
         return self.paths.adapters.format(
-            database=self._database(entry),
+            database=self.config.pipeline_database(entry),
             index=entry.index,
             model=self.config.pipeline_model(entry),
             mode=entry.mode,
@@ -198,16 +184,8 @@ class PipelinePlan(PlanPart):
     def _pipeline(self, labels: Labels) -> PipelineSettings:
         return self.config.pipelines[labels.pipeline]
 
-    def _database(self, entry: PipelineSettings) -> str:
-        return self.config.pipeline_database(entry)
-
-    def _model(self, labels: Labels) -> ModelEntry:
-        return self.config.models[self.config.pipeline_model(self._pipeline(labels))]
-
-
-def _any_of(labels: Iterable[str]) -> str:
-    """A pattern of these labels; of nothing where there are none."""
-    return "|".join(map(re.escape, labels)) or "(?!)"
+    def _model(self, entry: PipelineSettings) -> ModelEntry:
+        return self.config.models[self.config.pipeline_model(entry)]
 
 
 def _dtype_option(model: ModelEntry) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from glob import glob
-from typing import Any
 
 from ragauge import registry
 from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
 from ragauge.retrieval.corpus import is_asset
 from ragauge.retrieval.indexes import IndexRecipe
-from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
+from ragauge.retrieval.settings import DatabaseSettings
 
 
 class RetrievalPlan(PlanPart):
@@ -31,43 +30,26 @@ class RetrievalPlan(PlanPart):
 
     # --- databases ---
 
-    def folder(self, labels: Labels) -> str:
-        return self.paths.database.format(database=labels.database)
-
     def corpus(self, labels: Labels) -> list[str]:
         """The corpus's files, and of catalogued ones the manifests; a data set of the hub is read as it streams."""
-        return _files(self._database(labels).sources)
+        return corpus_files(self._database(labels).sources)
 
-    def tokenizer(self, labels: Labels) -> str:
-        return manifest(self._database(labels).tokenizer)
+    def of_shards(self, pattern: str) -> Callable[[Labels], list[str]]:
+        """A file of each shard: of those that an index is over, where the job has one; else of all."""
 
-    def encoder(self, labels: Labels) -> str:
-        return manifest(self._database(labels).encoder)
+        def paths(labels: Labels) -> list[str]:
+            index = getattr(labels, "index", None)  # no text where Snakemake's labels have none
+            count = self._indexed_shards(labels) if isinstance(index, str) else self._database(labels).shards
+            place = {"database": labels.database, "index": index}
+            return [pattern.format(**place, shard=f"{shard:05d}") for shard in range(count)]
 
-    def settings(self, labels: Labels) -> dict[str, Any]:
-        """What the chunks depend on; encoder and indexes are parameters of rules of their own."""
-        return self._database(labels).model_dump(exclude={"encoder", "engine", "evaluation_sets", "indexes"})
-
-    def encoder_settings(self, labels: Labels) -> list[str]:
-        return [self._database(labels).encoder, self._database(labels).engine]
-
-    def shard(self, labels: Labels) -> int:
-        return int(labels.shard)
-
-    def shards(self, labels: Labels) -> list[str]:
-        return self._of_shards(self.paths.shard, self._database(labels).shards, labels)
-
-    def marked(self, labels: Labels) -> list[str]:
-        return self._of_shards(self.paths.marked, self._database(labels).shards, labels)
+        return paths
 
     # --- evaluation sets ---
 
     def evaluation_corpus(self, labels: Labels) -> list[str]:
         """As `corpus`, of an evaluation set."""
-        return _files(self._evaluation_set(labels).sources)
-
-    def evaluation_settings(self, labels: Labels) -> dict[str, Any]:
-        return self._evaluation_set(labels).model_dump()
+        return corpus_files(self._database(labels).evaluation_sets[labels.evaluation].sources)
 
     def evaluation_sets(self, labels: Labels) -> list[str]:
         """All of a database, whose near-duplicates are marked in it."""
@@ -75,17 +57,6 @@ class RetrievalPlan(PlanPart):
         return [self.paths.evaluation_set.format(database=labels.database, evaluation=label) for label in sets]
 
     # --- indexes ---
-
-    def index_settings(self, labels: Labels) -> dict[str, Any]:
-        return self._index(labels).model_dump()
-
-    def embeddings(self, labels: Labels) -> list[str]:
-        """Of the shards that an index is over."""
-        return self._of_shards(self.paths.embeddings, self._indexed_shards(labels), labels)
-
-    def codes(self, labels: Labels) -> list[str]:
-        """Of the shards that an index is over."""
-        return self._of_shards(self.paths.codes, self._indexed_shards(labels), labels)
 
     def parts(self, labels: Labels) -> list[str]:
         """The numbers I/N of an index's parts, where servers share it."""
@@ -119,43 +90,24 @@ class RetrievalPlan(PlanPart):
     def staleness_files(self) -> list[str]:
         return [self.paths.staleness.format(staleness=label) for label in self.config.staleness]
 
-    def staleness_folder(self, labels: Labels) -> str:
-        return self.paths.database.format(database=self._staleness(labels).database)
-
-    def staleness_index(self, labels: Labels) -> str:
-        compared = self._staleness(labels)
-        return self.paths.merged.format(database=compared.database, index=compared.index)
-
-    def staleness_encoder(self, labels: Labels) -> str:
-        return manifest(self._staleness(labels).encoder)
-
-    def staleness_settings(self, labels: Labels) -> dict[str, Any]:
-        return self._staleness(labels).model_dump()
+    def staleness(self, pattern: str) -> Callable[[Labels], str]:
+        """A file or folder of the index that stale queries are compared on, by its pattern."""
+        place = self.entry("staleness/{staleness}", include={"database", "index"})
+        return lambda labels: pattern.format(**place(labels))
 
     # --- small print ---
 
     def _database(self, labels: Labels) -> DatabaseSettings:
         return self.config.databases[labels.database]
 
-    def _evaluation_set(self, labels: Labels) -> EvaluationSetSettings:
-        return self._database(labels).evaluation_sets[labels.evaluation]
-
     def _index(self, labels: Labels) -> IndexRecipe:
         return self._database(labels).indexes[labels.index]
-
-    def _staleness(self, labels: Labels) -> StalenessSettings:
-        return self.config.staleness[labels.staleness]
 
     def _indexed_shards(self, labels: Labels) -> int:
         return self._index(labels).shards or self._database(labels).shards
 
-    def _of_shards(self, path: str, count: int, labels: Labels) -> list[str]:
-        """The path of each of the first shards."""
-        place = {"database": labels.database, "index": getattr(labels, "index", "")}
-        return [path.format(**place, shard=f"{shard:05d}") for shard in range(count)]
 
-
-def _files(sources: Sequence[str]) -> list[str]:
+def corpus_files(sources: Sequence[str]) -> list[str]:
     """The manifests of catalogued corpora, then local files; a data set of the hub is read as it streams."""
     named = [manifest(source) for source in sources if is_asset(source)]
     return named + [path for source in sources for path in sorted(glob(source))]

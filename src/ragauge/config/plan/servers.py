@@ -8,7 +8,7 @@ it. The pipelines' records become the run's when the server has ended.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from types import SimpleNamespace
 
 from ragauge import registry
 from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
@@ -18,13 +18,7 @@ from ragauge.errors import UserError
 
 CREDENTIALS = ("server_cert", "server_key", "tls_ca", "token_file")
 DAY = 1440  # minutes
-AHEAD_S = 60  # by which a server starts before its pipelines, where Slurm has room for it
-
-
-class PipelineLabel(NamedTuple):
-    """The wildcards of a pipeline's job."""
-
-    pipeline: str
+START_DELAY_S = 60  # by which a server starts before its pipelines, where Slurm has room for it
 
 
 class ServerPlan(PlanPart):
@@ -40,7 +34,7 @@ class ServerPlan(PlanPart):
         """What the pipelines of a server read, each file once."""
         plan = self._pipelines
         parts = (plan.database, plan.index, plan.decoder, plan.weights, plan.adapters, plan.export)
-        read = [part(PipelineLabel(label)) for label in self._clients(labels) for part in parts]
+        read = [part(pipeline) for pipeline in self._clients(labels) for part in parts]
         encoder = manifest(self.config.databases[labels.database].encoder)
         return list(dict.fromkeys([encoder, *(path for path in read if isinstance(path, str))]))
 
@@ -49,13 +43,13 @@ class ServerPlan(PlanPart):
 
     def runtime(self, labels: Labels) -> int:
         """Minutes: a day, or those of the longest of its pipelines' jobs."""
-        return max(DAY, *(self._pipelines.runtime(PipelineLabel(label)) for label in self._clients(labels)))
+        return max(DAY, *map(self._pipelines.runtime, self._clients(labels)))
 
     def options(self, labels: Labels) -> list[str]:
         """The encoder of the index; and where the server has a certificate, what lets other machines reach it."""
         database = self.config.databases[labels.database]
         encoder = [f"--encoder={database.encoder}", f"--engine={database.engine}"]
-        client = self.config.pipelines[self._clients(labels)[0]]
+        client = self.config.pipelines[self._clients(labels)[0].pipeline]
         if client.server_cert is None:
             return encoder
         files = {"tls-cert": client.server_cert, "tls-key": client.server_key, "token-file": client.token_file}
@@ -72,8 +66,8 @@ class ServerPlan(PlanPart):
         """A file of the server that a pipeline uses, by its pattern."""
 
         def path(labels: Labels) -> str:
-            database, index = self.config.server_of(self.config.pipelines[labels.pipeline])
-            return pattern.format(database=database, index=index)
+            entry = self.config.pipelines[labels.pipeline]
+            return pattern.format(database=self.config.pipeline_database(entry), index=entry.index)
 
         return path
 
@@ -86,7 +80,7 @@ class ServerPlan(PlanPart):
 
         Else pipelines could take the last cores of a cluster, and wait there for a server that waits for them.
         """
-        return " ".join(filter(None, [self._pipelines.node(labels), f"--begin=now+{AHEAD_S}"]))
+        return " ".join(filter(None, [self._pipelines.node(labels), f"--begin=now+{START_DELAY_S}"]))
 
     # --- the run ---
 
@@ -125,5 +119,6 @@ class ServerPlan(PlanPart):
 
     # --- small print ---
 
-    def _clients(self, labels: Labels) -> list[str]:
-        return self.config.servers()[labels.database, labels.index]
+    def _clients(self, labels: Labels) -> list[SimpleNamespace]:
+        """The labels of the pipelines that ask a server."""
+        return [SimpleNamespace(pipeline=label) for label in self.config.servers()[labels.database, labels.index]]

@@ -29,7 +29,7 @@ class TimingPlan(PlanPart):
 
     def pattern(self, protocol: Protocol) -> str:
         """The path of a measurement, with the labels in braces."""
-        return {"latency": self.paths.latency, "load": self.paths.load, "stream": self.paths.stream}[protocol]
+        return str(getattr(self.paths, protocol))
 
     def files(self, protocol: Protocol) -> list[str]:
         """The measurements of every pair of data set and model."""
@@ -42,11 +42,7 @@ class TimingPlan(PlanPart):
 
     def encoders(self, protocol: Protocol) -> Callable[[Labels], list[str]]:
         """The manifests of what the measured methods read besides the model."""
-
-        def of_job(labels: Labels) -> list[str]:
-            return self._answers.assets(self._section(protocol, labels).methods)
-
-        return of_job
+        return lambda labels: self._answers.assets(self._section(protocol, labels).methods)
 
     def settings(self, protocol: Protocol) -> Callable[[Labels], dict[str, Any]]:
         """Everything of the configuration that a measurement depends on."""
@@ -65,12 +61,8 @@ class TimingPlan(PlanPart):
 
     def code(self, protocol: Protocol) -> Callable[[Labels], str]:
         """What measures, and what is measured."""
-
-        def of_job(labels: Labels) -> str:
-            modules = self._answers.modules(self._section(protocol, labels).methods)
-            return code_of(f"measure.{protocol}", components=modules)
-
-        return of_job
+        module = f"measure.{protocol}"
+        return lambda labels: code_of(module, components=self._answers.modules(self._section(protocol, labels).methods))
 
     def _section(self, protocol: Protocol, labels: Labels) -> LatencySettings | LoadSettings | StreamSettings:
         sections = {"latency": self.config.protocol(labels.dataset), "load": self.config.load}

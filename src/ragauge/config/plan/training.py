@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from glob import glob
 from typing import Any
 
 from ragauge.config import resources
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
+from ragauge.config.plan.retrieval import corpus_files
 from ragauge.retrieval.corpus import is_asset
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
@@ -20,28 +20,16 @@ class TrainingPlan(PlanPart):
         for entry in self.config.training.values():
             yield entry.model
             yield from (corpus for corpus in entry.corpora if is_asset(corpus))
-            yield from (writer for writer in [entry.writer] if writer != ENDPOINT)
-
-    def settings(self, labels: Labels) -> dict[str, Any]:
-        return self._entry(labels).model_dump()
+            if entry.writer != ENDPOINT:
+                yield entry.writer
 
     def data_settings(self, labels: Labels) -> dict[str, Any]:
         """What the training data depends on."""
         return self._entry(labels).data().model_dump()
 
-    def data_folder(self, labels: Labels) -> str:
-        return f"{self.paths.training}/data".format(training=labels.training)
-
-    def base(self, labels: Labels) -> str:
-        """The manifest of the model that is fine-tuned."""
-        return manifest(self._entry(labels).model)
-
     def corpora(self, labels: Labels) -> list[str]:
         """The files that articles are read from, of catalogued corpora the manifests; the hub's are streams."""
-        found = []
-        for corpus in self._entry(labels).corpora:
-            found += [manifest(corpus)] if is_asset(corpus) else sorted(glob(corpus))
-        return found
+        return corpus_files(self._entry(labels).corpora)
 
     def writer(self, labels: Labels) -> str | list[str]:
         """The manifest of the model that writes questions, unless an endpoint does."""
@@ -61,11 +49,11 @@ class TrainingPlan(PlanPart):
         return entry.processes if entry.device == "cuda" else 0
 
     def mem_mb(self, labels: Labels, attempt: int) -> int:
-        """Memory of the training; more in a further attempt."""
+        """More in a further attempt."""
         return attempt * resources.memory_mb(self._entry(labels))
 
     def runtime(self, labels: Labels) -> int:
-        """Minutes of the training."""
+        """Minutes."""
         return resources.minutes(self._entry(labels))
 
     def threads(self, labels: Labels) -> int:

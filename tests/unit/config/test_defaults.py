@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragauge.config import loading, schema
-from ragauge.config.sweeps import expanded
+from ragauge.config.defaults import expanded
 from ragauge.errors import UserError
 
 BASE: dict[str, Any] = {
