@@ -202,24 +202,6 @@ def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> Non
 # --- what is sent to it ---
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"\x00" * 5000,
-        os.urandom(5000),
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 999,
-    ],
-    ids=["http", "zeros", "random", "http2"],
-)
-def test_garbage_bytes_to_the_port(server: Running, data: bytes) -> None:
-    host, _, port = server.address.partition(":")
-    for _ in range(10):
-        with closing(socket.create_connection((host, int(port)), timeout=2)) as connection:
-            connection.sendall(data)
-    still_answers(server)
-
-
 def still_answers(server: Running) -> None:
     with Client(server.address) as client:
         parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))

@@ -46,7 +46,11 @@ def write(
         options: further keys of the pipeline.
     """
     settings = PipelineSettings(schedule=schedule, **{"tokens": TOKENS, "trials": 3, "cores": "0"} | options)  # type: ignore[arg-type]
-    path = write_records(folder, name, settings, values, search_s=search_s, lists=lists, load_share=load_share)
+    path = folder / "pipelines" / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    calls = trace(settings, search_s)
+    lines = [_record(place, value, settings, calls, lists, load_share) for place, value in enumerate(values)]
+    path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     told = RECIPE | (recipe or {})
     index = facts_of(settings.index, told, vectors)
     facts = {"dtype": "float32", "device": "cpu", "adapters_sha256": adapters_sha256}
@@ -55,25 +59,6 @@ def write(
     model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None
     about = {"provenance": PROVENANCE, "performance_model": model, "specification": specification.model_dump()}
     path.with_suffix(".meta.json").write_text(json.dumps(about))
-    return path
-
-
-def write_records(
-    folder: Path,
-    name: str,
-    settings: PipelineSettings,
-    values: Sequence[float | None],
-    *,
-    search_s: float = 0.1,
-    lists: int = 8,
-    load_share: float | None = 0.01,
-) -> Path:
-    """Write the records of a pipeline and nothing beside them."""
-    path = folder / "pipelines" / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    calls = trace(settings, search_s)
-    lines = [_record(place, value, settings, calls, lists, load_share) for place, value in enumerate(values)]
-    path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     return path
 
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,27 +82,6 @@ def test_what_is_timed_is_put_over_its_roofline(
     assert timed["provenance"]
     used = json.loads((tmp_path / ("rates.json" if known else "out/machine.json")).read_text())
     assert timed["machine"]["bandwidth_bytes_per_s"] == used["bandwidth_bytes_per_s"]
-
-
-@pytest.mark.parametrize("status", ["ok", "failed"])
-def test_a_timed_step_measures_the_rates_itself_where_the_kit_could_not(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
-) -> None:
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    import gpu_kit
-
-    asked = {}
-
-    def run(step: Any, limit_s: float, more: Sequence[str]) -> dict[str, Any]:
-        asked[step.name] = list(more)
-        return {"status": status if step.name == "machine" else "failed"}
-
-    monkeypatch.setattr(gpu_kit, "run", run)
-    monkeypatch.setattr(sys, "argv", ["gpu_kit.py", "run", str(tmp_path), "--part", "latency", "--models", "mpt-7b"])
-    with pytest.raises(SystemExit):
-        gpu_kit.main()
-    rates = ["--machine", str(tmp_path / "machine.json")] if status == "ok" else []
-    assert asked == {"machine": [], "latency_mpt-7b_paper": rates}
 
 
 def test_rates_that_are_not_there_are_refused_before_anything_runs(root: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from item_tables import line, table
 from ragauge import registry
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
-from ragauge.generation.settings import PipelineSettings
 from ragauge.items.piperag import _lines
 from ragauge.rendering import lines
 from ragauge.rendering.footer import footer
@@ -24,17 +23,7 @@ from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
 from ragauge.results.systems import systems
-from synthetic_piperag import (
-    DATABASE,
-    INDEX,
-    READ_S,
-    STEP_S,
-    TOKENS,
-    write,
-    write_recall,
-    write_records,
-    write_staleness,
-)
+from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, write, write_recall, write_staleness
 from synthetic_run import MODEL
 
 ITEMS = [name for name in registry.names("item") if name.startswith("piperag_")]
@@ -341,7 +330,7 @@ def test_a_torn_file_is_named_with_its_line(small: Path) -> None:
 
 
 def test_records_that_nothing_describes_are_refused(tmp_path: Path) -> None:
-    write_records(tmp_path, "pipe", PipelineSettings(schedule="piperag", interval=32), NATS)
+    write(tmp_path, "pipe", "piperag", NATS, interval=32).with_suffix(".meta.json").unlink()
     with pytest.raises(UserError, match=r"pipe\.jsonl: cannot tell what made it"):
         table("piperag_figure_6", tmp_path)
 
