@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragauge.assets import cache, store
+from ragauge.assets import store
 from ragauge.config import loading
 from ragauge.engines import tuning
 from ragauge.engines.kernels import Operation
@@ -71,7 +71,7 @@ def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / store.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 1, "sha256": "0" * 64}}}))
     assert not store.Store(tmp_path).is_complete(folder)
-    assert "is missing" in cache.damage(cache.CacheEntry.of("url", folder))
+    assert "is missing" in store.damage(folder, verify=True)
 
 
 class Asked(Chat):

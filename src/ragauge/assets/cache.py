@@ -6,7 +6,6 @@ gives in the folders where it puts them.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from ragauge.assets import store
 from ragauge.errors import UserError
-from ragauge.io.files import UNFINISHED, file_sha256, locked
+from ragauge.io.files import UNFINISHED, locked
 
 FILES = {  # names that ragauge gives to files, by subfolder of the cache
     "kernels": re.compile(r"compiled-[0-9a-f]{16}\.so|.+-[0-9a-f]{10}(\.dtypes)?\.json"),
@@ -53,22 +52,6 @@ def entries(home: Path) -> list[CacheEntry]:
         if store.has_manifest(path) or (pattern and path.is_file() and pattern.fullmatch(path.name)):
             cached.append(CacheEntry.of(path.parent.name, path))
     return cached
-
-
-def damage(entry: CacheEntry) -> str:
-    """Hash an asset's files and say what is wrong; empty where nothing is, or no hash is known."""
-    if not entry.path.is_dir():
-        return ""
-    manifest = store.manifest(entry.path)
-    if manifest is None:
-        return f"{store.MANIFEST} cannot be read"
-    for name, facts in manifest["files"].items():
-        path = entry.path / name
-        if not os.path.isfile(path):
-            return f"{name[:200]} is missing"
-        if path.stat().st_size != facts["bytes"] or file_sha256(path) != facts["sha256"]:
-            return f"{name} is not as it was fetched or made"
-    return ""
 
 
 def to_prune(

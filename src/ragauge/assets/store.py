@@ -77,13 +77,10 @@ class Store:
 
     def is_complete(self, folder: Path) -> bool:
         """Whether every file of the folder's manifest is there, at its size."""
-        stated = manifest(folder)
-        if stated is None:
-            return False
-        damaged = next((name for name, facts in stated["files"].items() if not _has_size(folder / name, facts)), None)
-        if damaged and not self.offline:
-            progress.line(f"{folder / damaged}: not as it was fetched; made anew")
-        return damaged is None
+        problem = damage(folder, verify=False)
+        if problem and has_manifest(folder) and not self.offline:
+            progress.line(f"{folder}: {problem}; made anew")
+        return not problem
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
@@ -107,6 +104,20 @@ def manifest(folder: Path) -> dict[str, Any] | None:
     return data if isinstance(files, dict) and all(is_file_facts(*entry) for entry in files.items()) else None
 
 
+def damage(folder: Path, verify: bool) -> str:
+    """Say which file is missing or has another size or, with `verify`, another hash; empty where none is damaged."""
+    stated = manifest(folder)
+    if stated is None:
+        return f"{MANIFEST} cannot be read"
+    for name, facts in stated["files"].items():
+        path = folder / name
+        if not os.path.isfile(path):  # False for names that no file can have
+            return f"{name[:200]} is missing"
+        if path.stat().st_size != facts["bytes"] or (verify and file_sha256(path) != facts["sha256"]):
+            return f"{name} is not as it was fetched or made"
+    return ""
+
+
 def check_sha256(path: Path, expected: str | None, source: str) -> str:
     """Return the file's hash; raise UserError that names both hashes where another was expected."""
     actual = file_sha256(path)
@@ -122,9 +133,10 @@ def contents(path: Path) -> FileFacts:
     known = {}
     for parent in (root, *root.parents):
         if (stated := manifest(parent)) is not None:
-            known = {parent / name: facts for name, facts in stated["files"].items() if _has_size(parent / name, facts)}
+            known = {parent / name: facts for name, facts in stated["files"].items()}
             break
-    return {str(p.relative_to(root)): known.get(p) or file_facts(p) for p in paths}
+    same_size = {p: known[p] for p in paths if p in known and known[p]["bytes"] == p.stat().st_size}
+    return {str(p.relative_to(root)): same_size.get(p) or file_facts(p) for p in paths}
 
 
 def digest(files: FileFacts) -> str:
@@ -133,9 +145,3 @@ def digest(files: FileFacts) -> str:
         return str(next(iter(files.values()))["sha256"])
     lines = "".join(f"{facts['sha256']}  {name}\n" for name, facts in sorted(files.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _has_size(path: Path, facts: dict[str, Any]) -> bool:
-    with suppress(OSError, ValueError):  # the latter: no name that a file can have
-        return bool(path.stat().st_size == facts["bytes"])
-    return False

@@ -45,10 +45,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _verify(args: argparse.Namespace, entries: list[CacheEntry]) -> None:
-    from ragauge.assets import cache
-    from ragauge.engines import store
+    from ragauge.assets import store
+    from ragauge.engines.store import damage
 
-    problems = {e.path: store.damage(e.path) if e.kind == DOCUMENTS else cache.damage(e) for e in entries}
+    problems = {e.path: damage(e.path) for e in entries if e.kind == DOCUMENTS}  # other files have no hash to compare
+    problems |= {e.path: store.damage(e.path, verify=True) for e in entries if e.path.is_dir()}
     damaged = {str(path): problem for path, problem in problems.items() if problem}
     lines = [f"{path}: {problem}" for path, problem in damaged.items()]
     text = "\n".join([*lines, f"{len(entries) - len(damaged)} of {len(entries)} intact"])

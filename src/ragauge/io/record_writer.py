@@ -12,14 +12,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
-from pydantic import BaseModel
-
 from ragauge.errors import UserError
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
 from ragauge.io.records import (
     VERSION,
+    AnyRecord,
     Record,
-    SequenceRecord,
     check_version,
     fingerprint_difference,
     join_lines,
@@ -69,7 +67,7 @@ class RecordWriter:
         fingerprint: Mapping[str, Any],
         keys: Sequence[str],
         overwrite: bool = False,
-        kind: type[BaseModel] = Record,
+        kind: type[AnyRecord] = Record,
     ) -> None:
         """
         Args:
@@ -77,7 +75,7 @@ class RecordWriter:
             fingerprint: every setting that a record depends on, as JSON values; not the limit.
             keys: the questions that make the run complete, in the order they are asked.
             overwrite: replace finished records of another run; they are refused otherwise.
-            kind: of the records; each has a `key`.
+            kind: of the records.
         """
         self.out, self.partial = out, partial_path(out)
         self.done: set[str] = set()  # the keys that need no asking
@@ -120,7 +118,7 @@ class RecordWriter:
         with os_errors_as_user_errors(self._started):
             self._started_file.write(f"{key}\n".encode())
 
-    def append(self, record: Record | SequenceRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Write one record; when this returns it is on the disk.
 
         Raises:

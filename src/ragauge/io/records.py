@@ -48,12 +48,17 @@ class ServedResponse(BaseModel, extra="forbid"):
     stack: str = Field(description="what the server calls itself")
 
 
-class Record(BaseModel, extra="forbid"):
+class AnyRecord(BaseModel, extra="forbid"):
+    """A line of a file of records."""
+
+    key: str = Field(description="of an example in its data set; of a sequence: its document and its place in it")
+    status: Literal["ok", "failed"]
+    reason: str | None = Field(None, description="why the question or the sequence failed")
+
+
+class Record(AnyRecord):
     """What one method variant did with one question. Metrics are computed from it later, without a model."""
 
-    key: str = Field(description="the example's key in its data set")
-    status: Literal["ok", "failed"]
-    reason: str | None = Field(None, description="why the question failed")
     question: str
     answers: list[str]
     gold: list[int] = Field(description="indices of the gold documents, in the order the method was given them")
@@ -82,12 +87,9 @@ class Record(BaseModel, extra="forbid"):
     served: ServedResponse | None = Field(None, description="of a served model; null: the model ran here")
 
 
-class SequenceRecord(BaseModel, extra="forbid"):
+class SequenceRecord(AnyRecord):
     """What one way of generating with retrieval did with one sequence of text."""
 
-    key: str = Field(description="the sequence's key: its document and its place in it")
-    status: Literal["ok", "failed"]
-    reason: str | None = Field(None, description="why the sequence failed")
     document: int = Field(description="number of the sequence's document in the database; -1 where it has none there")
     tokens: int = Field(description="tokens of the sequence, generated ones included")
     prompt_tokens: int = Field(0, description="tokens that were given, where the rest was generated")
@@ -128,7 +130,7 @@ class _Meta(BaseModel, strict=True):
     peak_memory_bytes: float | None = None
 
 
-AnyRecord = TypeVar("AnyRecord", bound=BaseModel)  # a record of any kind; it has a `key`
+Kind = TypeVar("Kind", bound=AnyRecord)
 
 
 # --- reading ---
@@ -139,7 +141,7 @@ def read(path: Path) -> list[Record]:
     return read_kind(path, Record)
 
 
-def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
+def read_kind(path: Path, kind: type[Kind]) -> list[Kind]:
     """Return the records of a finished file.
 
     Raises:
@@ -159,18 +161,13 @@ def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
 def outcome(out: Path) -> tuple[int, dict[str, list[str]]]:
     """Return how many questions of a finished file were answered, and for each reason the keys that failed for it.
 
-    The records are read only if some failed. Raises UserError as `read`.
+    Raises UserError as `read`.
     """
-    counts = (read_meta(out) or {}).get("counts")
-    if isinstance(counts, dict) and counts.get("failed") == 0 and isinstance(counts.get("records"), int):
-        return counts["records"], {}
-    answered, reasons = 0, dict[str, list[str]]()
-    for record in read(out):
-        if record.status == "ok":
-            answered += 1
-        else:
-            reasons.setdefault(record.reason or "no reason given", []).append(record.key)
-    return answered, reasons
+    records, reasons = read(out), dict[str, list[str]]()
+    failed = [record for record in records if record.status == "failed"]
+    for record in failed:
+        reasons.setdefault(record.reason or "no reason given", []).append(record.key)
+    return len(records) - len(failed), reasons
 
 
 def meta_path(out: Path) -> Path:
@@ -216,9 +213,7 @@ def check_version(path: Path, meta: Mapping[str, Any]) -> None:
         raise UserError(f"{path}: {problem}")
 
 
-def parse_lines(
-    lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]
-) -> Iterator[tuple[bytes, AnyRecord]]:
+def parse_lines(lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]) -> Iterator[tuple[bytes, Kind]]:
     """Yield the lines that are not blank with their records. Raises UserError that names a bad line.
 
     Args:
@@ -235,9 +230,9 @@ def parse_lines(
                 raise UserError(f"{path}:{number}: not a record: {message}") from error
 
 
-def lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[BaseModel]) -> dict[str, str]:
+def lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]) -> dict[str, str]:
     """Return the lines of records by key; arguments and errors as of `parse_lines`."""
-    return {getattr(record, "key"): line.decode() for line, record in parse_lines(lines, path, first, kind)}  # noqa: B009
+    return {record.key: line.decode() for line, record in parse_lines(lines, path, first, kind)}
 
 
 # --- finished files ---

@@ -186,7 +186,7 @@ def test_damage_is_seen_by_size_and_made_anew(tmp_path: Path, capsys: pytest.Cap
     store.build(target, make_once(tmp_path))
     (target / "weights").write_bytes(b"short")
     assert not store.is_complete(target)
-    assert "weights: not as it was fetched" in capsys.readouterr().err
+    assert "weights is not as it was fetched" in capsys.readouterr().err
     store.build(target, make_once(tmp_path))
     assert (target / "weights").read_bytes() == b"w" * 100
 
