@@ -136,18 +136,6 @@ def test_a_value_of_another_type_or_out_of_range_is_one_line_with_the_place(name
     assert "\n" not in message
 
 
-def test_ranges_are_refused_at_their_ends() -> None:
-    found = refusals()
-    for refused in (
-        *(("superposition", "top_k", 0), ("superposition", "path_temperature", 0.0), ("attention_sort", "rounds", 0)),
-        *(("bm25", "top_k", 0), ("epic", "tokens", -1), ("cache_blend", "recompute", 2.0), ("ape", "temperature", 0.0)),
-        *(("prophet_kv", "recompute", -1.0), ("prophet_kv", "neighbours", -1), ("parallel_windows", "windows", 0)),
-        *(("compressed", "ratio", 1.0), ("compressed", "ratio", -1.0), ("long_llmlingua", "rate", 0.0)),
-        *(("ape", "scale", 0.0), ("prefix_tree", "store_gb", 0.0)),
-    ):
-        assert refused in found, refused
-
-
 def test_a_wrong_choice_lists_the_choices() -> None:
     with pytest.raises(UserError, match=r"superposition.saliency: .*'bayesian', 'query', 'attention' or 'none'"):
         methods.make("superposition", saliency="baysian")

@@ -222,20 +222,8 @@ def test_the_pages_show_one_new_file_for_each_kind(root: Path, blocks: list[tupl
     assert added == package
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("methods", "first_documents"),
-        ("datasets", "hotpotqa"),
-        ("metrics", "answer_rate"),
-        ("models", "smollm2-360m-instruct"),
-        ("items", "lost_in_the_middle"),
-        ("indexes", "flat"),
-        ("modes", "in_context"),
-    ],
-)
-def test_list_names_what_was_added(kind: str, name: str, ragauge: Prints) -> None:
-    assert name in ragauge("list", kind).split()
+def test_list_names_what_was_added(ragauge: Prints) -> None:
+    assert "answer_rate" in ragauge("list", "metrics").split()
 
 
 def test_validate_plans_what_was_added(ragauge: Prints) -> None:

@@ -7,7 +7,6 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -30,7 +29,10 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
 
     Raises UserError for an address that cannot be fetched, a wrong hash (the file is removed), and an unsafe archive.
     """
-    name = file_name(url)
+    parts = urlsplit(url)
+    name = unquote(parts.path).rpartition("/")[2]
+    if parts.scheme not in ("http", "https") or not parts.hostname or not re.fullmatch(r"\w[\w.+=@ -]*", name):
+        raise UserError(f"{redacted(url)}: not of the form https://host/path/file")
     identity = url
     if holds_secret(url):  # a hash that is slow to guess
         identity = redacted(url) + hashlib.scrypt(url.encode(), salt=b"ragauge", n=1 << 14, r=8, p=1).hex()
@@ -57,15 +59,6 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
     return folder if is_archive else folder / name
 
 
-def file_name(url: str) -> str:
-    """Return the last part of the URL's path; raise UserError for a URL without a host or a file name."""
-    parts = urlsplit(url)
-    name = unquote(parts.path).rpartition("/")[2]
-    if parts.scheme not in ("http", "https") or not parts.hostname or not re.fullmatch(r"\w[\w.+=@ -]*", name):
-        raise UserError(f"{redacted(url)}: not of the form https://host/path/file")
-    return name
-
-
 def download(url: str, path: Path) -> None:
     """Download a file; what earlier attempts and processes received stays.
 
@@ -77,7 +70,8 @@ def download(url: str, path: Path) -> None:
     import httpx2
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    failures, received = 0, _size(path)
+    path.touch()
+    failures, received = 0, path.stat().st_size
     while True:
         try:
             return _attempt(url, path)
@@ -87,7 +81,8 @@ def download(url: str, path: Path) -> None:
                 raise UserError(f"{redacted(url)}: {reason}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             reason = redacted(str(error)) or type(error).__name__
-        failures, received = (failures + 1 if _size(path) <= received else 1), max(received, _size(path))
+        size = path.stat().st_size
+        failures, received = (failures + 1 if size <= received else 1), max(received, size)
         if failures >= ATTEMPTS:
             raise UserError(
                 f"{redacted(url)}: download failed after {ATTEMPTS} attempts: {reason}; run again to resume"
@@ -101,11 +96,11 @@ def _attempt(url: str, path: Path) -> None:
 
     validator = path.with_name(f"{path.name}.validator")
     headers = {"User-Agent": f"ragauge/{__version__}", "Accept-Encoding": "identity"}
-    if (start := _size(path)) and _size(validator):
-        headers |= {"Range": f"bytes={start}-", "If-Range": validator.read_text()}
+    if (start := path.stat().st_size) and validator.exists() and (tag := validator.read_text()):
+        headers |= {"Range": f"bytes={start}-", "If-Range": tag}
     with httpx2.stream("GET", url, headers=headers, follow_redirects=True, timeout=TIMEOUT_S) as response:
         if response.status_code == 416:  # nothing beyond what is here: start again
-            path.unlink()
+            path.write_bytes(b"")
         response.raise_for_status()
         start = start if response.status_code == 206 else 0
         tag = response.headers.get("ETag", "")
@@ -119,9 +114,3 @@ def _attempt(url: str, path: Path) -> None:
             for data in response.iter_raw():
                 file.write(data)
                 bar.update(len(data))
-
-
-def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0
