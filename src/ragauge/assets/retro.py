@@ -1,17 +1,19 @@
 """RETRO's released checkpoint, converted once to safetensors, sizes and a tokenizer.
 
 The layout is that of Norlund et al., 2023 (their repository TobiasNorlund/retro), whose model PipeRAG uses: PyTorch
-Lightning's checkpoint beside `retro.json`, for T5's tokens. It ships no tokenizer, so that T5's is fetched from the hub
-unless a `tokenizer.json` lies beside it.
+Lightning's checkpoint next to `retro.json`, for T5's tokens. It ships no tokenizer, so that T5's is fetched from the
+hub unless there is a `tokenizer.json` as well.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
+import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,35 +50,31 @@ SIZES = {
 }
 OWN_METRICS = ("val_loss_metric.", "test_loss_metric.")  # of the training, in its checkpoint
 
-# Names of tensors outside of layers, and of each part of a layer (0, 1, 2); several: cut into as many by rows.
+# Names of tensors outside of layers, and of those in each part of a layer (0, 1, 2) with the sizes of their shape;
+# several names: cut into as many by rows.
 OUTSIDE = {
     "base.dec_embs.weight": "embedding.weight",
     "base.encoder.enc_embs.weight": "encoder.embedding.weight",
     "base.final_layer_norm.scale": "norm.weight",
     "lm_head.weight": "head.weight",
 }
-STACKS = {"base.decoder.": "layers.", "base.encoder.layers.": "encoder.layers."}
-MIXED = "multi_head_attention."
-PARTS: dict[str, dict[str, tuple[str, ...]]] = {
-    "0": {
-        "ln.scale": ("attention_norm.weight",),
-        "qkv_proj.weight": ("attention.q.weight", "attention.k.weight", "attention.v.weight"),
-        f"{MIXED}final_proj.weight": ("attention.out.weight",),
-        f"{MIXED}positional_bias.relative_attention_bias.weight": ("attention.bias.table.weight",),
-    },
-    "1": {
-        "ln.scale": ("cross_norm.weight",),
-        "q_proj.weight": ("cross.q.weight",),
-        "kv_proj.weight": ("cross.k.weight", "cross.v.weight"),
-        f"{MIXED}final_proj.weight": ("cross.out.weight",),
-        f"{MIXED}positional_bias.relative_attention_bias.weight": ("cross.bias.table.weight",),
-    },
-    "2": {
-        "layer_norm.scale": ("ffn_norm.weight",),
-        "wi_0.weight": ("ffn.gate.weight",),
-        "wi_1.weight": ("ffn.up.weight",),
-        "wo.weight": ("ffn.down.weight",),
-    },
+LAYER = r"base\.(decoder|encoder\.layers)\.(\d+)\.(.+)"
+STACKS = {"decoder": "layers", "encoder.layers": "encoder.layers"}
+OUT, BIAS = "multi_head_attention.final_proj", "multi_head_attention.positional_bias.relative_attention_bias"
+PARTS: dict[str, tuple[str, str]] = {
+    "0.ln.scale": ("attention_norm.weight", "width"),
+    "0.qkv_proj.weight": ("attention.q.weight attention.k.weight attention.v.weight", "width width"),
+    f"0.{OUT}.weight": ("attention.out.weight", "width width"),
+    f"0.{BIAS}.weight": ("attention.bias.table.weight", "buckets heads"),
+    "1.ln.scale": ("cross_norm.weight", "width"),
+    "1.q_proj.weight": ("cross.q.weight", "width width"),
+    "1.kv_proj.weight": ("cross.k.weight cross.v.weight", "width source"),
+    f"1.{OUT}.weight": ("cross.out.weight", "width width"),
+    f"1.{BIAS}.weight": ("cross.bias.table.weight", "cross_buckets heads"),
+    "2.layer_norm.scale": ("ffn_norm.weight", "width"),
+    "2.wi_0.weight": ("ffn.gate.weight", "ffn width"),
+    "2.wi_1.weight": ("ffn.up.weight", "ffn width"),
+    "2.wo.weight": ("ffn.down.weight", "width ffn"),
 }
 
 
@@ -167,7 +165,9 @@ def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     for name, tensor in state.items():
         if name.startswith(OWN_METRICS):
             continue
-        names = _new_names(name)
+        names, inner = [OUTSIDE[name]] if name in OUTSIDE else [], re.fullmatch(LAYER, name)
+        if inner and inner[3] in PARTS:
+            names = [f"{STACKS[inner[1]]}.{inner[2]}.{one}" for one in PARTS[inner[3]][0].split()]
         if not names:
             raise UserError(f"{path}: {name!r}: not a tensor of the released RETRO")
         for new, part in zip(names, tensor.float().chunk(len(names)), strict=False):
@@ -175,45 +175,19 @@ def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     return made
 
 
-def _new_names(name: str) -> list[str]:
-    """Return the new names of a released tensor; none if it is unknown."""
-    if name in OUTSIDE:
-        return [OUTSIDE[name]]
-    for released, new in STACKS.items():
-        layer, _, rest = name.removeprefix(released).partition(".")
-        part, _, inner = rest.partition(".")
-        if name.startswith(released) and layer.isdecimal():
-            return [f"{new}{layer}.{one}" for one in PARTS.get(part, {}).get(inner, ())]
-    return []
-
-
 def _check(tensors: Mapping[str, Tensor], sizes: Mapping[str, Any], path: Path) -> None:
     """Raise UserError unless the tensors are those of a RETRO of these sizes."""
-    expected = dict(_shapes(sizes))
+    vocab, width, inner = sizes["vocab"], sizes["width"], sizes["encoder_width"]
+    expected: dict[str, tuple[int, ...]] = {"embedding.weight": (vocab, width), "head.weight": (vocab, width)}
+    expected |= {"encoder.embedding.weight": (vocab, inner), "norm.weight": (width,)}
+    for stack, of, source in (("layers", "", inner), ("encoder.layers", "encoder_", width)):
+        own = {key.removeprefix(of): value for key, value in sizes.items() if key.startswith(of)} | {"source": source}
+        for layer, (part, (names, shape)) in itertools.product(range(own["layers"]), PARTS.items()):
+            if not part.startswith("1.") or layer in own["cross"]:
+                dims = tuple(own[size] for size in shape.split())
+                expected |= {f"{stack}.{layer}.{name}": dims for name in names.split()}
     for name in sorted(expected.keys() | tensors.keys()):
         found = tuple(tensors[name].shape) if name in tensors else None
         if found != expected.get(name):
-            asked = f"{path.parent / SETTINGS} asks for {expected.get(name, 'none')}"
-            raise UserError(f"{path}: tensor {name!r} is {found or 'missing'}, where {asked}")
-
-
-def _shapes(sizes: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield (name, shape) of every tensor."""
-    width, inner = sizes["width"], sizes["encoder_width"]
-    yield from {"embedding.weight": (sizes["vocab"], width), "head.weight": (sizes["vocab"], width)}.items()
-    yield from {"encoder.embedding.weight": (sizes["vocab"], inner), "norm.weight": (width,)}.items()
-    for prefix, of, own, source in (("", "", width, inner), ("encoder.", "encoder_", inner, width)):
-        heads, ffn = sizes[f"{of}heads"], sizes[f"{of}ffn"]
-        for layer in range(sizes[f"{of}layers"]):
-            at = f"{prefix}layers.{layer}"
-            yield from _attention(f"{at}.attention", own, own, heads, sizes[f"{of}buckets"])
-            if layer in sizes[f"{of}cross"]:
-                yield from _attention(f"{at}.cross", own, source, heads, sizes[f"{of}cross_buckets"])
-            yield from {f"{at}.ffn.{name}.weight": (ffn, own) for name in ("gate", "up")}.items()
-            yield from {f"{at}.ffn.down.weight": (own, ffn), f"{at}.ffn_norm.weight": (own,)}.items()
-
-
-def _attention(at: str, width: int, source: int, heads: int, buckets: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield from {f"{at}_norm.weight": (width,), f"{at}.bias.table.weight": (buckets, heads)}.items()
-    yield from {f"{at}.{name}.weight": (width, width) for name in ("q", "out")}.items()
-    yield from {f"{at}.{name}.weight": (width, source) for name in ("k", "v")}.items()
+            stated = f"{path.parent / SETTINGS} asks for {expected.get(name, 'none')}"
+            raise UserError(f"{path}: tensor {name!r} is {found or 'missing'}, where {stated}")

@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ragauge import registry
 from ragauge.cli import _options as options
 from ragauge.cost.hardware import ONNX_DTYPES
 from ragauge.errors import UserError
-
-if TYPE_CHECKING:
-    from ragauge.generation.modes import Checkpoint, Mode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,26 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the graphs, complete or not at all."""
+    from ragauge.config.checks import check_source
     from ragauge.generation import modes
-    from ragauge.io.folders import check_replaceable, replace
+    from ragauge.generation.modes import Checkpoint
+    from ragauge.io import folders
+    from ragauge.io.files import file_sha256
+    from ragauge.retrieval.database import Database
 
-    check_replaceable(args.out, _is_export)
+    folders.check_replaceable(args.out, _is_export)
     mode = modes.make(args.mode, {})
-    _check(args, mode)
-    checkpoint = _checkpoint(args, mode)
-    replace(args.out, lambda folder: mode.export(checkpoint, folder), _is_export)
-    options.tell(args, args.out, out=args.out)
-
-
-def _is_export(folder: Path) -> bool:
-    """Whether a folder holds graphs that this verb wrote."""
-    try:
-        return b'"model_sha256"' in (folder / "about.json").read_bytes()
-    except OSError:
-        return False
-
-
-def _check(args: argparse.Namespace, mode: Mode) -> None:
     if "onnx" not in mode.engines:
         raise UserError(f"--mode {args.mode}: cannot be exported to ONNX")
     if mode.own_model and not args.database:
@@ -63,15 +48,6 @@ def _check(args: argparse.Namespace, mode: Mode) -> None:
     if value:
         raise UserError(f"{option}: not valid with mode {args.mode!r}")
     options.check_adapters(args.adapters)
-
-
-def _checkpoint(args: argparse.Namespace, mode: Mode) -> Checkpoint:
-    """The weights that are exported."""
-    from ragauge.config.checks import check_source
-    from ragauge.generation.modes import Checkpoint
-    from ragauge.io.files import file_sha256
-    from ragauge.retrieval.database import Database
-
     checkpoint = Checkpoint(
         check_source(args.model, "--model"),
         dtype=args.dtype,
@@ -81,4 +57,14 @@ def _checkpoint(args: argparse.Namespace, mode: Mode) -> Checkpoint:
         seed=args.seed,
         vocabulary=Database(args.database).vocabulary if args.database else 0,
     )
-    return replace(checkpoint, sha256=mode.origin(checkpoint)[1])
+    checkpoint = replace(checkpoint, sha256=mode.origin(checkpoint)[1])
+    folders.replace(args.out, lambda folder: mode.export(checkpoint, folder), _is_export)
+    options.tell(args, args.out, out=args.out)
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder holds graphs that this verb wrote."""
+    try:
+        return b'"model_sha256"' in (folder / "about.json").read_bytes()
+    except OSError:
+        return False

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ragauge.generation.specification import PipelineSpecification
     from ragauge.io.specifications import IndexFacts
     from ragauge.retrieval.database import Database
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.fanout import Fanout
 
 # Keys of a configuration that are labels, or that other options stand for.
 NO_OPTIONS = {
@@ -59,41 +57,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Plan:
     """A pipeline as the configuration or the command line states it."""
 
-    settings: PipelineSettings
+    settings: PipelineSettings  # with the labels of its model and database
     model: ModelEntry
-    seed: int
-    model_label: str
-    database_label: str
-    adapters: Path | None
     index: Path | None  # the folder of the index, where it is on this machine's disks
     starts_server: bool  # of that index, for the run; False: a running server is queried
-    serve_options: str
-    remote_index: IndexFacts | None = None  # of a running server's index, as far as the configuration says
+    remote_index: IndexFacts | None  # of a running server's index, as far as the configuration says
 
     @property
     def evaluation(self) -> str | None:
         """The evaluation set; None is the database's held-out text, which its own label names too."""
-        return None if self.settings.evaluation == self.database_label else self.settings.evaluation
+        return None if self.settings.evaluation == self.settings.database else self.settings.evaluation
 
 
 def run(args: argparse.Namespace) -> None:
     """Score or continue every sequence that --out does not have yet."""
+    from ragauge.config.dtypes import with_dtype
+    from ragauge.generation.settings import check_model
+    from ragauge.io.records import recorded_dtype
+
     if bool(args.index) + bool(args.server) + bool(args.server_file) > 1:
         raise UserError("give --index or --server, or --server-file, not several")
     plan = _from_configuration(args) if args.config else _from_options(args)
-    _check(plan)
-    _use_servers(args, plan.settings)
-    if plan.settings.asks_index and not (plan.starts_server or args.server):
+    settings, model = plan.settings, plan.model
+    try:
+        check_model(settings, model.source, model.dtype, model.device)
+    except SettingError as error:
+        raise UserError(f"--{error}") from None
+    options.check_adapters(args.adapters)
+    _use_servers(args, settings)
+    if settings.asks_index and not (plan.starts_server or args.server):
         known = "give --index or --server, or --server-file"
-        raise UserError(f"--schedule: {plan.settings.schedule!r} requires retrieval; {known}")
-    plan = _with_dtype(plan, args.out)
+        raise UserError(f"--schedule: {settings.schedule!r} requires retrieval; {known}")
+    # may measure dtypes: after all that is refused without a measurement
+    allowed = ("float32",) if settings.engine == "onnx" else None
+    plan = replace(plan, model=with_dtype(model, recorded_dtype(args.out), allowed))
     with ExitStack() as opened:
-        if plan.starts_server:  # before this process is pinned to cores, which its children inherit
-            args.server = [_serve(plan, opened)]
-        if plan.settings.cores:
+        if plan.starts_server and plan.index:  # before this process is pinned to cores, which its children inherit
+            from ragauge.retrieval.service.process import running
+
+            started = opened.enter_context(running(plan.index, options=shlex.split(args.serve_options)))
+            args.server = [started.address]
+        if settings.cores:
             from ragauge.retrieval.service.cores import pin
 
-            pin(plan.settings.cores)
+            pin(settings.cores)
         _run(args, plan, opened)
 
 
@@ -103,21 +110,21 @@ def _from_options(args: argparse.Namespace) -> Plan:
     from ragauge.config.reading import checked_options
     from ragauge.config.schema import ModelEntry
     from ragauge.generation.settings import PipelineSettings
+    from ragauge.io.specifications import IndexFacts
 
-    files = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
-    stated = {"index": args.index or "server", "engine": "onnx" if args.onnx else "torch", **files}
-    given = options.given(args, PipelineSettings, NO_OPTIONS)
-    settings = checked_options(PipelineSettings, {"schedule": "retro", **stated, **given})
+    stated = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
+    stated |= {"model": args.model, "database": args.database.name, "index": args.index or "server"}
+    stated |= {"schedule": "retro", "engine": "onnx" if args.onnx else "torch"}
+    settings = checked_options(PipelineSettings, stated | options.given(args, PipelineSettings, NO_OPTIONS))
     check_source(args.model, "--model")
     model = ModelEntry(source=args.model, dtype=args.dtype, device=args.device)
     index = args.database / "indexes" / args.index if args.index else None
     starts_server = settings.asks_index and bool(args.index)
-    labels = args.model, args.database.name
-    return Plan(settings, model, args.seed, *labels, args.adapters, index, starts_server, args.serve_options)
+    return Plan(settings, model, index, starts_server, IndexFacts(label="server", type="server", settings={}))
 
 
 def _from_configuration(args: argparse.Namespace) -> Plan:
-    """The pipeline of a configuration, overridden by the options."""
+    """The pipeline of a configuration, overridden by the options; its seed and its server's options go to `args`."""
     from ragauge.config import loading
     from ragauge.config.reading import checked_options
     from ragauge.generation.specification import facts_of
@@ -125,55 +132,26 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
     experiment = loading.load(args.config)
     label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
     entry = experiment.pipelines[label]
-    adapters = args.adapters or (Path(entry.adapters) if entry.adapters else None)
+    args.seed, args.adapters = experiment.seed, args.adapters or (Path(entry.adapters) if entry.adapters else None)
     for option, given, is_needed, key in (
-        ("--adapters", adapters, bool(entry.retrofit_minutes or entry.adapters), "retrofit_minutes"),
+        ("--adapters", args.adapters, bool(entry.retrofit_minutes or entry.adapters), "retrofit_minutes"),
         ("--onnx", args.onnx, entry.engine == "onnx", "engine"),
     ):
         if is_needed != (given is not None):
             verb = "requires" if is_needed else "does not take"
             raise UserError(f"--entry {label}: {verb} {option}; its {key} is {getattr(entry, key)}")
-    settings = checked_options(type(entry), entry.model_dump() | options.given(args, type(entry), NO_OPTIONS))
     model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
+    stated = entry.model_dump() | {"model": model, "database": database}
+    settings = checked_options(type(entry), stated | options.given(args, type(entry), NO_OPTIONS))
     recipes = experiment.databases[database]
     made = ["--encoder", recipes.encoder, "--engine", recipes.engine]
     made += ["--cores", entry.retrieval_cores] if entry.retrieval_cores else []
+    args.serve_options = f"{shlex.join(made)} {args.serve_options}"
     is_remote = bool(args.server or args.server_file or entry.server)
     is_on_disk = not is_remote or bool(entry.has_server_job and args.server_file)
+    index = args.database / "indexes" / entry.index if entry.asks_index and is_on_disk else None
     remote = facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None) if entry.asks_index else None
-    return Plan(
-        settings,
-        experiment.models[model],
-        experiment.seed,
-        model,
-        database,
-        adapters,
-        args.database / "indexes" / entry.index if entry.asks_index and is_on_disk else None,
-        entry.asks_index and not is_remote,
-        f"{shlex.join(made)} {args.serve_options}",
-        remote,
-    )
-
-
-def _check(plan: Plan) -> None:
-    """Raise UserError where settings and model do not go together, or --adapters is no file."""
-    from ragauge.generation.settings import check_dtype, check_weights
-
-    try:
-        check_weights(plan.settings, plan.model.source)
-        check_dtype(plan.settings, plan.model.dtype, plan.model.device)
-    except SettingError as error:
-        raise UserError(f"--{error}") from None
-    options.check_adapters(plan.adapters)
-
-
-def _with_dtype(plan: Plan, out: Path) -> Plan:
-    """With the decoder's dtype resolved, which may take a measurement: after all that is refused without one."""
-    from ragauge.config.dtypes import with_dtype
-    from ragauge.io.records import recorded_dtype
-
-    allowed = ("float32",) if plan.settings.engine == "onnx" else None
-    return replace(plan, model=with_dtype(plan.model, recorded_dtype(out), allowed))
+    return Plan(settings, experiment.models[model], index, entry.asks_index and not is_remote, remote)
 
 
 def _use_servers(args: argparse.Namespace, settings: PipelineSettings) -> None:
@@ -197,7 +175,6 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
 
     database = Database(args.database)
     specification = _specification(args, plan, database)
-    about = {"provenance": provenance(), "database": database.counts}
     with options.ended_in_order():
         out = pipeline.run(
             lambda: _make(args, plan, specification, database, opened),
@@ -205,7 +182,7 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
             specification,
             args.out,
             overwrite=args.overwrite,
-            about=about,
+            about={"provenance": provenance(), "database": database.counts},
         )
     options.tell(args, out, out=out)
 
@@ -216,31 +193,25 @@ def _specification(args: argparse.Namespace, plan: Plan, database: Database) -> 
     from ragauge.generation.specification import index_facts, specify
     from ragauge.io.digest import digest
     from ragauge.io.files import file_sha256
-    from ragauge.io.specifications import IndexFacts
 
     settings = plan.settings
     name, sha256 = modes.make(settings.mode, {}).origin(_checkpoint(args, plan))
-    remote = plan.remote_index or IndexFacts(label="server", type="server", settings={})
-    evaluation = database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None
+    found = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
     return specify(
         settings,
-        model=plan.model_label,
-        database=plan.database_label,
-        index=index_facts(plan.index) if plan.index else remote,
+        model=str(settings.model),
+        database=str(settings.database),
+        index=index_facts(plan.index) if plan.index else plan.remote_index,
         source=name,
         dtype=plan.model.dtype,
         device=plan.model.device,
-        seed=plan.seed,
+        seed=args.seed,
         model_sha256=sha256,
-        adapters_sha256=file_sha256(plan.adapters) if plan.adapters else None,
+        adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
         database_sha256=database.sha256,
-        evaluation_sha256=evaluation,
+        evaluation_sha256=database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None,
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
-        code=digest(
-            "ragauge.generation.pipeline",
-            registry.module_name("schedule", settings.schedule),
-            registry.module_name("mode", settings.mode),
-        ),
+        code=digest("ragauge.generation.pipeline", *found),
     )
 
 
@@ -266,28 +237,27 @@ def _checkpoint(args: argparse.Namespace, plan: Plan, **facts: Any) -> Checkpoin
     """The weights of the pipeline."""
     from ragauge.generation.modes import Checkpoint
 
-    weights = Path(plan.settings.weights) if plan.settings.weights else None
-    files = {"adapters": plan.adapters, "exported": args.onnx, "weights": weights, "seed": plan.seed}
     return Checkpoint(
         plan.model.source,
         dtype=plan.model.dtype,
         device=plan.model.device,
         threads=plan.settings.threads,
-        **files,
+        adapters=args.adapters,
+        exported=args.onnx,
+        weights=Path(plan.settings.weights) if plan.settings.weights else None,
+        seed=args.seed,
         **facts,
     )
 
 
 def _make(
-    args: argparse.Namespace,
-    plan: Plan,
-    specification: PipelineSpecification,
-    database: Database,
-    opened: ExitStack,
+    args: argparse.Namespace, plan: Plan, specification: PipelineSpecification, database: Database, opened: ExitStack
 ) -> Pipeline:
-    """The decoder, and the retriever that the schedule uses."""
+    """The decoder, and the retriever that the schedule uses: the server, or the servers of all parts at once."""
     from ragauge.generation.evaluation import DatabaseChunks
     from ragauge.generation.pipeline import Pipeline
+    from ragauge.retrieval.service.client import Client
+    from ragauge.retrieval.service.fanout import Fanout
 
     hashes = {"sha256": specification.model_sha256, "adapters_sha256": specification.adapters_sha256}
     text = {"vocabulary": database.vocabulary, "tokenizer": database.tokenizer}
@@ -295,27 +265,11 @@ def _make(
     database.check_tokenizer(lm.tokenizer, specification.source)
     if not plan.settings.asks_index:
         return Pipeline(lm, specification, passages=DatabaseChunks(database))
-    searcher = _retriever(args, database, opened)
-    return Pipeline(lm, specification, searcher, network_s=searcher.round_trip_s())
-
-
-def _retriever(args: argparse.Namespace, database: Database, opened: ExitStack) -> Client | Fanout:
-    """The server, or the servers of all parts at once; each must hold chunks of the database's tokenizer."""
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.fanout import Fanout
-
     clients = []
     for address in args.server:
         client = opened.enter_context(Client(address, deadline_s=args.deadline, **options.access(args)))
         if client.describe().tokenizer != database.manifest["tokenizer"]:
             raise UserError(f"{address}: serves chunks cut with a different tokenizer than {args.database}")
         clients.append(client)
-    return clients[0] if len(clients) == 1 else Fanout(clients)
-
-
-def _serve(plan: Plan, opened: ExitStack) -> str:
-    """Start a server of the index for the run; returns its address."""
-    from ragauge.retrieval.service.process import running
-
-    assert plan.index is not None
-    return opened.enter_context(running(plan.index, options=shlex.split(plan.serve_options))).address
+    searcher = clients[0] if len(clients) == 1 else Fanout(clients)
+    return Pipeline(lm, specification, searcher, network_s=searcher.round_trip_s())

@@ -10,7 +10,6 @@ from ragauge.cli import _options as options
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.settings import StalenessSettings
 
 NO_OPTIONS = ("database",)  # keys that are options of another meaning
@@ -40,12 +39,14 @@ def run(args: argparse.Namespace) -> None:
     settings = _settings(args)
     from ragauge.cost.machine import provenance
     from ragauge.generation.evaluation import texts
-    from ragauge.retrieval.embed import EncoderChoice
+    from ragauge.retrieval.embed import Embeddings, EncoderChoice
+    from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.staleness import Comparison
 
-    args.index = settings.index
-    retriever = _retriever(args)
-    choice = EncoderChoice(settings.encoder, settings.engine, args.threads)
+    made, threads = Embeddings.open(args.database, 0).manifest, args.threads
+    searched = {"encoder": made["encoder"], "engine": made["engine"]}  # that the vectors of the index were made with
+    retriever = Retriever.open(args.database, settings.index, **searched, threads=threads)
+    choice = EncoderChoice(settings.encoder, settings.engine, threads)
     comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
     own = settings.evaluation in (None, settings.database)
     read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
@@ -83,14 +84,3 @@ def _settings(args: argparse.Namespace) -> StalenessSettings:
 
     entries = loading.load(args.config).staleness
     return cast(StalenessSettings, options.entry(entries, args.entry, "comparison", f"{args.config}: staleness"))
-
-
-def _retriever(args: argparse.Namespace) -> Retriever:
-    """The index, searched in this process, with the encoder that its vectors were made with."""
-    from ragauge.retrieval.embed import Embeddings
-    from ragauge.retrieval.retriever import Retriever
-
-    made = Embeddings.open(args.database, 0).manifest
-    return Retriever.open(
-        args.database, args.index, encoder=made["encoder"], engine=made["engine"], threads=args.threads
-    )

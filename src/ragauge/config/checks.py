@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge import engines, registry
 from ragauge.assets import pins
 from ragauge.errors import SettingError, UserError, unknown
-from ragauge.generation.settings import PipelineSettings, check_dtype, check_weights
+from ragauge.generation.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
         if value != "full":
             raise UserError(f"{where}.model: {label} has {key} {value!r}; pipelines require 'full'")
     try:
-        check_dtype(pipeline, model.dtype, model.device)
-        check_weights(pipeline, model.source)
+        check_model(pipeline, model.source, model.dtype, model.device)
     except SettingError as error:
         raise UserError(f"{where}.{error}") from None
 

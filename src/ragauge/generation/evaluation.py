@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,25 +32,18 @@ def texts(
     Raises:
         UserError: no text is that long; there is no such set.
     """
-    ranked = sorted(_stretches(database, tokens, evaluation), key=lambda found: found[0])
-    if not ranked:
-        whose = f"texts of {evaluation}" if evaluation else "its held-out texts"
-        longest = f"{database.folder}: none of {whose} has {tokens} tokens"
-        raise UserError(f"{longest}; use fewer tokens, or hold out a larger share")
-    return [text for _, text in ranked[:limit]]
-
-
-def _stretches(
-    database: Database, tokens: int, evaluation: str | None
-) -> Iterator[tuple[tuple[int, int], EvaluationStretch]]:
+    cut: list[tuple[int, int, EvaluationStretch]] = []
     for number, held_out in enumerate(database.evaluation(evaluation)):
         [ids] = encode(database.tokenizer, [held_out.text])
         for part in range(len(ids) // tokens):
-            stretch = tuple(ids[part * tokens : (part + 1) * tokens])
-            yield (
-                (part, number),
-                EvaluationStretch(f"{number}:{held_out.title or held_out.place}#{part}", held_out.document, stretch),
-            )
+            key = f"{number}:{held_out.title or held_out.place}#{part}"
+            stretch = EvaluationStretch(key, held_out.document, tuple(ids[part * tokens : (part + 1) * tokens]))
+            cut.append((part, number, stretch))
+    if not cut:
+        whose = f"texts of {evaluation}" if evaluation else "its held-out texts"
+        longest = f"{database.folder}: none of {whose} has {tokens} tokens"
+        raise UserError(f"{longest}; use fewer tokens, or hold out a larger share")
+    return [stretch for _, _, stretch in sorted(cut, key=lambda one: one[:2])[:limit]]
 
 
 @dataclass(frozen=True)
@@ -65,11 +57,9 @@ class DatabaseChunks:
         return len(self.database)
 
     def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
-        """See `sources.Passages.passage`."""
-        chain = [np.array([chunk])]
+        database, chain = self.database, [np.array([chunk])]
         for _ in range(continuation):
-            chain.append(self.database.continuations(chain[-1]))
+            chain.append(database.continuations(chain[-1]))
         ids = np.concatenate(chain)
-        rows, lengths = self.database.tokens(ids), self.database.lengths(ids)
-        tokens = [int(token) for row, length in zip(rows, lengths, strict=True) for token in row[:length]]
-        return int(self.database.documents(ids[:1])[0]), tokens
+        rows = zip(database.tokens(ids), database.lengths(ids), strict=True)
+        return int(database.documents(ids[:1])[0]), [int(token) for row, length in rows for token in row[:length]]

@@ -19,8 +19,8 @@ from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.generation.decoding import generate, token_nll
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.performance import GenerationModel
-from ragauge.generation.reader import NeighbourModel, Reader
-from ragauge.generation.schedules import Schedule, SequenceInputs
+from ragauge.generation.reader import NeighbourModel, PreparingReader, Reader
+from ragauge.generation.schedules.base import Schedule, SequenceInputs
 from ragauge.generation.sources import NeighbourSource, Passages
 from ragauge.generation.specification import PipelineSpecification
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
@@ -54,7 +54,7 @@ class Pipeline:
         """One sequence's record; one that outgrows the memory fails with its reason.
 
         Raises:
-            UserError: the retriever failed. The run ends; begun anew, it goes on with this sequence.
+            UserError: the retriever failed. The run ends; started anew, it resumes with this sequence.
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
@@ -65,18 +65,13 @@ class Pipeline:
             return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)
 
     def _score(self, text: EvaluationStretch) -> dict[str, Any]:
-        def read(reader: Reader, source: NeighbourSource) -> Any:
-            return token_nll(reader, text.ids, source, self.schedule.windows)
-
-        nll, source, trace, seconds = self._run(text, read)
+        windows = self.schedule.windows
+        nll, source, trace, seconds = self._run(
+            text, lambda reader, source: token_nll(reader, text.ids, source, windows)
+        )
         scored = nll[CHUNK - 1 :]  # what is predicted before the first retrieval is the same for all schedules
-        return {
-            "nll": float(scored.double().mean()),
-            "scored": len(scored),
-            "trials_s": [seconds],
-            "trace": [call.to_json() for call in trace],
-            **_found(source),
-        }
+        made = {"nll": float(scored.double().mean()), "scored": len(scored), "trials_s": [seconds]}
+        return made | _retrieved(source, trace)
 
     def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
         self.warm_up(text)
@@ -89,17 +84,13 @@ class Pipeline:
             "trials_s": [seconds for *_, seconds in trials],
             "load_share": load.share,
             "network_s": self.network_s if self.settings.asks_index else None,
-            "trace": [call.to_json() for call in trace],
-            **_found(source),
+            **_retrieved(source, trace),
         }
 
     def generate(self, text: EvaluationStretch) -> tuple[list[int], NeighbourSource, Trace, float]:
         """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
-
-        def write(reader: Reader, source: NeighbourSource) -> list[int]:
-            return generate(reader, text.ids[:PROMPT], self.settings.tokens, source, self.schedule.windows)
-
-        return self._run(text, write)
+        tokens, windows = self.settings.tokens, self.schedule.windows
+        return self._run(text, lambda reader, source: generate(reader, text.ids[:PROMPT], tokens, source, windows))
 
     def warm_up(self, text: EvaluationStretch) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
@@ -112,38 +103,27 @@ class Pipeline:
         self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
     ) -> tuple[Any, NeighbourSource, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new cache."""
-        schedule = self.schedule
-        room = schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0
-        reader = self.lm.open(self.settings.tokens, room)
-        source = schedule.source(
-            SequenceInputs(
-                reader.note,
-                text.key,
-                text.document,
-                self.searcher,
-                self.passages,
-                self.lm.tokenizer,
-                self._budget_s,
-                reader.ahead,
-            )
-        )
+        schedule, lm = self.schedule, self.lm
+        reader = lm.open(self.settings.tokens, schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0)
+        prepare = reader.prepare if isinstance(reader, PreparingReader) else None
+        searched = self.searcher, self.passages, lm.tokenizer, self._budget_s
+        source = schedule.source(SequenceInputs(reader.note, text.key, text.document, *searched, prepare))
         try:
-            with self.lm.tracing() as trace:
-                self.lm.synchronize()
+            with lm.tracing() as trace:
+                lm.synchronize()
                 started = time.perf_counter()
                 result = use(reader, source)
-                self.lm.synchronize()
+                lm.synchronize()
                 seconds = time.perf_counter() - started
         finally:
             source.close()
         return result, source, list(trace), seconds
 
     def _budget_s(self, length: int) -> float:
-        """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""
+        """Seconds of a search next to the window after `length` tokens; the least there is until a model is fitted."""
         if self.performance is None:
             return 1e-3
-        windows, k = self.schedule.windows, self.settings.neighbours
-        return self.performance.budget_s(length, windows, k, self.network_s)
+        return self.performance.budget_s(length, self.schedule.windows, self.settings.neighbours, self.network_s)
 
 
 def run(
@@ -170,8 +150,13 @@ def run(
         pipeline = make() if todo else None
         label = specification.pipeline.schedule
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
+            if (crashes := writer.crashes.get(text.key, 0)) >= MAX_CRASHES:
+                facts: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
+                writer.append(SequenceRecord(**facts, status="failed", reason=crash_reason(crashes)))
+                continue
             assert pipeline is not None
-            writer.append(_record(pipeline, text, writer))
+            writer.start(text.key)
+            writer.append(pipeline.record(text))
         model = pipeline.performance if pipeline else None
         network_s = pipeline.network_s if pipeline and specification.pipeline.asks_index else None
         measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
@@ -179,18 +164,10 @@ def run(
     return out
 
 
-def _record(pipeline: Pipeline, text: EvaluationStretch, writer: RecordWriter) -> SequenceRecord:
-    """Return a sequence's record; a failed one if processes died at it."""
-    if (crashes := writer.crashes.get(text.key, 0)) >= MAX_CRASHES:
-        reason = crash_reason(crashes)
-        return SequenceRecord(
-            key=text.key, document=text.document, tokens=len(text.ids), status="failed", reason=reason
-        )
-    writer.start(text.key)
-    return pipeline.record(text)
-
-
-def _found(source: NeighbourSource) -> dict[str, Any]:
-    """The chunks that each search found, and the lists that it scanned."""
-    found = source.results
-    return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.nprobe) for one in found]}
+def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:
+    """A sequence's calls, the chunks that each search found, and the lists that it scanned."""
+    return {
+        "trace": [call.to_json() for call in trace],
+        "neighbours": [[int(i) for i in found.ids] for found in source.results],
+        "nprobe": [int(found.nprobe) for found in source.results],
+    }

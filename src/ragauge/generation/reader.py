@@ -39,27 +39,20 @@ class NeighbourModel(Protocol):
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
         """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all."""
-        ...
 
     def tracing(self) -> AbstractContextManager[Trace]:
         """Record every call made inside the block into the list it yields."""
-        ...
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        ...
 
 
-class DecoderModel(ABC):
-    """A `NeighbourModel` over the engine's decoder."""
+class DecoderModel:
+    """What each `NeighbourModel` over the engine's decoder takes from it."""
 
     def __init__(self, lm: LM) -> None:
         self.lm, self.tokenizer = lm, lm.tokenizer
         self.tracing, self.synchronize = lm.tracing, lm.synchronize
-
-    @abstractmethod
-    def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
-        """See `NeighbourModel.open`."""
 
 
 class Reader(ABC):
@@ -67,11 +60,7 @@ class Reader(ABC):
 
     def __init__(self, lm: Traced) -> None:
         self.lm, self.length = lm, 0  # tokens read
-
-    @property
-    def ahead(self) -> Prepare | None:
-        """Reads neighbours before their window begins; None if that cannot be."""
-        return None
+        self.note = lm.note  # adds a call that was made elsewhere (a retrieval) to the trace
 
     @abstractmethod
     def attach(self, neighbours: Sequence[Tokens]) -> None:
@@ -88,10 +77,6 @@ class Reader(ABC):
         Args:
             logits: (vocab,) after the last token read.
         """
-
-    def note(self, call: Call) -> None:
-        """Add a call that was made elsewhere (a retrieval) to the trace."""
-        self.lm.note(call)
 
 
 class StateCache(Generic[State]):
@@ -126,15 +111,9 @@ class PreparingReader(Reader):
 
     @abstractmethod
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `Prepare`. Safe beside `read` and `decode` by one other thread."""
-
-    @property
-    def ahead(self) -> Prepare:
-        """See `Reader.ahead`."""
-        return self.prepare
+        """See `Prepare`. One other thread may call it during `read` and `decode`."""
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """See `Reader.attach`: both steps at once."""
         prepared = self.prepare(neighbours, self.length)
         for call in prepared.calls:
             self.note(call)
@@ -151,14 +130,12 @@ class CachedReader(PreparingReader):
         self._cache = cache
 
     def read(self, ids: Tokens) -> Tensor:
-        """See `Reader.read`."""
         row = Row(ids, range(self.length, self.length + len(ids)), (Span(0, self._cache.length),))
         [logits] = self.lm.extend(self._cache, [row], stage="read", logits_at=[range(len(ids))]).logits
         self.length += len(ids)
         return logits
 
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        """See `Reader.decode`."""
         ids = self.lm.generate(self._cache, logits, self.length, Limits(tokens, ignore_stop=True))
         self.length += len(ids) - 1
         return ids

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ragauge import assets, registry
 from ragauge.cost.hardware import AUTO, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
-from ragauge.generation import modes, schedules
-from ragauge.generation.modes import Mode
-from ragauge.generation.schedules import Schedule
+from ragauge.generation import modes
+from ragauge.generation.modes.base import Mode
+from ragauge.generation.schedules.base import Schedule
 from ragauge.generation.windows import CHUNK
 
 
@@ -26,6 +26,9 @@ def _count_or_hide(value: object) -> object:
 def _of_modes(option: str, text: str) -> str:
     """The description of an option that only some modes have."""
     return f"mode {', '.join(modes.with_option(option))}: {text}"
+
+
+_BY_ONNX = ", ".join(name for name, mode in modes.kinds().items() if "onnx" in mode.engines)
 
 
 class PipelineSettings(BaseModel):
@@ -70,13 +73,12 @@ class PipelineSettings(BaseModel):
     weights: str | None = Field(
         None,
         description=_of_modes(
-            "weights",
-            "weights, a safetensors or torch file; default: of a model that is one, or random",
+            "weights", "weights, a safetensors or torch file; default: of a model that is one, or random"
         ),
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
-        description=f"engine of the decoder; onnx ({', '.join(modes.run_by('onnx'))}) exports it first",
+        description=f"engine of the decoder; onnx ({_BY_ONNX}) exports it first",
     )
     reach: int | None = Field(
         None,
@@ -130,12 +132,12 @@ class PipelineSettings(BaseModel):
         mode = self.mode_class
         if self.retrofit_minutes is not None and self.adapters is not None:
             raise SettingError("adapters", "give these or retrofit_minutes, not both")
-        given = {key: getattr(self, key) for key in type(self).model_fields}
-        defaults = {key: field.default for key, field in type(self).model_fields.items()}
-        modes.check_options(self.mode, {key for key, value in given.items() if value != defaults[key]})
+        stated = {key for key, field in type(self).model_fields.items() if getattr(self, key) != field.default}
+        for key in sorted(stated - mode.option_names()):
+            if names := modes.with_option(key):
+                raise SettingError(key, f"only valid with mode {' or '.join(map(repr, names))}, not {self.mode!r}")
         mode.check(self.engine, is_trained=bool(self.retrofit_minutes or self.adapters))
         self._check_server()
-        self._check_server_job()
         return self
 
     def _check_server(self) -> None:
@@ -146,26 +148,29 @@ class PipelineSettings(BaseModel):
                 check_address(address)
             except UserError as error:
                 raise SettingError("server", str(error)) from None
-        if self.server and not self.asks_index:
-            raise SettingError("server", f"schedule {self.schedule!r} asks no index")
-        for key in ("tls_ca", "token_file"):
-            if getattr(self, key) is not None and not self.server:
-                raise SettingError(key, "only valid with server")
-        if self.server and self.retrieval_cores is not None:
-            raise SettingError("retrieval_cores", "not valid with server, which is not started for the decoder alone")
-
-    def _check_server_job(self) -> None:
-        given = {key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")}
-        if self.has_server_job:
-            if any(given.values()) and not all(given.values()):
-                missing = ", ".join(key for key, value in given.items() if value is None)
-                raise SettingError("server", f"job: a server that other machines may ask requires {missing} as well")
-            return
-        for key in ("server_cert", "server_key"):
-            if given[key] is not None:
-                raise SettingError(key, "only valid with server: job")
-        if self.server_threads != 1:
-            raise SettingError("server_threads", "only valid with server: job")
+        access = {key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")}
+        missing = ", ".join(key for key, value in access.items() if value is None)
+        job, server, some = self.has_server_job, self.server, any(access.values())
+        for key, is_wrong, message in (
+            ("server", server and not self.asks_index, f"schedule {self.schedule!r} asks no index"),
+            ("tls_ca", self.tls_ca is not None and not server, "only valid with server"),
+            ("token_file", self.token_file is not None and not server, "only valid with server"),
+            (
+                "retrieval_cores",
+                server and self.retrieval_cores is not None,
+                "not valid with server, which is not started for the decoder alone",
+            ),
+            (
+                "server",
+                job and some and missing,
+                f"job: a server that other machines may ask requires {missing} as well",
+            ),
+            ("server_cert", not job and self.server_cert is not None, "only valid with server: job"),
+            ("server_key", not job and self.server_key is not None, "only valid with server: job"),
+            ("server_threads", not job and self.server_threads != 1, "only valid with server: job"),
+        ):
+            if is_wrong:
+                raise SettingError(key, message)
 
     @property
     def mode_class(self) -> type[Mode]:
@@ -179,7 +184,7 @@ class PipelineSettings(BaseModel):
     def schedule_class(self) -> type[Schedule]:
         """The class of the schedule."""
         try:
-            return schedules.kind(self.schedule)
+            return cast(type[Schedule], registry.component("schedule", self.schedule, Schedule))
         except UserError as error:
             raise SettingError("schedule", str(error)) from None
 
@@ -208,20 +213,17 @@ class PipelineSettings(BaseModel):
         return self.nprobe == "hide"
 
 
-def check_weights(settings: PipelineSettings, model: str) -> None:
-    """Raise SettingError if a pipeline would score with random weights: in a mode with a model of its own.
+def check_model(settings: PipelineSettings, model: str, dtype: str, device: str) -> None:
+    """Raise SettingError if a pipeline's engine does not run its model, or it would score with random weights.
 
     Args:
-        model: the source of the pipeline's model, which may be a checkpoint of that mode.
+        model: its source, which may be a checkpoint of a mode with a model of its own.
+        dtype, device: that it runs in and on.
     """
+    if settings.engine == "onnx" and dtype not in (AUTO, *ONNX_DTYPES[device]):
+        known = " or ".join(ONNX_DTYPES[device])
+        raise SettingError("engine", f"'onnx' requires a decoder in {known} on device {device!r}, not {dtype}")
     own = settings.mode_class.own_model and settings.weights is None and settings.task == "perplexity"
     if own and not assets.is_retro(model):
         known = "give a model that is a checkpoint of RETRO, or weights"
         raise SettingError("task", f"'perplexity' is meaningless with random weights; {known}")
-
-
-def check_dtype(settings: PipelineSettings, dtype: str, device: str) -> None:
-    """Raise SettingError if a pipeline's engine does not run a decoder in this data type on this device."""
-    if settings.engine == "onnx" and dtype not in (AUTO, *ONNX_DTYPES[device]):
-        known = " or ".join(ONNX_DTYPES[device])
-        raise SettingError("engine", f"'onnx' requires a decoder in {known} on device {device!r}, not {dtype}")

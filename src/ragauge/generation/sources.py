@@ -8,13 +8,12 @@ then waited for both.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from ragauge.generation.reader import Prepare, Prepared, Tokens
 
 Note = Callable[[Call], None]
-Budget = Callable[[int], float]
-"""Seconds that a retrieval may take while the window after `length` tokens is decoded."""
 
 
 @dataclass
@@ -45,7 +42,7 @@ class NeighbourSource(ABC):
         They are prepared where the source has had them read.
 
         Args:
-            more: whether a window follows, for which a query may be sent ahead.
+            more: whether a window follows, for which a query may be sent early.
 
         Raises:
             UserError: the retriever failed; the sequence must not go on without its neighbours.
@@ -62,7 +59,8 @@ class RetrievalOptions:
     searcher: Searcher
     k: int = 2
     nprobe: int | None = None  # None: the index's own
-    budget: Budget | None = None  # of prefetched queries, in place of nprobe
+    # in place of nprobe, of prefetched queries: seconds of a search while the window after so many tokens is decoded
+    budget: Callable[[int], float] | None = None
     as_text: Callable[[Tokens], str] | None = None  # detokenises where the query is sent as text
     characters: int | None = None  # length of that text, from its end; None: all
     excluded_documents: frozenset[int] = frozenset()  # numbers
@@ -107,7 +105,7 @@ class NoNeighbours(NeighbourSource):
     """The decoder alone."""
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> None:
-        """See `NeighbourSource.neighbours`."""
+        """None, in every window."""
 
 
 @dataclass
@@ -120,7 +118,6 @@ class BlockingRetrieval(NeighbourSource):
     reads_at: Callable[[int], bool] = lambda window: True  # where not, the neighbours of the window before stay
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | None:
-        """See `NeighbourSource.neighbours`."""
         if not self.reads_at(window):
             return None
         query = self.options.query(ids[self.windows.query(window)], self.windows.continuation)
@@ -128,15 +125,6 @@ class BlockingRetrieval(NeighbourSource):
         self.note(_call(RETRIEVAL, seconds))
         self.results.append(found)
         return self.options.texts(found, self.windows.part(window))
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """The result of one window's query."""
-
-    found: Neighbours
-    seconds: float  # of the search
-    neighbours: Sequence[Tokens] | Prepared
 
 
 @dataclass
@@ -156,43 +144,40 @@ class PrefetchedRetrieval(NeighbourSource):
         if not self.windows.stale:
             raise ValueError("a query can be sent ahead only where it is stale")
         self._thread = ThreadPoolExecutor(1, "prefetch")
-        self._pending: Future[Fetched] | None = None
+        self._pending: Future[tuple[Neighbours, float, Sequence[Tokens] | Prepared]] | None = None
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared:
-        """See `NeighbourSource.neighbours`."""
-        fetched = self._await(self._pending) if self._pending else self._first(window, ids)
-        self.results.append(fetched.found)
+        options, windows = self.options, self.windows
+        if self._pending is None:
+            query = options.query(ids[windows.query(window)], windows.continuation)
+            found, seconds, neighbours = self._fetch(window, query, None)
+            self.note(_call(RETRIEVAL, seconds))
+        else:
+            started = time.perf_counter()
+            found, seconds, neighbours = self._pending.result()
+            waited = time.perf_counter() - started
+            self.note(_call(PREFETCH, seconds))
+            for call in getattr(neighbours, "calls", ()):  # those that read prepared neighbours
+                self.note(replace(call, stage=AHEAD))
+            self.note(_call(WAIT, waited))
+        self.results.append(found)
         self._pending = None
         if more:
-            budget_s = self.options.budget(len(ids)) if self.options.budget else None
-            query = self.options.query(ids[self.windows.query(window + 1)], self.windows.continuation, budget_s)
+            budget_s = options.budget(len(ids)) if options.budget else None
+            query = options.query(ids[windows.query(window + 1)], windows.continuation, budget_s)
             self._pending = self._thread.submit(self._fetch, window + 1, query, self.prepare)
-        return fetched.neighbours
+        return neighbours
 
     def close(self) -> None:
-        """See `NeighbourSource.close`."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _fetch(self, window: int, query: Query, prepare: Prepare | None) -> Fetched:
+    def _fetch(
+        self, window: int, query: Query, prepare: Prepare | None
+    ) -> tuple[Neighbours, float, Sequence[Tokens] | Prepared]:
+        """(result of a window's query, seconds of the search, its neighbours)."""
         found, seconds = self.options.search(query)
         texts = self.options.texts(found, self.windows.part(window))
-        return Fetched(found, seconds, prepare(texts, self.windows.first(window)) if prepare else texts)
-
-    def _first(self, window: int, ids: Tokens) -> Fetched:
-        query = self.options.query(ids[self.windows.query(window)], self.windows.continuation)
-        fetched = self._fetch(window, query, None)
-        self.note(_call(RETRIEVAL, fetched.seconds))
-        return fetched
-
-    def _await(self, pending: Future[Fetched]) -> Fetched:
-        started = time.perf_counter()
-        fetched = pending.result()
-        waited = time.perf_counter() - started
-        self.note(_call(PREFETCH, fetched.seconds))
-        for call in getattr(fetched.neighbours, "calls", ()):  # those that read prepared neighbours
-            self.note(replace(call, stage=AHEAD))
-        self.note(_call(WAIT, waited))
-        return fetched
+        return found, seconds, prepare(texts, self.windows.first(window)) if prepare else texts
 
 
 class Passages(Protocol):
@@ -200,11 +185,9 @@ class Passages(Protocol):
 
     def __len__(self) -> int:
         """Chunks."""
-        ...
 
     def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
         """(number of its document, tokens of a chunk and of as many that follow it in the document)."""
-        ...
 
 
 @dataclass
@@ -218,7 +201,6 @@ class RandomNeighbours(NeighbourSource):
     excluded_documents: frozenset[int] = frozenset()  # numbers
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens]:
-        """See `NeighbourSource.neighbours`."""
         return [self._draw() for _ in range(self.k)]
 
     def _draw(self) -> list[int]:
@@ -227,12 +209,6 @@ class RandomNeighbours(NeighbourSource):
             if document not in self.excluded_documents:
                 return tokens
         raise UserError("random neighbours: nearly all chunks of the database belong to excluded documents")
-
-
-def sequence_rng(seed: int, key: str) -> Any:
-    """A random generator of one sequence, independent of the draws for others."""
-    digest = hashlib.sha256(f"{seed} {key}".encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
 def _call(stage: str, seconds: float) -> Call:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ragauge import assets
 from ragauge.assets.tokenizer import load_tokenizer
@@ -27,8 +28,10 @@ from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.documents import Share
-from ragauge.training.near_duplicates import NearDuplicates
 from ragauge.training.settings import ENDPOINT, Data
+
+if TYPE_CHECKING:
+    from datasketch import MinHash
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,8 @@ TRAIN, HELD_OUT, MANIFEST = "train.jsonl", "held_out.jsonl", "manifest.json"
 WRITER = "RAGAUGE_WRITER"  # prefix of the environment variables that name an endpoint
 MIN_SHARE = 0.9  # of the requested documents; with fewer it would be another training
 DOCUMENTS_PER_REQUEST = 4
+PIECE_WORDS, SHINGLE_WORDS = 100, 5  # of pieces of text that are compared, and of their parts
+PERMUTATIONS = 128  # of a MinHash signature
 
 
 def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, threads: int | None = None) -> Path:
@@ -67,9 +72,12 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     for name, documents in parts.items():
         lines = (json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
         replace_atomically(out / name, "".join(lines).encode())
+    sizes: dict[str, int] = {}
+    for stem, documents in (("held_out", parts[HELD_OUT]), ("train", parts[TRAIN])):
+        sizes |= {f"{stem}_documents": len(documents), f"{stem}_questions": sum(len(d.spans) for d in documents)}
     manifest = {
         "settings": settings.model_dump(),
-        "counts": {**articles.counts, **questions.counts, **_sizes(parts)},
+        "counts": {**articles.counts, **questions.counts, **sizes},
         "questions_left_out": dict(questions.problems),
         "held_out_articles": [article.title for article in articles.held_out],
         "sha256": {name: file_sha256(out / name) for name in parts},
@@ -82,26 +90,19 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
 
 def read(path: Path) -> list[TrainingDocument]:
     """The documents of a file that `build` wrote. Raises UserError naming the line on anything else."""
-    return [_document(record, f"{path}:{number}") for number, record in read_jsonl(path)]
-
-
-def _document(record: Mapping[str, Any], place: str) -> TrainingDocument:
-    spans = tuple(
-        SpanQuestion(field(s, "start", int, p), field(s, "stop", int, p), field(s, "question", str, p))
-        for s, p in objects(record, "spans", place)
-    )
-    text = field(record, "text", str, place)
-    if not spans or any(not 0 <= span.start < span.stop <= len(text) for span in spans):
-        raise UserError(f"{place}: there must be at least one span, each within the text")
-    return TrainingDocument(field(record, "key", str, place), str(record.get("title") or ""), text, spans)
-
-
-def _sizes(parts: Mapping[str, Sequence[TrainingDocument]]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for name, documents in parts.items():
-        stem = name.partition(".")[0]
-        sizes |= {f"{stem}_documents": len(documents), f"{stem}_questions": sum(len(d.spans) for d in documents)}
-    return sizes
+    documents = []
+    for number, record in read_jsonl(path):
+        place = f"{path}:{number}"
+        spans = tuple(
+            SpanQuestion(field(s, "start", int, p), field(s, "stop", int, p), field(s, "question", str, p))
+            for s, p in objects(record, "spans", place)
+        )
+        text = field(record, "text", str, place)
+        if not spans or any(not 0 <= span.start < span.stop <= len(text) for span in spans):
+            raise UserError(f"{place}: there must be at least one span, each within the text")
+        title = str(record.get("title") or "")
+        documents.append(TrainingDocument(field(record, "key", str, place), title, text, spans))
+    return documents
 
 
 # --- articles ---
@@ -117,14 +118,13 @@ class Articles:
     @cached_property
     def articles(self) -> list[TrainingDocument]:
         """The long articles, in a fixed random order, each text once."""
-        once = {article.text: article for article in self._read() if len(article.text) >= self.settings.min_characters}
-        return sorted(once.values(), key=self._rank)
-
-    def _read(self) -> Iterator[TrainingDocument]:
+        once: dict[str, TrainingDocument] = {}
         for name in self.settings.corpora:
             corpus = Corpus((name,), limit=self.settings.corpus_documents)
-            for number, document in enumerate(corpus.documents(Share())):
-                yield TrainingDocument(f"{Path(name).name}/{number}", document.title, document.text)
+            for number, read in enumerate(corpus.documents(Share())):
+                if len(read.text) >= self.settings.min_characters:
+                    once[read.text] = TrainingDocument(f"{Path(name).name}/{number}", read.title, read.text)
+        return sorted(once.values(), key=self._rank)
 
     @cached_property
     def evaluation_texts(self) -> list[str]:
@@ -142,8 +142,9 @@ class Articles:
     def held_out(self) -> list[TrainingDocument]:
         """The articles that contain evaluation text, and as many more as the held-out loss needs."""
         index = NearDuplicates(self.evaluation_texts, self.settings.near_duplicate)
-        found = [index.has(article.text) for article in self.articles]
-        near, others = ([a for a, is_near in zip(self.articles, found, strict=True) if is_near == k] for k in (1, 0))
+        near, others = list[TrainingDocument](), list[TrainingDocument]()
+        for article in self.articles:
+            (near if index.has(article.text) else others).append(article)
         return near + others[: max(0, self.settings.held_out_documents - len(near))]
 
     def documents(self, articles: Sequence[TrainingDocument], one_each: bool = False) -> Iterator[TrainingDocument]:
@@ -169,6 +170,54 @@ class Articles:
     def _rank(self, document: TrainingDocument) -> bytes:
         """A random rank that is the same on every machine and does not depend on other documents."""
         return hashlib.sha256(f"{self.settings.seed}/{document.key}".encode()).digest()
+
+
+# --- text of the evaluation in articles ---
+
+
+class NearDuplicates:
+    """An index of texts by MinHash signatures of their pieces."""
+
+    def __init__(self, texts: Iterable[str], threshold: float) -> None:
+        """`threshold` is the Jaccard similarity of shingles at which two pieces count as the same."""
+        from datasketch import MinHashLSH
+
+        self.threshold = threshold
+        pieces = (piece for text in dict.fromkeys(texts) for piece in signatures(text, stride=PIECE_WORDS))
+        self.signatures = {str(number): piece for number, piece in enumerate(pieces)}
+        self.index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
+        for key, signature in self.signatures.items():
+            self.index.insert(key, signature)
+
+    def has(self, text: str) -> bool:
+        """Whether any piece of a text is a near-duplicate of an indexed piece.
+
+        Pieces begin every quarter of their length, so that one at any place of the text is found.
+        """
+        return any(
+            signature.jaccard(self.signatures[key]) >= self.threshold
+            for signature in signatures(text, stride=PIECE_WORDS // 4)
+            for key in self.index.query(signature)
+        )
+
+
+def signatures(text: str, stride: int) -> list[MinHash]:
+    """MinHash signatures of the text's pieces of `PIECE_WORDS` words, one every `stride` words.
+
+    A much shorter last piece is left out, unless it is the whole text.
+    """
+    from datasketch import MinHash
+
+    words = re.findall(r"\w+", text.lower())
+    pieces = [words[at : at + PIECE_WORDS] for at in range(0, max(1, len(words) - PIECE_WORDS // 2), stride)]
+    shingles = [
+        # the runs of so many words, or all words where there are fewer
+        [" ".join(piece[at : at + SHINGLE_WORDS]).encode() for at in range(max(1, len(piece) - SHINGLE_WORDS + 1))]
+        for piece in pieces
+        if piece
+    ]
+    found: list[MinHash] = MinHash.bulk(shingles, num_perm=PERMUTATIONS)
+    return found
 
 
 # --- questions ---

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from typing import Any
 
 import torch
 from accelerate import PartialState
+from accelerate.utils.other import get_free_port
 from torch import Tensor, nn
 
 from ragauge.errors import explain_missing_extra
@@ -38,8 +38,8 @@ def arguments(settings: TrainingSettings) -> dict[str, Any]:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # else accelerate chooses anew
     if "RANK" not in os.environ:
-        alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
-        os.environ.update({name: str(value) for name, value in alone.items()})
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(get_free_port()))
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     logging.getLogger("accelerate.accelerator").setLevel(logging.ERROR)  # it warns that DeepSpeed accumulates batches
     PartialState(backend="nccl" if settings.device == "cuda" else "gloo")  # Trainer's own is not DeepSpeed's on a CPU
@@ -59,10 +59,3 @@ def full_weights(model: nn.Module) -> dict[str, Tensor]:
     from deepspeed.utils import safe_get_full_fp32_param
 
     return {name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in model.named_parameters()}
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

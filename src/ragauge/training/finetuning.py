@@ -8,13 +8,14 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
@@ -26,16 +27,17 @@ from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import Encoded, TrainingDocument
+from ragauge.evidence.sft import Encoded
 from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
-from ragauge.training.batches import Batch, pack, response_loss, separate
 from ragauge.training.settings import TrainingSettings
 from ragauge.training.trainer import TimedTrainer
 
+Batch = dict[str, Tensor]
+"""What a decoder of transformers takes, and the labels of the tokens that `logits_to_keep` names: (label,)."""
 Curve = list[dict[str, Any]]
 """By point: steps done, split ("train": the mean of the step's documents, before its update; "held_out"), loss in nats
 per token of the response, learning rate, and seconds of training until then, in all runs."""
@@ -67,13 +69,18 @@ def train(
     training = FineTuning(settings, material, checkpoints / material.digest[:16])
     is_first = training.is_world_process_zero()
     with locked(checkpoints, wait=False) if is_first else nullcontext():
-        curve = [_point(point) for point in training.run()]
-        weights = training.weights()
+        curve = [_point(entry) for entry in training.run()]
+        if settings.engine == "deepspeed":
+            weights = deepspeed.full_weights(training.model)
+        else:
+            weights = {name: tensor.detach().cpu() for name, tensor in training.model.named_parameters()}
         training.accelerator.end_training()
         if not is_first:
             return None
-        _write_model(material, weights, out)
-        _remove_others(training.folder)
+        replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
+        for other in training.folder.parent.iterdir():  # checkpoints of other settings, data or code
+            if other != training.folder and re.fullmatch("[0-9a-f]{16}", other.name):
+                shutil.rmtree(other)
         return _write_account(material, curve, round(training.seconds, 1), out)
 
 
@@ -100,23 +107,21 @@ class Material:
     @cached_property
     def train(self) -> list[Encoded]:
         """The documents that are trained on. Raises UserError if none is short enough."""
-        found = self._encoded(sft_data.read(self.folder / sft_data.TRAIN))
-        if not found:
-            raise UserError(
-                f"{self.folder}: no document is shorter than max_length ({self.settings.max_length} tokens)"
-            )
+        longest = self.settings.max_length
+        if not (found := self._encoded(sft_data.TRAIN)):
+            raise UserError(f"{self.folder}: no document is shorter than max_length ({longest} tokens)")
         return found
 
     @cached_property
     def held_out(self) -> list[Encoded]:
         """The documents of the held-out loss."""
-        path = self.folder / sft_data.HELD_OUT
-        return self._encoded(sft_data.read(path)) if path.stat().st_size else []
+        return self._encoded(sft_data.HELD_OUT) if (self.folder / sft_data.HELD_OUT).stat().st_size else []
 
-    def _encoded(self, documents: Sequence[TrainingDocument]) -> list[Encoded]:
+    def _encoded(self, name: str) -> list[Encoded]:
         """Each document's requests in one pass, or one pass per request where positions cannot be given (ALiBi)."""
-        wording, longest = REQUESTS[self.settings.request], self.settings.max_length
-        encoded = [sft.encode(d, self.tokenizer, self.template, wording, self.shape.eos[0], longest) for d in documents]
+        options = REQUESTS[self.settings.request], self.shape.eos[0], self.settings.max_length
+        documents = sft_data.read(self.folder / name)
+        encoded = [sft.encode(document, self.tokenizer, self.template, *options) for document in documents]
         shared = self.shape.position == "rope"
         return [one for e in encoded if e.requests for one in ([e] if shared else separate(e))]
 
@@ -138,10 +143,56 @@ class Material:
     @cached_property
     def hashes(self) -> dict[str, str]:
         """Of the model and of the files of data."""
-        names = (sft_data.TRAIN, sft_data.HELD_OUT)
-        return {"model": assets.describe(self.settings.model)["sha256"]} | {
-            name: file_sha256(self.folder / name) for name in names
-        }
+        files = {name: file_sha256(self.folder / name) for name in (sft_data.TRAIN, sft_data.HELD_OUT)}
+        return {"model": assets.describe(self.settings.model)["sha256"], **files}
+
+
+# --- a document and its requests as one pass: the document is read once for all requests about it ---
+
+
+def pack(encoded: Encoded) -> Batch:
+    """A document followed by all its requests: each attends to the document and to itself alone.
+
+    Each request and its response, but for the response's last token, continues from the document's end. The loss is
+    therefore the mean over the labels of separate passes, for a single pass over the document. A single request needs
+    no mask, so its memory does not grow with the square of the length.
+    """
+    ids, positions = list(encoded.document), list(range(len(encoded.document)))
+    places: list[int] = []
+    labels: list[int] = []
+    owner = [0] * len(ids)
+    for number, (request, response) in enumerate(encoded.requests, start=1):
+        first = len(ids) + len(request) - 1
+        places += range(first, first + len(response))
+        labels += response
+        added = [*request, *response[:-1]]
+        ids += added
+        positions += range(len(encoded.document), len(encoded.document) + len(added))
+        owner += [number] * len(added)
+    batch = {"input_ids": torch.tensor([ids]), "position_ids": torch.tensor([positions])}
+    if len(encoded.requests) > 1:
+        owners = torch.tensor(owner)
+        own = (owners[None, :] == 0) | (owners[None, :] == owners[:, None])
+        batch["attention_mask"] = own.tril()[None, None]  # (1, 1, query, key): an earlier token of these
+    return batch | {"logits_to_keep": torch.tensor(places), "labels": torch.tensor(labels)}
+
+
+def separate(encoded: Encoded) -> list[Encoded]:
+    """A document with one request each, for decoders that cannot be given positions (ALiBi)."""
+    return [Encoded(encoded.document, (request,)) for request in encoded.requests]
+
+
+def response_loss(decoder: Any, batch: Batch) -> Tensor:
+    """The mean cross-entropy of a batch's responses by a decoder of transformers, in nats per token.
+
+    Logits are computed where a label is, which saves a fifth of a small decoder's work.
+    """
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    logits = decoder(**inputs, use_cache=False).logits[0]
+    return F.cross_entropy(logits.float(), batch["labels"])
+
+
+# --- training ---
 
 
 class FineTuning(TimedTrainer):
@@ -149,7 +200,7 @@ class FineTuning(TimedTrainer):
 
     def __init__(self, settings: TrainingSettings, material: Material, folder: Path) -> None:
         self.settings, self.material = settings, material
-        self.order = Order(len(material.train), settings.seed)
+        self.documents = len(material.train)
         engine = deepspeed.arguments(settings) if settings.engine == "deepspeed" else {}
         super().__init__(
             material.model().to(getattr(torch, settings.dtype)),
@@ -167,11 +218,10 @@ class FineTuning(TimedTrainer):
         )
 
     def example(self, number: int) -> Batch:
-        """See `TimedTrainer.example`."""
-        return pack(self.material.train[self.order[number]])
+        epoch, place = divmod(number, self.documents)
+        return pack(self.material.train[epoch_order(self.documents, self.settings.seed, epoch)[place]])
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """See `Trainer.create_optimizer`."""
         settings = self.settings
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=settings.lr, eps=settings.eps, weight_decay=settings.weight_decay
@@ -183,81 +233,43 @@ class FineTuning(TimedTrainer):
         return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
     def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> Tensor:
-        """See `Trainer.compute_loss`."""
         return response_loss(model, inputs)
 
     def measure(self) -> dict[str, float]:
-        """See `TimedTrainer.measure`."""
         held_out = [self._prepare_inputs(pack(encoded)) for encoded in self.material.held_out]
         losses = [float(response_loss(self.model, batch)) for batch in held_out]
         return {"eval_loss": sum(losses) / len(losses)} if losses else {}
 
-    def is_measured(self, step: int) -> bool:
-        """See `TimedTrainer.is_measured`."""
-        return step % self.settings.evaluate_steps == 0
-
-    def is_saved(self, step: int) -> bool:
-        """See `TimedTrainer.is_saved`."""
-        return step % self.settings.checkpoint_steps == 0
-
-    def weights(self) -> dict[str, Tensor]:
-        """The trained weights in fp32, by name."""
-        if self.settings.engine == "deepspeed":
-            return deepspeed.full_weights(self.model)
-        return {name: tensor.detach().cpu() for name, tensor in self.model.named_parameters()}
+    def pauses(self, step: int) -> tuple[bool, bool]:
+        return step % self.settings.evaluate_steps == 0, step % self.settings.checkpoint_steps == 0
 
 
-class Order:
-    """The documents in the order of training: one random permutation after another, fixed by the seed."""
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.count, self.seed = count, seed
-        self._epochs: dict[int, list[int]] = {}
-
-    def __getitem__(self, number: int) -> int:
-        epoch, place = divmod(number, self.count)
-        if epoch not in self._epochs:
-            drawn = list(range(self.count))
-            random.Random(f"{self.seed}/{epoch}").shuffle(drawn)
-            self._epochs = {epoch: drawn}
-        return self._epochs[epoch][place]
+@lru_cache(maxsize=1)
+def epoch_order(count: int, seed: int, epoch: int) -> list[int]:
+    """The documents of an epoch in the order of training: a random permutation, fixed by the seed."""
+    order = list(range(count))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return order
 
 
 # --- the trained model ---
 
 
-def _remove_others(folder: Path) -> None:
-    """Remove the checkpoints of other settings, data or code, which lie in folders named by their hash."""
-    for other in folder.parent.iterdir():
-        if other != folder and re.fullmatch("[0-9a-f]{16}", other.name):
-            shutil.rmtree(other)
-
-
-def _write_model(material: Material, weights: Mapping[str, Tensor], out: Path) -> None:
-    """Write the decoder in the hub's layout, whole or not at all."""
-
-    def fill(folder: Path) -> None:
-        decoder = material.model()
-        decoder.load_state_dict(weights, strict=False, assign=True)  # tied weights have one name
-        decoder.tie_weights()
-        decoder.save_pretrained(folder)
-        material.tokenizer.save_pretrained(folder)
-        store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
-
-    replace(out, fill, store.has_manifest)
+def _write_model(material: Material, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Write the decoder in the hub's layout."""
+    decoder = material.model()
+    decoder.load_state_dict(weights, strict=False, assign=True)  # tied weights have one name
+    decoder.tie_weights()
+    decoder.save_pretrained(folder)
+    material.tokenizer.save_pretrained(folder)
+    store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
 
 
 def _point(entry: Mapping[str, float]) -> dict[str, Any]:
     """A point of the curve from an entry of Trainer's log."""
-    split = "train" if "loss" in entry else "held_out"
-    loss = entry["loss"] if "loss" in entry else entry["eval_loss"]
-    return {
-        "step": int(entry["step"]),
-        "split": split,
-        "loss": loss,
-        "lr": entry["learning_rate"],
-        "seconds": entry["seconds"],
-    }
+    split, loss = ("train", entry["loss"]) if "loss" in entry else ("held_out", entry["eval_loss"])
+    made = {"step": int(entry["step"]), "split": split, "loss": loss}
+    return made | {"lr": entry["learning_rate"], "seconds": entry["seconds"]}
 
 
 def _write_account(material: Material, curve: Curve, seconds: float, out: Path) -> Path:

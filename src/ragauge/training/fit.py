@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -65,7 +66,7 @@ class RetrofitMaterial:
             draw = RandomNeighbours(self.passages, self.windows, rng, self.settings.k)
             drawn = [[list(text) for text in draw.neighbours(window, ids, False)] for window in windows]
             return {"ids": ids, "neighbours": drawn}
-        own = frozenset(range(start - 1, start + chunks))
+        own = frozenset(range(start - 1, start + chunks))  # they would contain the answer
         retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own)
         found = self.searcher.search([retrieval.query(ids[self.windows.query(window)], 1) for window in windows])
         texts = [retrieval.texts(one, self.windows.part(window)) for window, one in zip(windows, found, strict=True)]
@@ -92,8 +93,7 @@ class RetrofitMaterial:
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
         texts = (self.example(starts[i], random) for i in order)
-        found = [text for text, _ in zip((t for t in texts if t), range(self.settings.held_out), strict=False)]
-        if not found:
+        if not (found := list(islice(filter(None, texts), self.settings.held_out))):
             raise UserError(f"no held-out document has {self.settings.chunks} chunks; use a larger database")
         return found
 
@@ -115,8 +115,8 @@ class RetroFit(TimedTrainer):
         self.settings = material.settings
         self.lm, self.material, self.out, self.about = lm, material, out, about
         self.texts: Iterator[NeighbourExample] | None = None
-        kept = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be extended
-        folder = out / "checkpoints" / text_sha256(kept, about)[:16]
+        fixed = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be extended
+        folder = out / "checkpoints" / text_sha256(fixed, about)[:16]
         for other in folder.parent.glob("*"):
             if other != folder:
                 raise UserError(f"{other}: of another training; remove it or choose another folder")
@@ -146,13 +146,11 @@ class RetroFit(TimedTrainer):
         return path
 
     def example(self, number: int) -> NeighbourExample:
-        """See `TimedTrainer.example`."""
         if self.texts is None:
             self.texts = self.material.drawn(number // self.settings.batch)
         return next(self.texts)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """See `Trainer.create_optimizer`."""
         groups = [{"params": params, "lr": self.settings.rate * share} for params, share in self.model.groups()]
         self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
         return self.optimizer
@@ -168,14 +166,11 @@ class RetroFit(TimedTrainer):
         return model.nll(self.lm.decoder, inputs["ids"], inputs["neighbours"], self.material.windows).mean()
 
     def measure(self) -> dict[str, float]:
-        """See `TimedTrainer.measure`."""
         return {
             f"held_out_{name}": float(np.mean([float(self.compute_loss(self.model, text)) for text in texts]))
             for name, texts in self.held_out.items()
         }
 
-    def is_measured(self, step: int) -> bool:
-        """See `TimedTrainer.is_measured`."""
-        return self.seconds - self.measured_s >= self.settings.curve_every_s
-
-    is_saved = is_measured
+    def pauses(self, step: int) -> tuple[bool, bool]:
+        is_late = self.seconds - self.measured_s >= self.settings.curve_every_s
+        return is_late, is_late

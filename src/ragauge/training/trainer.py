@@ -6,16 +6,14 @@ import logging
 import pickle
 import time
 from abc import abstractmethod
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ragauge.errors import UserError
@@ -25,20 +23,6 @@ logger = logging.getLogger(__name__)
 CHECKPOINT, STATE = "checkpoint-", "trainer_state.json"  # Trainer's names; the state is written last
 DAMAGE = (pickle.UnpicklingError, SafetensorError, EOFError, KeyError, OSError, ValueError, RuntimeError)
 UNREPORTED = ("learning_rate", "grad_norm", "epoch")
-T = TypeVar("T")
-
-
-class Examples(Dataset[T]):
-    """Training examples by number, as many as all steps take."""
-
-    def __init__(self, count: int, example: Callable[[int], T]) -> None:
-        self.count, self.example = count, example
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, number: int) -> T:
-        return self.example(number)
 
 
 class TimedTrainer(Trainer):
@@ -69,7 +53,7 @@ class TimedTrainer(Trainer):
             train_sampling_strategy="sequential",
             logging_steps=1,
             logging_nan_inf_filter=False,
-            save_strategy="no",  # `_AfterStep` asks for checkpoints
+            save_strategy="no",  # `_AfterStep` decides on checkpoints
             save_total_limit=1,
             report_to="none",
             disable_tqdm=True,
@@ -77,9 +61,12 @@ class TimedTrainer(Trainer):
             eval_on_start=self.checkpoint is None,
             **arguments,
         )
-        examples = Examples(made.max_steps * made.gradient_accumulation_steps * made.world_size, self.example)
         super().__init__(
-            model, made, data_collator=lambda batch: batch[0], train_dataset=examples, callbacks=[_AfterStep(self)]
+            model,
+            made,
+            data_collator=lambda numbers: self.example(numbers[0]),
+            train_dataset=range(made.max_steps * made.gradient_accumulation_steps * made.world_size),  # numbers
+            callbacks=[_AfterStep(self)],
         )
         self.model_accepts_loss_kwargs = False
         self.remove_callback(PrinterCallback)
@@ -98,19 +85,14 @@ class TimedTrainer(Trainer):
         """Losses on held-out text; empty if there is none."""
 
     @abstractmethod
-    def is_measured(self, step: int) -> bool:
-        """Whether to measure after this step."""
-
-    @abstractmethod
-    def is_saved(self, step: int) -> bool:
-        """Whether to write a checkpoint after this step."""
+    def pauses(self, step: int) -> tuple[bool, bool]:
+        """Whether to (measure, write a checkpoint) after this step."""
 
     @abstractmethod
     def rate(self, step: int) -> float:
         """The share of the learning rate at this step, counted from 0."""
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LambdaLR:
-        """See `Trainer.create_scheduler`."""
         self.lr_scheduler = LambdaLR(self.optimizer, self.rate)
         return self.lr_scheduler
 
@@ -126,7 +108,6 @@ class TimedTrainer(Trainer):
         return losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """See `Trainer.log`."""
         super().log({**logs, "seconds": round(self.seconds, 3)}, start_time)
         is_report = "train_runtime" not in logs and (self.reports_every_step or "loss" not in logs)
         if is_report and self.is_world_process_zero():
@@ -153,7 +134,7 @@ class TimedTrainer(Trainer):
 
 
 class _AfterStep(TrainerCallback):
-    """Asks for measurements, checkpoints and the end of a `TimedTrainer`."""
+    """Decides on measurements, checkpoints and the end of a `TimedTrainer`."""
 
     def __init__(self, trainer: TimedTrainer) -> None:
         self.trainer = trainer
@@ -165,8 +146,7 @@ class _AfterStep(TrainerCallback):
         trainer, step = self.trainer, state.global_step
         [is_late] = broadcast_object_list([trainer.minutes is not None and trainer.seconds >= 60 * trainer.minutes])
         control.should_training_stop = is_over = is_late or step >= state.max_steps
-        control.should_evaluate = is_over or trainer.is_measured(step)
-        control.should_save = is_over or trainer.is_saved(step)
+        control.should_evaluate, control.should_save = (is_over or one for one in trainer.pauses(step))
 
 
 def last_checkpoint(folder: Path) -> tuple[Path | None, TrainerState]:

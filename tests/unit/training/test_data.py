@@ -24,7 +24,7 @@ from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
 from ragauge.training import data
-from ragauge.training.near_duplicates import NearDuplicates
+from ragauge.training.data import NearDuplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings
 
 TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)

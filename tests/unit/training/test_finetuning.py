@@ -23,8 +23,7 @@ from ragauge.evidence.sft import Encoded
 from ragauge.prompts import unit_steps
 from ragauge.testing import write_checkpoint
 from ragauge.training import finetuning
-from ragauge.training.batches import pack, response_loss, separate
-from ragauge.training.finetuning import FineTuning
+from ragauge.training.finetuning import FineTuning, pack, response_loss, separate
 from sft_material import built, settings
 
 LIBRARIES = ("deepspeed", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_fast")
@@ -133,12 +132,10 @@ def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -
 
 
 def test_every_document_comes_once_before_any_comes_again() -> None:
-    order = finetuning.Order(7, seed=0)
-    first, second = [order[i] for i in range(7)], [order[7 + i] for i in range(7)]
+    first, second = (finetuning.epoch_order(7, 0, epoch) for epoch in (0, 1))
     assert sorted(first) == sorted(second) == list(range(7))
     assert first != second
-    assert [finetuning.Order(7, seed=0)[i] for i in range(3, 7)] == first[3:]
-    assert [finetuning.Order(7, seed=1)[i] for i in range(7)] != first
+    assert finetuning.epoch_order(7, 0, 0) == first != finetuning.epoch_order(7, 1, 0)
 
 
 def test_the_learning_rate_rises_and_stays(folder: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import tiny_models
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.generation.decoding import token_nll
 from ragauge.generation.modes._joint import Adapters, JointDecoder
-from ragauge.generation.modes._weights import read_weights
 from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.generation.windows import Windows
@@ -118,11 +118,11 @@ def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: P
     assert curve[0]["step"] == 0
     assert curve[-1]["step"] == made.state.global_step > 0
     assert {"held_out_retrieved", "held_out_random", "seconds", "training"} <= set(curve[-1])
-    weights = read_weights(path, "joint", None)
+    weights = load_file(path)
     path.unlink()  # as a workflow does before it makes a file anew
     same = trainer(tmp_path)
     assert same.fit() == path
-    assert str(read_weights(path, "joint", None)[1]) == str(weights[1])
+    assert str(load_file(path)) == str(weights)
     assert same.state.global_step == made.state.global_step  # nothing was left to do
     longer = trainer(tmp_path, minutes=(made.seconds + 0.5) / 60)
     longer.fit()

@@ -31,12 +31,9 @@ from ragauge.engines.decoder import Decoder
 from ragauge.engines.rope import Rotation, rotate
 from ragauge.engines.weights import Layer, Linear, Norm
 from ragauge.errors import UserError
-from ragauge.generation.modes import _passes as passes
-from ragauge.generation.modes._base import Checkpoint
-from ragauge.generation.modes._passes import Neighbours
-from ragauge.generation.modes._weights import TrainedWeights
+from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, attend, causal_attention, causal_mask, pad
+from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, Tokens
-from ragauge.generation.windows import Windows
 
 CROSS_LAYERS, ENCODER_LAYERS = 3, 2
 WEIGHT_SHARE, GATE_SHARE = 0.1, 5.0  # of the learning rate: copied weights need little change, gates begin at zero
@@ -47,7 +44,6 @@ Memory = tuple[Tensor, Tensor, Tensor]
 
 
 def load(checkpoint: Checkpoint) -> CrossDecoder:
-    """See `Mode.load`."""
     if checkpoint.adapters is None:
         raise UserError("mode 'cross_attention' requires trained weights: give --adapters")
     lm = checkpoint.decoder()
@@ -73,7 +69,10 @@ class Cross:
     @classmethod
     def copy_of(cls, layer: Layer, query_rows: int) -> Cross:
         """A copy of a layer's self-attention, of whose packed projections the first rows are those of queries."""
-        q, kv = (_rows(layer.qkv, part) for part in (slice(query_rows), slice(query_rows, None)))
+        q, kv = (
+            Linear(layer.qkv.weight[part], None if layer.qkv.bias is None else layer.qkv.bias[part])
+            for part in (slice(query_rows), slice(query_rows, None))
+        )
         gate = torch.zeros(1, device=layer.out.weight.device)
         norm = layer.attention_norm
         return cls(norm, norm, q, kv, layer.out, gate, layer.q_norm, layer.k_norm)
@@ -90,7 +89,7 @@ class Cross:
         q = _heads(decoder, self.q(self.query_norm(x)), self.q_norm, decoder.rotation(positions))
         k, v, key_positions = (part[None] for part in memory)
         visible = None if mask is None else mask[None]
-        mixed = passes.attend(decoder, q[None], k, v, positions[None], key_positions, visible)[0]
+        mixed = attend(decoder, q[None], k, v, positions[None], key_positions, visible)[0]
         return self.gate.tanh() * self.out(mixed)
 
 
@@ -106,18 +105,14 @@ def encode(decoder: Decoder, layers: Sequence[Layer], ids: Tensor, positions: Te
     """States (row, token, width) of neighbours (row, token), each read by itself; padding is at their ends."""
     encoder = Decoder(decoder.shape, replace(decoder.weights, layers=tuple(layers)))
     rows, width = ids.shape
-    rotation, causal = encoder.rotation(positions.flatten()), passes.causal_mask(rows, width, ids.device)
+    rotation, causal = encoder.rotation(positions.flatten()), causal_mask(rows, width, ids.device)
 
     def inner(index: int, normed: Tensor) -> Tensor:
         parts = encoder.split(index, layers[index].qkv(normed), rotation)
         q, k, v = (part.unflatten(0, (rows, width)) for part in parts)
-        return passes.attend(encoder, q, k, v, positions, positions, causal).flatten(0, 1)
+        return attend(encoder, q, k, v, positions, positions, causal).flatten(0, 1)
 
     return encoder.run_layers(encoder.embed(ids.flatten()), inner).unflatten(0, (rows, width))
-
-
-def _rows(linear: Linear, part: slice) -> Linear:
-    return Linear(linear.weight[part], None if linear.bias is None else linear.bias[part])
 
 
 def _heads(decoder: Decoder, projected: Tensor, norm: Norm | None = None, rotation: Rotation | None = None) -> Tensor:
@@ -145,28 +140,26 @@ class CrossDecoder(DecoderModel):
         return CrossReader(self, tokens)
 
     @torch.inference_mode()
-    def read_neighbours(self, texts: Sequence[Tokens], length: int) -> tuple[Mapping[int, Memory], Call]:
-        """By layer, the memory that a window after `length` tokens attends to, and the call that read it.
+    def read_neighbours(self, texts: Sequence[Tokens], length: int) -> tuple[Mapping[int, Memory], tuple[Call]]:
+        """By layer, the memory that a window after `length` tokens attends to, and the one call that read it.
 
         Other threads may read the sequence meanwhile.
         """
         decoder = self.lm.decoder
         started = time.perf_counter()
-        ids, real, positions = passes.pad(texts, self.lm.device)
+        ids, real, positions = pad(texts, self.lm.device)
         states = encode(decoder, self.encoder, ids, positions)[real]
         places = (positions + length)[real]
         memory = {layer: cross.memory(decoder, states, places) for layer, cross in self.cross.items()}
         self.synchronize()
         lengths = tuple(map(len, texts))
         call = Call("neighbours", lengths, (0,) * len(texts), parallel=len(texts) > 1)
-        return memory, replace(call, macs=self._macs(call), seconds=time.perf_counter() - started)
-
-    def _macs(self, call: Call) -> int:
-        """Multiply-accumulates of encoder and keys and values, without padding."""
+        # multiply-accumulates of the encoder and of keys and values, without padding
         shape, layers = self.lm.shape, len(self.encoder)
-        sizes: dict[str, Any] = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
+        encoder: dict[str, Any] = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
         rows = sum(2 * shape.kv_heads[layer] * shape.head_dim for layer in self.cross)
-        return call_macs(call, replace(shape, **sizes)) + sum(call.lengths) * rows * shape.d_model
+        macs = call_macs(call, replace(shape, **encoder)) + sum(lengths) * rows * shape.d_model
+        return memory, (replace(call, macs=macs, seconds=time.perf_counter() - started),)
 
 
 class CrossReader(CachedReader):
@@ -180,22 +173,18 @@ class CrossReader(CachedReader):
         self._model = model
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `PreparingReader.prepare`."""
         texts = [ids for ids in neighbours if len(ids)]
-        if not texts:
-            return Prepared((), lambda: self._put({}))
-        memory, call = self._model.read_neighbours(texts, length)
-        return Prepared((call,), lambda: self._put(memory))
+        memory, calls = self._model.read_neighbours(texts, length) if texts else ({}, ())
 
-    def _put(self, memory: Mapping[int, Memory]) -> None:
-        decoder = self.lm.decoder
-
-        def beside(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
+        def add(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
             if layer not in memory:
                 return None
-            return self._model.cross[layer].added(decoder, x, positions, memory[layer])
+            return self._model.cross[layer].added(self.lm.decoder, x, positions, memory[layer])
 
-        self._cache.cross_attention = beside if memory else None
+        def put() -> None:
+            self._cache.cross_attention = add if memory else None
+
+        return Prepared(calls, put)
 
 
 # --- training ---
@@ -234,62 +223,37 @@ class CrossWeights(TrainedWeights):
         return _mapped(self._copied, lambda place, _: self.weights[place].to(dtype))
 
     def groups(self) -> list[tuple[list[nn.Parameter], float]]:
-        """See `TrainedWeights.groups`."""
         gates = [weight for place, weight in self.weights.items() if place.endswith("gate")]
         others = [weight for place, weight in self.weights.items() if not place.endswith("gate")]
         return [(others, WEIGHT_SHARE), (gates, GATE_SHARE)]
 
     def sizes(self) -> dict[str, str]:
-        """See `TrainedWeights.sizes`."""
         return {"layers": " ".join(map(str, self.places)), "encoder_layers": str(len(self._copied.encoder))}
 
     @classmethod
     def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> CrossWeights:
-        """See `TrainedWeights.of_sizes`."""
         return cls(lm.decoder, [int(layer) for layer in sizes["layers"].split()], int(sizes["encoder_layers"]))
 
-    def nll(self, decoder: Decoder, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
-        """See `TrainedWeights.nll`; the encoder reads the neighbours first."""
-        sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
-        owners, texts = passes.by_row(neighbours)
-        beside = _CrossPass(decoder, self, len(sequence), owners, texts, windows) if texts else None
-        x = decoder.run_layers(decoder.embed(sequence), passes.CausalAttention(decoder, len(sequence)), beside)
-        return passes.scored_nll(decoder, x, sequence)
+    def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
+        layers = self.layers(decoder.weights.embedding.dtype)
+        crosses = dict(zip(self.places, layers.cross, strict=True))
+        encoded = encode(decoder, layers.encoder, rows.ids, rows.positions)[rows.real]
+        keys_at, visible = (rows.positions + rows.first[:, None])[rows.real], rows.visible[:, rows.real.flatten()]
+        readers = visible.any(1).nonzero()[:, 0]  # tokens with neighbours: a softmax over nothing has no gradient
+        mask = visible[readers]
+
+        def add(index: int, x: Tensor) -> Tensor | None:
+            if index not in crosses:
+                return None
+            memory = crosses[index].memory(decoder, encoded, keys_at)
+            added = crosses[index].added(decoder, x[readers], readers, memory, mask)
+            return torch.zeros_like(x).index_add(0, readers, added)
+
+        return decoder.run_layers(decoder.embed(sequence), causal_attention(decoder, len(sequence)), add)
 
     def _copy(self, place: str, tensor: Tensor) -> Tensor:
         self.weights[place] = nn.Parameter(tensor.detach().clone().float())
         return tensor
-
-
-class _CrossPass:
-    """Cross-attention of a sequence to its windows' neighbours, as `Decoder.run_layers` takes it."""
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        weights: CrossWeights,
-        count: int,
-        owners: Sequence[int],
-        texts: Sequence[Tokens],
-        windows: Windows,
-    ) -> None:
-        layers = weights.layers(decoder.weights.embedding.dtype)
-        self.decoder, self.cross = decoder, dict(zip(weights.places, layers.cross, strict=True))
-        ids, real, positions = passes.pad(texts, decoder.weights.embedding.device)
-        self.states = encode(decoder, layers.encoder, ids, positions)[real]
-        first = torch.tensor([windows.first(window) for window in owners], device=ids.device)
-        self.key_positions = (positions + first[:, None])[real]
-        mask = passes.neighbour_mask(owners, real, count, windows)[:, real.flatten()]
-        self.readers = mask.any(1).nonzero()[:, 0]  # tokens with neighbours: a softmax over nothing has no gradient
-        self.mask = mask[self.readers]
-
-    def __call__(self, index: int, x: Tensor) -> Tensor | None:
-        if index not in self.cross:
-            return None
-        cross = self.cross[index]
-        memory = cross.memory(self.decoder, self.states, self.key_positions)
-        added = cross.added(self.decoder, x[self.readers], self.readers, memory, self.mask)
-        return torch.zeros_like(x).index_add(0, self.readers, added)
 
 
 def cross_layers(layers: int, count: int = CROSS_LAYERS) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Joint attention in torch: reading neighbours, what training adds, and its loss.
 
-The decoder itself makes the keys and values of a window's neighbours, and the window's tokens attend to them beside
+The decoder itself makes the keys and values of a window's neighbours, and the window's tokens attend to them next to
 their own past, as to any other cached tokens. No weight is added, so that it works without training. RETRO (Borgeaud et
 al., 2022) has cross-attention layers in this place; what is attended to, and by which tokens, is the same.
 
@@ -17,24 +17,23 @@ offset of keys weighs neighbours against own tokens, head by head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import torch
 from torch import Tensor, nn
 
+from ragauge.cost.trace import Call
 from ragauge.engines import LM, KVCache, Row, Span
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.weights import Linear, Weights
 from ragauge.errors import UserError
-from ragauge.generation.modes import _passes as passes
-from ragauge.generation.modes._base import Checkpoint
-from ragauge.generation.modes._passes import Neighbours
-from ragauge.generation.modes._weights import TrainedWeights
-from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, StateCache, Tokens
-from ragauge.generation.windows import Windows
+from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, attend, causal_mask
+from ragauge.generation.modes.base import Checkpoint
+from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, PreparingReader, State, StateCache, Tokens
 
 if TYPE_CHECKING:
     from ragauge.generation.modes.joint import JointAttention
@@ -43,7 +42,6 @@ RANK = 8
 
 
 def load(checkpoint: Checkpoint, mode: JointAttention) -> JointDecoder:
-    """See `Mode.load`."""
     lm, adapted = load_adapted(checkpoint)
     return JointDecoder(lm, mode, adapted)
 
@@ -67,11 +65,43 @@ class JointDecoder(DecoderModel):
         self.mode, self.adapted = mode, adapted or lm
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> JointReader:
-        """See `NeighbourModel.open`."""
         return JointReader(self, tokens + neighbour_tokens)
 
 
-class JointReader(CachedReader):
+class JointStates(PreparingReader, Generic[State]):
+    """A reader of neighbours behind the sequence's first token; the state of each is stored, and not read again."""
+
+    mode: JointAttention
+
+    def __init__(self) -> None:
+        self._sink: Any = None  # the cached first token
+        self._states: StateCache[State] = StateCache()
+
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `PreparingReader.prepare`. Raises UserError if there is no token yet to read neighbours behind."""
+        texts = [tuple(ids) for ids in neighbours if len(ids)]
+        if self._sink is None:
+            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
+        last = 0 if self.mode.reach is None else max(0, length - self.mode.reach)
+        calls: list[Call] = []
+        states = self._states.get(
+            [(last, ids) for ids in texts], lambda places: self._read([texts[i] for i in places], last, calls)
+        )
+        return Prepared(tuple(calls), self._placed(states, last))
+
+    @abstractmethod
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[State]:
+        """Each neighbour's keys and values; they end before position `last`. Calls are added to the list.
+
+        Two threads may be here at once, at the first window.
+        """
+
+    @abstractmethod
+    def _placed(self, states: Sequence[State], last: int) -> Callable[[], None]:
+        """What makes these states the neighbours in front of the sequence."""
+
+
+class JointReader(JointStates[KVCache], CachedReader):
     """A sequence and its current neighbours in one cache: the neighbours' slots first, then the sequence's.
 
     So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
@@ -80,60 +110,47 @@ class JointReader(CachedReader):
     """
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
-        super().__init__(model.lm, model.lm.new_cache(capacity))
+        CachedReader.__init__(self, model.lm, model.lm.new_cache(capacity))
+        JointStates.__init__(self)
         self.mode, self.adapted = model.mode, model.adapted
         self._front = 0  # slots of the neighbours
-        self._sink: KVCache | None = None  # the sequence's first token
-        self._states: StateCache[KVCache] = StateCache()
 
-    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `PreparingReader.prepare`. Raises UserError if there is no token yet to read neighbours behind.
-
-        Two threads may be here at once, at the first window: traces and caches are each call's own.
-        """
-        lm = LM(self.adapted.decoder, self.adapted.tokenizer)
-        texts = [tuple(ids) for ids in neighbours if len(ids)]
-        if self._sink is None:
-            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
-        last = 0 if self.mode.reach is None else max(0, length - self.mode.reach)
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[KVCache]:
+        lm = LM(self.adapted.decoder, self.adapted.tokenizer)  # each call has a trace and caches of its own
         with lm.tracing() as trace:
-            states = self._states.get(
-                [(last, ids) for ids in texts], lambda places: self._read(lm, [texts[i] for i in places], last)
-            )
-        cache = lm.new_cache(sum(map(len, texts)))
+            cache = lm.join(self._sink, [Span(0, 1)], sum(map(len, texts)))
+            rows = [Row(ids, range(last - len(ids), last), (Span(0, 1),)) for ids in texts]
+            read = lm.extend(cache, rows, stage="neighbours", parallel=True)
+            states = [lm.join(cache, [span], 0) for span in read.spans]
+        calls += trace
+        return states
+
+    def _placed(self, states: Sequence[KVCache], last: int) -> Callable[[], None]:
+        cache = self.adapted.new_cache(sum(state.length for state in states))
         for state in states:
             cache.append(state, Span(0, state.length))
-        return Prepared(tuple(trace), lambda: self._put(cache, Span(0, cache.length)))
-
-    def _read(self, lm: LM, texts: Sequence[Tokens], last: int) -> list[KVCache]:
-        """Each neighbour's keys and values, in a cache of its own; they end before position `last`."""
-        assert self._sink is not None
-        cache = lm.join(self._sink, [Span(0, 1)], sum(map(len, texts)))
-        rows = [Row(ids, range(last - len(ids), last), (Span(0, 1),)) for ids in texts]
-        read = lm.extend(cache, rows, stage="neighbours", parallel=True)
-        return [lm.join(cache, [span], 0) for span in read.spans]
+        return lambda: self._put(cache)
 
     def read(self, ids: Tokens) -> Tensor:
-        """See `Reader.read`."""
         logits = super().read(ids)
         if self._sink is None:
             self._sink = self._cache.select([Span(0, 1)])
         return logits
 
     @torch.inference_mode()
-    def _put(self, source: KVCache, new: Span) -> None:
-        """Make these slots of a cache the neighbours in front of the sequence."""
-        if len(new) == self._front:
-            self._cache.copy(source, slice(0, self._front), slice(0, self._front))
-            self._cache.positions[: self._front] = source.positions[: self._front]
+    def _put(self, source: KVCache) -> None:
+        count = source.length
+        if count == self._front:
+            self._cache.copy(source, slice(0, count), slice(0, count))
+            self._cache.positions[:count] = source.positions[:count]
             return
         own = Span(self._front, self._cache.length)
-        joined = self.lm.join(source, [new], max(len(own), self._cache.capacity - len(new)))
+        joined = self.lm.join(source, [Span(0, count)], max(len(own), self._cache.capacity - count))
         joined.append(self._cache, own)
-        self._cache, self._front = joined, len(new)
+        self._cache, self._front = joined, count
         self._cache.bias = None
-        if self.mode.bias and self._front:
-            self._cache.add_bias(Span(0, self._front), self.mode.bias)
+        if self.mode.bias and count:
+            self._cache.add_bias(Span(0, count), self.mode.bias)
 
 
 # --- training ---
@@ -146,8 +163,6 @@ class Adapters(TrainedWeights):
 
     def __init__(self, weights: Weights, rank: int = RANK, seed: int = 0) -> None:
         super().__init__()
-        if rank < 1:
-            raise UserError(f"rank: must be at least 1, not {rank}")
         self.rank = rank
         draw = torch.Generator().manual_seed(seed)
         self.down, self.up, self.offset = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
@@ -164,82 +179,52 @@ class Adapters(TrainedWeights):
         return low.to(x.dtype)
 
     def groups(self) -> list[tuple[list[nn.Parameter], float]]:
-        """See `TrainedWeights.groups`."""
         return [(list(self.parameters()), 1.0)]
 
     def sizes(self) -> dict[str, str]:
-        """See `TrainedWeights.sizes`."""
         return {"rank": str(self.rank)}
 
     @classmethod
     def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> Adapters:
-        """See `TrainedWeights.of_sizes`."""
         return cls(lm.decoder.weights, int(sizes["rank"]))
 
-    def nll(self, decoder: Decoder, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
-        """See `TrainedWeights.nll`; neighbours are placed as by `JointAttention()`."""
-        sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
-        owners, texts = passes.by_row(neighbours)
-        if not texts:
-            alone = passes.CausalAttention(decoder, len(sequence))
-            return passes.scored_nll(decoder, decoder.run_layers(decoder.embed(sequence), alone), sequence)
-        joint = _JointPass(decoder, self, len(sequence), owners, texts, windows)
-        x = decoder.run_layers(decoder.embed(torch.cat([sequence, joint.ids.flatten()])), joint)
-        return passes.scored_nll(decoder, x[: len(sequence)], sequence)
+    def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
+        """See `TrainedWeights.states`; neighbours are placed as by `JointAttention()`.
+
+        At each layer a neighbour attends to the sequence's first token and to itself, and a token of the sequence to
+        its past and to its own window's neighbours.
+        """
+        n, shape, rows_at = len(sequence), rows.ids.shape, rows.positions
+        own_at = torch.arange(n, device=sequence.device)
+        rotation = decoder.rotation(torch.cat([own_at, rows_at.flatten()]))
+        past, row_past = causal_mask(1, n, sequence.device), causal_mask(shape[0], shape[1], sequence.device)
+        mask = torch.cat([rows.visible, past[0]], 1)[None]
+        row_mask = torch.cat([row_past.new_ones(*shape, 1), row_past], 2)  # first the sequence's first token
+        keys_at = torch.cat([rows_at.flatten(), own_at])[None]
+        row_keys_at = torch.cat([torch.zeros_like(rows_at[:, :1]), rows_at], 1)
+
+        def inner(index: int, normed: Tensor) -> Tensor:
+            qkv = decoder.weights.layers[index].qkv(normed)
+            qkv = torch.cat([qkv[:n], qkv[n:] + self.added(index, normed[n:])])
+            q, k, v = decoder.split(index, qkv, rotation)
+            keys, values = (torch.cat([part[n:], part[:n]])[None] for part in (k, v))
+            own = attend(decoder, q[None, :n], keys, values, own_at[None], keys_at, mask)[0]
+            firsts = (part[:1].expand(shape[0], 1, -1, -1) for part in (k, v))
+            keys, values = (
+                torch.cat([first, part[n:].unflatten(0, shape)], 1) for first, part in zip(firsts, (k, v), strict=True)
+            )
+            read = attend(decoder, q[n:].unflatten(0, shape), keys, values, rows_at, row_keys_at, row_mask)
+            return torch.cat([own, read.flatten(0, 1)])
+
+        return decoder.run_layers(decoder.embed(torch.cat([sequence, rows.ids.flatten()])), inner)[:n]
 
     @torch.no_grad()
     def merged(self, lm: LM) -> LM:
         """A decoder that reads neighbours so, of the same shape; it shares all other weights with `lm`."""
-        weights = lm.decoder.weights
-        layers = tuple(replace(layer, qkv=self._merged(index, layer.qkv)) for index, layer in enumerate(weights.layers))
-        return LM(Decoder(lm.shape, replace(weights, layers=layers)), lm.tokenizer)
-
-    def _merged(self, index: int, frozen: Linear) -> Linear:
-        change = self.up[index] @ self.down[index]
-        offset = self.offset[index] if frozen.bias is None else self.offset[index] + frozen.bias
-        return Linear((frozen.weight + change).to(frozen.weight.dtype), offset.to(frozen.weight.dtype))
-
-
-class _JointPass:
-    """Self-attention of a sequence followed by rows of neighbours, as `Decoder.run_layers` takes it.
-
-    At each layer a neighbour attends to the sequence's first token and to itself, and a token of the sequence to its
-    past and to its own window's neighbours.
-    """
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        adapters: Adapters,
-        count: int,
-        owners: Sequence[int],
-        texts: Sequence[Tokens],
-        windows: Windows,
-    ) -> None:
-        self.decoder, self.adapters, self.count = decoder, adapters, count
-        self.ids, real, self.rows_at = passes.pad(texts, decoder.weights.embedding.device)
-        self.shape, self.own_at = self.ids.shape, torch.arange(count, device=self.ids.device)
-        self.rotation = decoder.rotation(torch.cat([self.own_at, self.rows_at.flatten()]))
-        rows, width = self.shape
-        past, row_past = (passes.causal_mask(*size, real.device) for size in ((1, count), (rows, width)))
-        self.mask = torch.cat([passes.neighbour_mask(owners, real, count, windows), past[0]], 1)[None]
-        self.row_mask = torch.cat([row_past.new_ones(rows, width, 1), row_past], 2)  # first the sequence's first token
-
-    def __call__(self, index: int, normed: Tensor) -> Tensor:
-        qkv, n = self.decoder.weights.layers[index].qkv(normed), self.count
-        qkv = torch.cat([qkv[:n], qkv[n:] + self.adapters.added(index, normed[n:])])
-        parts = self.decoder.split(index, qkv, self.rotation)
-        q, k, v = parts
-        keys, values = (torch.cat([part[n:], part[:n]])[None] for part in (k, v))
-        keys_at = torch.cat([self.rows_at.flatten(), self.own_at])[None]
-        own = passes.attend(self.decoder, q[None, :n], keys, values, self.own_at[None], keys_at, self.mask)[0]
-        rows_q, rows_k, rows_v = (part[n:].unflatten(0, self.shape) for part in parts)
-        keys, values = (self._behind_the_first(p, rows) for p, rows in ((k, rows_k), (v, rows_v)))
-        keys_at = torch.cat([torch.zeros_like(self.rows_at[:, :1]), self.rows_at], 1)
-        rows = passes.attend(self.decoder, rows_q, keys, values, self.rows_at, keys_at, self.row_mask)
-        return torch.cat([own, rows.flatten(0, 1)])
-
-    @staticmethod
-    def _behind_the_first(part: Tensor, rows: Tensor) -> Tensor:
-        """Rows (row, token, kv_head, dim) behind the sequence's first token."""
-        return torch.cat([part[:1].expand(len(rows), 1, -1, -1), rows], 1)
+        weights, layers = lm.decoder.weights, []
+        for layer, down, up, added in zip(weights.layers, self.down, self.up, self.offset, strict=True):
+            frozen, dtype = layer.qkv, layer.qkv.weight.dtype
+            offset = added if frozen.bias is None else added + frozen.bias
+            qkv = Linear((frozen.weight + up @ down).to(dtype), offset.to(dtype))
+            layers.append(replace(layer, qkv=qkv))
+        return LM(Decoder(lm.shape, replace(weights, layers=tuple(layers))), lm.tokenizer)

@@ -7,7 +7,7 @@ behind them, so one graph reads neighbours, reads text and decodes.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from ragauge.assets import resolve
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.trace import Call
 from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
-from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, Slots, check_origin, write_origin
+from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin, write_origin
 from ragauge.errors import UserError
-from ragauge.generation.modes._base import Checkpoint
-from ragauge.generation.modes._joint import load_adapted
-from ragauge.generation.reader import Prepared, PreparingReader, StateCache, Tokens
+from ragauge.generation.modes._joint import JointStates, load_adapted
+from ragauge.generation.modes.base import Checkpoint
+from ragauge.generation.reader import Prepared, PreparingReader, Tokens
 
 if TYPE_CHECKING:
     from ragauge.generation.modes.joint import JointAttention
@@ -53,7 +53,6 @@ class OnnxJointDecoder(OnnxModel):
     """A decoder in ONNX Runtime; a second graph of it, with trained adapters, reads neighbours where there is one."""
 
     def __init__(self, checkpoint: Checkpoint, mode: JointAttention) -> None:
-        """See `OnnxModel`."""
         assert checkpoint.exported is not None
         adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
         paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
@@ -66,67 +65,56 @@ class OnnxJointDecoder(OnnxModel):
         return OnnxJointReader(self, neighbour_tokens)
 
 
-class OnnxJointReader(PreparingReader):
+class OnnxJointReader(JointStates[Tensor]):
     """A sequence and its neighbours in slots of one cache: first those of neighbours, then the sequence's."""
 
     lm: OnnxJointDecoder
 
     def __init__(self, lm: OnnxJointDecoder, front: int) -> None:
-        super().__init__(lm)
+        PreparingReader.__init__(self, lm)
+        JointStates.__init__(self)
         self.mode, self.front = lm.mode, front
         self._slots = lm.decoder.slots(front)
-        self._sink: Slots | None = None  # the sequence's first token
-        self._states: StateCache[Tensor] = StateCache()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `PreparingReader.prepare`. Raises UserError if they do not fit, or the sequence has no token yet."""
-        texts = [tuple(ids) for ids in neighbours if len(ids)]
-        if sum(map(len, texts)) > self.front:
-            raise UserError(f"neighbours of {sum(map(len, texts))} tokens do not fit into {self.front} slots")
-        if self._sink is None:
-            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
-        last = 0 if self.mode.reach is None else max(0, length - self.mode.reach)
-        calls: list[Call] = []
+        """See `JointStates.prepare`. Raises UserError if they do not fit, or the sequence has no token yet."""
+        if (count := sum(map(len, neighbours))) > self.front:
+            raise UserError(f"neighbours of {count} tokens do not fit into {self.front} slots")
+        return super().prepare(neighbours, length)
 
-        def read(places: Sequence[int]) -> list[Tensor]:
-            made, call = self._read([texts[place] for place in places], last)
-            calls.append(call)
-            return made
-
-        states = self._states.get([(last, ids) for ids in texts], read)
-        return Prepared(tuple(calls), lambda: self._put_neighbours(states, last))
-
-    def _read(self, texts: Sequence[Tokens], last: int) -> tuple[list[Tensor], Call]:
-        """Each neighbour's keys and values; they end before position `last`."""
-        assert self._sink is not None
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[Tensor]:
         started = time.perf_counter()
         states = [self.lm.adapted.run(ids, last - len(ids), self._sink)[1] for ids in texts]
         lengths = tuple(map(len, texts))
-        return states, Call("neighbours", lengths, (1,) * len(texts), parallel=len(texts) > 1, seconds=_since(started))
+        seconds = time.perf_counter() - started
+        calls.append(Call("neighbours", lengths, (1,) * len(texts), parallel=len(texts) > 1, seconds=seconds))
+        return states
 
-    def _put_neighbours(self, states: Sequence[Tensor], last: int) -> None:
-        self._slots.mask[: self.front] = HIDDEN
-        slot = 0
-        for new in states:
-            count = new.shape[1]
-            self._slots.put(new, slot, last - count, self.mode.bias)
-            slot += count
+    def _placed(self, states: Sequence[Tensor], last: int) -> Callable[[], None]:
+        def put() -> None:
+            self._slots.mask[: self.front] = HIDDEN
+            slot = 0
+            for new in states:
+                self._slots.put(new, slot, last - new.shape[1], self.mode.bias)
+                slot += new.shape[1]
+
+        return put
 
     def read(self, ids: Tokens) -> Tensor:
-        """See `Reader.read`."""
         started, past = time.perf_counter(), self._slots.attended
         logits = self._step(ids)
-        self.lm.note(Call("read", (len(ids),), (past,), logits=(len(ids),), seconds=_since(started)))
+        seconds = time.perf_counter() - started
+        self.note(Call("read", (len(ids),), (past,), logits=(len(ids),), seconds=seconds))
         return logits
 
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        """See `Reader.decode`."""
         started, past = time.perf_counter(), self._slots.attended
         ids = [int(logits.argmax())]
         while len(ids) < tokens:
             ids.append(int(self._step(ids[-1:])[-1].argmax()))
         if tokens > 1:
-            self.lm.note(Call("decode", (1,), (past,), logits=(1,), steps=tokens - 1, seconds=_since(started)))
+            seconds = time.perf_counter() - started
+            self.note(Call("decode", (1,), (past,), logits=(1,), steps=tokens - 1, seconds=seconds))
         return ids
 
     def _step(self, ids: Tokens) -> Tensor:
@@ -140,7 +128,3 @@ class OnnxJointReader(PreparingReader):
             self._sink = self.lm.decoder.slots(1)
             self._sink.put(new[:, :1], 0)
         return logits
-
-
-def _since(started: float) -> float:
-    return time.perf_counter() - started

@@ -8,32 +8,32 @@ state, and those of the query's other tokens, condition the encoder, so neighbou
 
 from __future__ import annotations
 
-import json
 import pickle
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ragauge.cost.trace import Call
 from ragauge.engines import DTYPES
 from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError
-from ragauge.generation.modes._base import Checkpoint
 from ragauge.generation.modes._retro_network import RetroNetwork
+from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import Reader, Tokens
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 
 
 def load(checkpoint: Checkpoint) -> RetroLM:
-    """See `Mode.load`."""
     if checkpoint.threads:
         torch.set_num_threads(checkpoint.threads)
     return RetroLM(make_network(checkpoint), checkpoint.tokenizer)
@@ -74,11 +74,8 @@ def random_network(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> 
 def read_folder(folder: Path) -> RetroNetwork:
     """RETRO of a folder that `ragauge fetch` converted. Raises UserError if it is damaged."""
     try:
-        stated = json.loads((folder / "config.json").read_bytes())
-        numbers: dict[str, Any] = {field.name: stated[field.name] for field in fields(Sizes)}
-        lists = {key: tuple(value) for key, value in numbers.items() if isinstance(value, list)}
-        sizes = Sizes(**numbers | lists)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        sizes = TypeAdapter(Sizes).validate_json((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
         raise UserError(f"{folder}/config.json: not the sizes of a RETRO ({type(error).__name__})") from None
     return load_weights(folder / "model.safetensors", sizes)
 
@@ -89,8 +86,7 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
     Raises:
         UserError: no such file, damaged, holding more than tensors, or of other names or sizes.
     """
-    from safetensors.torch import load_file
-
+    network = random_network(sizes, device="meta")
     try:
         state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
     except FileNotFoundError:
@@ -99,7 +95,6 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
         raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
     except (SafetensorError, RuntimeError, EOFError, OSError) as error:
         raise UserError(f"{path}: truncated or damaged ({str(error).splitlines()[0]})") from None
-    network = random_network(sizes, device="meta")
     try:
         network.load_state_dict(state, assign=True)
     except (RuntimeError, AttributeError) as error:
@@ -147,18 +142,17 @@ class OwnReader(Reader):
         started, past = time.perf_counter(), self.length
         logits = self.forward(ids)
         self.lm.synchronize()
-        self.lm.note(_call("read", len(ids), past, 1, time.perf_counter() - started))
+        self.note(Call("read", (len(ids),), (past,), logits=(1,), seconds=time.perf_counter() - started))
         return logits
 
     @torch.inference_mode()
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        """See `Reader.decode`."""
         started, past = time.perf_counter(), self.length
         ids = [int(logits.argmax())]
         while len(ids) < tokens:
             ids.append(int(self.forward(ids[-1:])[-1].argmax()))
-        if self.length > past:
-            self.lm.note(_call("decode", 1, past, self.length - past, time.perf_counter() - started))
+        if (steps := self.length - past) > 0:
+            self.note(Call("decode", (1,), (past,), logits=(1,), steps=steps, seconds=time.perf_counter() - started))
         return ids
 
     def encode_pending(self) -> None:
@@ -167,18 +161,13 @@ class OwnReader(Reader):
         if not pending or not any(map(len, pending)):
             return
         started = time.perf_counter()
-        by_length: dict[int, list[int]] = {}
-        for number, ids in enumerate(pending):
-            by_length.setdefault(len(ids), []).append(number)
-        alike = [numbers for length, numbers in by_length.items() if length]
+        numbers, lengths = range(len(pending)), filter(None, dict.fromkeys(map(len, pending)))
+        alike = [[number for number in numbers if len(pending[number]) == length] for length in lengths]
         places = [number * NEIGHBOUR + i for same in alike for number in same for i in range(len(pending[number]))]
         self.encode([[pending[number] for number in same] for same in alike], places)
         self.lm.synchronize()
-        self.lm.note(_call("neighbours", sum(map(len, pending)), 0, 1, time.perf_counter() - started))
-
-
-def _call(stage: str, tokens: int, past: int, steps: int, seconds: float) -> Call:
-    return Call(stage, (tokens,), (past,), logits=() if stage == "neighbours" else (1,), steps=steps, seconds=seconds)
+        read = sum(map(len, pending))
+        self.note(Call("neighbours", (read,), (0,), seconds=time.perf_counter() - started))
 
 
 class RetroLM(Traced):
@@ -189,7 +178,6 @@ class RetroLM(Traced):
         self.device = network.head.weight.device
 
     def synchronize(self) -> None:
-        """See `NeighbourModel.synchronize`."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -213,7 +201,6 @@ class RetroReader(OwnReader):
         self._places = torch.empty(0, dtype=torch.long, device=lm.device)  # of these keys
 
     def forward(self, ids: Tokens) -> Tensor:
-        """See `OwnReader.forward`."""
         network, stop = self.network, self.length + len(ids)
         x = network.embedding(torch.tensor(list(ids), device=self.device))
         places = torch.arange(stop, device=self.device)
@@ -234,7 +221,6 @@ class RetroReader(OwnReader):
         return network.head(network.norm(x))
 
     def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
-        """See `OwnReader.encode`."""
         self._cross = {}
         if not neighbours:
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from ragauge.generation.modes._base import Checkpoint, Mode, ModeTraining
+from ragauge.generation.modes.base import Checkpoint, Mode, ModeTraining
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
@@ -23,7 +23,6 @@ class CrossAttentionTraining(ModeTraining):
     )
 
     def make(self, lm: LM, seed: int) -> CrossWeights:
-        """See `ModeTraining.make`."""
         from ragauge.generation.modes._cross_attention import CrossWeights, cross_layers
 
         layers = cross_layers(lm.shape.layers, self.cross_layers)
@@ -40,7 +39,6 @@ class CrossAttention(Mode):
     training: ClassVar[type[ModeTraining]] = CrossAttentionTraining
 
     def load(self, checkpoint: Checkpoint) -> CrossDecoder:
-        """See `Mode.load`."""
         from ragauge.generation.modes._cross_attention import load
 
         return load(checkpoint)

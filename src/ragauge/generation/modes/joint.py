@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from ragauge.errors import UserError
-from ragauge.generation.modes._base import Checkpoint, Mode, ModeTraining
+from ragauge.generation.modes.base import Checkpoint, Mode, ModeTraining
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
@@ -23,7 +22,6 @@ class JointTraining(ModeTraining):
     rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
 
     def make(self, lm: LM, seed: int) -> Adapters:
-        """See `ModeTraining.make`."""
         from ragauge.generation.modes._joint import Adapters
 
         return Adapters(lm.decoder.weights, self.rank, seed)
@@ -41,12 +39,7 @@ class JointAttention(Mode):
     training: ClassVar[type[ModeTraining]] = JointTraining
     in_cache: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.reach is not None and self.reach < 0:
-            raise UserError(f"reach: must be a number of tokens, not {self.reach}")
-
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        """See `Mode.load`."""
         if checkpoint.exported is not None:
             from ragauge.generation.modes._joint_onnx import load_exported
 
@@ -56,7 +49,6 @@ class JointAttention(Mode):
         return load(checkpoint, self)
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
-        """See `Mode.export`."""
         from ragauge.generation.modes._joint_onnx import export
 
         export(checkpoint, folder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ragauge import assets
 from ragauge.errors import UserError
-from ragauge.generation.modes._base import Checkpoint, Mode
+from ragauge.generation.modes.base import Checkpoint, Mode
 
 if TYPE_CHECKING:
     from ragauge.generation.reader import NeighbourModel
@@ -27,7 +27,6 @@ class OwnEncoder(Mode):
     own_model: ClassVar[str] = "retro"
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        """See `Mode.load`."""
         if (folder := checkpoint.released_retro) is not None:  # its tokenizer must be the database's
             from ragauge.assets.tokenizer import load_tokenizer
 
@@ -41,7 +40,6 @@ class OwnEncoder(Mode):
         return load(checkpoint)
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
-        """See `Mode.export`."""
         from ragauge.generation.modes._retro_onnx import export
 
         export(checkpoint, self.origin(checkpoint)[0], folder)

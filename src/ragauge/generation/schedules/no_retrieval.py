@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ragauge.generation.schedules._base import Schedule, SequenceInputs
+from ragauge.generation.schedules.base import Schedule, SequenceInputs
 from ragauge.generation.sources import NoNeighbours
 
 
@@ -18,5 +18,4 @@ class NoRetrieval(Schedule):
     every_window: ClassVar[bool] = False
 
     def source(self, sequence: SequenceInputs) -> NoNeighbours:
-        """See `Schedule.source`."""
         return NoNeighbours()

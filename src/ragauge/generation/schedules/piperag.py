@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ragauge.generation.schedules._base import Schedule, SequenceInputs
+from ragauge.generation.schedules.base import Schedule, SequenceInputs
 from ragauge.generation.sources import PrefetchedRetrieval
 
 
@@ -21,6 +21,5 @@ class PipeRAG(Schedule):
     stale: ClassVar[bool] = True
 
     def source(self, sequence: SequenceInputs) -> PrefetchedRetrieval:
-        """See `Schedule.source`."""
         prepare = sequence.prepare if self.read_ahead else None
         return PrefetchedRetrieval(self.retrieval(sequence), self.windows, sequence.note, prepare)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ragauge.generation.schedules._base import Schedule, SequenceInputs
-from ragauge.generation.sources import RandomNeighbours, sequence_rng
+import numpy as np
+
+from ragauge.generation.schedules.base import Schedule, SequenceInputs
+from ragauge.generation.sources import RandomNeighbours
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,11 @@ class Random(Schedule):
     asks_index: ClassVar[bool] = False
 
     def source(self, sequence: SequenceInputs) -> RandomNeighbours:
-        """See `Schedule.source`."""
         assert sequence.passages is not None
-        rng = sequence_rng(self.seed, sequence.key)
-        excluded = self.excluded_documents(sequence)
-        return RandomNeighbours(sequence.passages, self.windows, rng, self.neighbours, excluded)
+        digest = hashlib.sha256(
+            f"{self.seed} {sequence.key}".encode()
+        ).digest()  # draws of one sequence change no other
+        rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+        return RandomNeighbours(
+            sequence.passages, self.windows, rng, self.neighbours, self.excluded_documents(sequence)
+        )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ragauge.generation.schedules._base import Schedule, SequenceInputs
-from ragauge.generation.sources import BlockingRetrieval
+from ragauge.generation.schedules.base import Schedule
 
 
 @dataclass(frozen=True)
@@ -14,7 +13,3 @@ class RetrieveOnce(Schedule):
     """Queries once, with the first 64 tokens, and waits for the reply; the neighbours stay to the end."""
 
     every_window: ClassVar[bool] = False
-
-    def source(self, sequence: SequenceInputs) -> BlockingRetrieval:
-        """See `Schedule.source`."""
-        return BlockingRetrieval(self.retrieval(sequence), self.windows, sequence.note, self.reads_at)

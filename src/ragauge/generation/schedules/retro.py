@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ragauge.errors import SettingError
-from ragauge.generation.schedules._base import Schedule, SequenceInputs
-from ragauge.generation.sources import BlockingRetrieval
+from ragauge.generation.schedules.base import Schedule
 from ragauge.generation.windows import CHUNK
 
 
@@ -19,7 +18,3 @@ class Retro(Schedule):
         if self.interval != CHUNK:
             message = f"schedule 'retro' requires {CHUNK}, not {self.interval}; see retro_plus"
             raise SettingError("interval", message)
-
-    def source(self, sequence: SequenceInputs) -> BlockingRetrieval:
-        """See `Schedule.source`."""
-        return BlockingRetrieval(self.retrieval(sequence), self.windows, sequence.note, self.reads_at)

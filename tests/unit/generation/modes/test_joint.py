@@ -122,8 +122,3 @@ def test_what_was_used_last_is_kept() -> None:
 def test_neighbours_need_a_token_to_stand_behind() -> None:
     with pytest.raises(UserError, match="the sequence is empty"):
         JointDecoder(tiny_models.tiny_lm(), JointAttention()).open(10).attach([[5, 6]])
-
-
-def test_a_reach_is_a_number_of_tokens() -> None:
-    with pytest.raises(UserError, match="reach: must be a number of tokens, not -1"):
-        JointAttention(reach=-1)

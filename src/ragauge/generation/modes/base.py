@@ -13,7 +13,7 @@ from ragauge.errors import SettingError, UnsupportedError
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
-    from ragauge.generation.modes._weights import TrainedWeights
+    from ragauge.generation.modes._trained import TrainedWeights
     from ragauge.generation.reader import NeighbourModel
 
 

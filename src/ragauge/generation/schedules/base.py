@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from ragauge.errors import SettingError
+from ragauge.generation.sources import BlockingRetrieval, NeighbourSource, Note, Passages, RetrievalOptions
 from ragauge.generation.windows import CHUNK, Windows
 
 if TYPE_CHECKING:
     from ragauge.generation.reader import Prepare
-    from ragauge.generation.sources import NeighbourSource, Note, Passages, RetrievalOptions
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,12 @@ class SequenceInputs:
     searcher: Any = None  # returns neighbours, where the schedule queries an index
     passages: Passages | None = None  # chunks by number, where neighbours are drawn at random
     tokenizer: Any = None  # decodes queries that are sent as text
-    budget: Callable[[int], float] | None = None  # seconds that a search may take beside the window after n tokens
-    prepare: Prepare | None = None  # reads neighbours ahead of time
+    budget: Callable[[int], float] | None = None  # seconds that a search may take next to the window after n tokens
+    prepare: Prepare | None = None  # reads neighbours before their window begins; None: that cannot be
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
+class Schedule:
     """When the database is queried, with which tokens, and when generation waits for the reply.
 
     Raises SettingError where an option does not go with the schedule.
@@ -39,7 +38,7 @@ class Schedule(ABC):
 
     interval: int = CHUNK  # tokens between retrievals
     neighbours: int = 2  # per retrieval
-    nprobe: int | Literal["hide"] | None = None  # hide: as many lists as a search beside decoding can scan
+    nprobe: int | Literal["hide"] | None = None  # hide: as many lists as a search next to decoding can scan
     exclude: Literal["none", "article"] = "none"  # article: no neighbours from the sequence's own document
     characters: int | None = None  # of text that queries are sent with; None: they are sent as tokens
     read_ahead: bool = True  # whether prefetched neighbours are read by the thread that searches
@@ -48,7 +47,7 @@ class Schedule(ABC):
     reads_neighbours: ClassVar[bool] = True  # False: the decoder alone
     asks_index: ClassVar[bool] = True  # False: needs no index and no server
     every_window: ClassVar[bool] = True  # new neighbours after the first window as well
-    stale: ClassVar[bool] = False  # a window's query is that of the window before, so that it is sent ahead of time
+    stale: ClassVar[bool] = False  # a window's query is that of the window before, so that it is sent early
 
     def __post_init__(self) -> None:
         Windows(self.interval)
@@ -68,9 +67,9 @@ class Schedule(ABC):
         """Whether a window gets neighbours of its own; where not, those of the window before stay."""
         return cls.reads_neighbours and (window == 0 or cls.every_window)
 
-    @abstractmethod
     def source(self, sequence: SequenceInputs) -> NeighbourSource:
-        """The source of the neighbours of one sequence."""
+        """The source of the neighbours of one sequence; here retrievals that generation waits for."""
+        return BlockingRetrieval(self.retrieval(sequence), self.windows, sequence.note, self.reads_at)
 
     @cached_property
     def windows(self) -> Windows:
@@ -79,14 +78,11 @@ class Schedule(ABC):
 
     def retrieval(self, sequence: SequenceInputs) -> RetrievalOptions:
         """How the index is queried for the neighbours of a sequence."""
-        from ragauge.generation.sources import RetrievalOptions
-
-        hides = self.nprobe == "hide"
         return RetrievalOptions(
             sequence.searcher,
             self.neighbours,
             None if self.nprobe == "hide" else self.nprobe,
-            sequence.budget if hides else None,
+            sequence.budget if self.nprobe == "hide" else None,
             sequence.tokenizer.decode if self.characters else None,
             self.characters,
             self.excluded_documents(sequence),

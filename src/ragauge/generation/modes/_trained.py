@@ -1,0 +1,174 @@
+"""Weights that RETRO-fit adds to a decoder: their files, and the differentiable pass that trains them.
+
+A file is in safetensors; its metadata say which mode and which decoder it belongs to. In a pass nothing is written in
+place, and there is no cache. The layers are the decoder's own (`Decoder.run_layers`); here is attention over given
+keys, for every family: keys are rotated before, or ALiBi's bias follows from the positions. Tests compare these passes
+with reading window by window.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from ragauge.engines import LM
+from ragauge.engines.decoder import Decoder, biased_attention
+from ragauge.engines.rope import alibi_bias
+from ragauge.errors import UserError
+from ragauge.generation.reader import Tokens
+from ragauge.generation.windows import CHUNK, Windows
+from ragauge.io.files import replace_atomically
+
+
+@dataclass(frozen=True)
+class NeighbourRows:
+    """The neighbours of a sequence's windows, a row each, with padding at their ends."""
+
+    ids: Tensor  # (row, token)
+    real: Tensor  # (row, token): False for padding
+    positions: Tensor  # (row, token), that end before 0
+    first: Tensor  # (row,): the first place of the sequence that attends to the row
+    visible: Tensor  # (token of the sequence, token of any row): real tokens of its own window's neighbours
+
+
+class TrainedWeights(nn.Module, ABC):
+    """The weights that RETRO-fit adds to a decoder so that it reads neighbours in one mode."""
+
+    mode: ClassVar[str]  # its name, in the file
+
+    @abstractmethod
+    def groups(self) -> Sequence[tuple[list[nn.Parameter], float]]:
+        """Parameters with their share of the learning rate."""
+
+    @abstractmethod
+    def sizes(self) -> dict[str, str]:
+        """Metadata from which `of_sizes` makes weights of this size."""
+
+    @classmethod
+    @abstractmethod
+    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> Self:
+        """Untrained weights of the sizes in a file's metadata. Raises ValueError if they are not those of this mode."""
+
+    @abstractmethod
+    def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
+        """The last layer's states (token, width) of a sequence (token,) that reads neighbours."""
+
+    def nll(self, decoder: Decoder, ids: Tokens, neighbours: Sequence[Sequence[Tokens]], windows: Windows) -> Tensor:
+        """Negative log-likelihood of the tokens after the first query, in nats: (token - 64,), fp32, differentiable.
+
+        Args:
+            ids: of the sequence, which is read in one pass with the neighbours of all its windows.
+            neighbours: texts by window.
+        """
+        device = decoder.weights.embedding.device
+        sequence = torch.tensor(list(ids), device=device)
+        read = [(window, text) for window, texts in enumerate(neighbours) for text in texts if len(text)]
+        if read:
+            owner = torch.tensor([window for window, _ in read], device=device)
+            first = torch.tensor([windows.first(window) for window, _ in read], device=device)
+            own = torch.tensor([windows.of(place) for place in range(len(sequence))], device=device)
+            row_ids, real, positions = pad([text for _, text in read], device)
+            visible = ((own[:, None] == owner)[:, :, None] & real).flatten(1)
+            x = self.states(decoder, sequence, NeighbourRows(row_ids, real, positions, first, visible))
+        else:
+            x = decoder.run_layers(decoder.embed(sequence), causal_attention(decoder, len(sequence)))
+        logits = decoder.logits(decoder.weights.norm(x[CHUNK - 1 : -1]))
+        return F.cross_entropy(logits.float(), sequence[CHUNK:], reduction="none")
+
+    def save(self, path: Path, **about: str) -> None:
+        """Write the weights; `about` says which decoder they belong to."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        replace_atomically(path, save(tensors, {"mode": self.mode, **self.sizes(), **about}))
+
+    @classmethod
+    def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Self:
+        """The weights of a file.
+
+        Raises:
+            UserError: the file is missing or damaged, or belongs to another mode, model or size of decoder.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path}: cannot be read as adapters: {error}") from error
+        if about.get("mode") != cls.mode:
+            raise UserError(f"{path}: trained for mode {about.get('mode')!r}, not {cls.mode!r}")
+        if model_sha256 and about.get("model_sha256", model_sha256) != model_sha256:
+            raise UserError(f"{path}: trained for another decoder ({about.get('model', 'of another checkpoint')})")
+        try:
+            weights = cls.of_sizes(lm, about)
+            weights.load_state_dict(tensors)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        except (KeyError, ValueError) as error:
+            raise UserError(f"{path}: the metadata has no sizes of mode {cls.mode!r} ({error})") from None
+        except RuntimeError as error:
+            first = str(error).splitlines()[-1].strip()
+            raise UserError(f"{path}: of other sizes than the decoder's: {first}") from None
+        return weights
+
+
+def attend(
+    decoder: Decoder,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    positions: Tensor,
+    key_positions: Tensor,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Attention of rows of queries over rows of keys: (row, token, width).
+
+    Args:
+        q: (row, token, head, dim).
+        k, v: (row, key, kv_head, dim).
+        positions, key_positions: (row, token) and (row, key).
+        mask: which keys are visible, (row, token, key); default: all.
+    """
+    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+    visible = None if mask is None else mask[:, None]
+    if decoder.slopes is None:
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=q.shape[1] != k.shape[1])
+    else:
+        bias = alibi_bias(decoder.slopes, positions, key_positions)
+        mixed = biased_attention(q, k, v, bias if visible is None else bias.masked_fill(~visible, float("-inf")))
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def causal_mask(rows: int, width: int, device: torch.device) -> Tensor:
+    """(row, token, token): a token sees those before it and itself."""
+    return torch.ones(width, width, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
+
+
+def causal_attention(decoder: Decoder, count: int) -> Callable[[int, Tensor], Tensor]:
+    """Self-attention of a sequence alone, as `Decoder.run_layers` takes it."""
+    positions = torch.arange(count, device=decoder.weights.embedding.device)
+    rotation, mask = decoder.rotation(positions), causal_mask(1, count, positions.device)
+
+    def inner(index: int, normed: Tensor) -> Tensor:
+        qkv = decoder.weights.layers[index].qkv(normed)
+        q, k, v = (part[None] for part in decoder.split(index, qkv, rotation))
+        return attend(decoder, q, k, v, positions[None], positions[None], mask)[0]
+
+    return inner
+
+
+def pad(texts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Neighbours as rows: ids, which of them are real, and positions that end before 0; each (row, token)."""
+    width = max(map(len, texts))
+    ids, positions = torch.zeros(len(texts), width, dtype=torch.long), torch.zeros(len(texts), width)
+    for row, text in enumerate(texts):
+        ids[row, : len(text)] = torch.tensor(list(text))
+        positions[row] = torch.arange(width) - len(text)
+    return ids.to(device), (positions < 0).to(device), positions.to(device)
