@@ -7,6 +7,7 @@ them, and any other by its shape, which reads neighbours itself (joint attention
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from ragauge.generation.windows import CHUNK, NEIGHBOUR, Windows
 
 
 def calls(entry: PipelineSettings) -> Iterator[Call]:
-    """The decoder's calls on one sequence, neighbours of joint attention standing before what attends to them."""
+    """The decoder's calls on one sequence, those of joint attention's neighbours before what attends to them."""
     window, attended = -1, 0
     for start, stop, now in Windows(entry.interval).pieces(0, entry.tokens):
         if now > window and entry.schedule_class.reads_at(now):
@@ -47,16 +48,11 @@ def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
             yield replace(call, macs=neighbour_macs(sizes, call.lengths))
             continue
         new, past = call.lengths[0], call.past[0] - attended
-        if alone and call.stage == "read" and new > 1:
-            yield _retro_call(call, sizes, 1, past, attended)
-            new, past = new - 1, past + 1
+        for part in (1, new - 1) if alone and call.stage == "read" and new > 1 else (new,):
+            macs = token_macs(sizes, part, past, attended, call.steps)
+            yield replace(call, lengths=(part,), past=(past,), logits=(part,), macs=macs)
+            past += part
         alone = False
-        yield _retro_call(call, sizes, new, past, attended)
-
-
-def _retro_call(call: Call, sizes: Sizes, new: int, past: int, attended: int) -> Call:
-    macs = token_macs(sizes, new, past, attended, call.steps)
-    return replace(call, lengths=(new,), past=(past,), logits=(new,), macs=macs)
 
 
 def token_macs(sizes: Sizes, new: int, past: int, attended: int = 0, steps: int = 1) -> int:
@@ -65,7 +61,8 @@ def token_macs(sizes: Sizes, new: int, past: int, attended: int = 0, steps: int 
     Args:
         attended: tokens of encoded neighbours; with none, cross-attention is left out.
     """
-    weights = sizes.layers * _layer(sizes.width, sizes.ffn) + sizes.width * sizes.vocab
+    layer = 4 * sizes.width**2 + 3 * sizes.width * sizes.ffn  # weights of self-attention and the gated MLP
+    weights = sizes.layers * layer + sizes.width * sizes.vocab
     pairs = new * (steps * (past + new) + new * (steps * (steps - 1) // 2))
     crossed = new * steps * len(sizes.cross) if attended else 0
     across = crossed * (2 * sizes.width**2 + 2 * attended * sizes.width)  # query and output, scores and mixing
@@ -75,18 +72,11 @@ def token_macs(sizes: Sizes, new: int, past: int, attended: int = 0, steps: int 
 def neighbour_macs(sizes: Sizes, lengths: tuple[int, ...]) -> int:
     """MACs of encoding neighbours of these lengths, given a query's states, and of their keys in the decoder."""
     width, cross = sizes.encoder_width, len(sizes.encoder_cross)
-    tokens = sum(lengths)
-    own = sizes.encoder_layers * (
-        tokens * _layer(width, sizes.encoder_ffn) + 2 * width * sum(length**2 for length in lengths)
-    )
+    tokens, layer = sum(lengths), 4 * width**2 + 3 * width * sizes.encoder_ffn
+    own = sizes.encoder_layers * (tokens * layer + 2 * width * sum(length**2 for length in lengths))
     batches = len(set(lengths))  # neighbours of one length share the keys of the query's states
     states = cross * (batches * 2 * CHUNK * sizes.width * width + tokens * (2 * width**2 + 2 * CHUNK * width))
     return own + states + len(sizes.cross) * 2 * tokens * width * sizes.width
-
-
-def _layer(width: int, ffn: int) -> int:
-    """Weights of self-attention and the gated MLP."""
-    return 4 * width**2 + 3 * width * ffn
 
 
 def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
@@ -94,22 +84,17 @@ def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
     plain = entry.model_copy(update={"schedule": "no_retrieval", "interval": CHUNK})
     stages = _flop(entry, decoder)
     return {
-        "schedule": entry.schedule,
-        "task": entry.task,
-        "interval": entry.interval,
-        "neighbours": entry.neighbours,
-        "tokens": entry.tokens,
+        **{key: getattr(entry, key) for key in ("schedule", "task", "interval", "neighbours", "tokens")},
         "retrievals": sum(call.stage == "neighbours" for call in calls(entry)),
-        "flop": sum(stages.values()),
-        "flop_by_stage": stages,
-        "over_no_retrieval": sum(stages.values()) / sum(_flop(plain, decoder).values()),
+        "flop": stages.total(),
+        "flop_by_stage": dict(stages),
+        "over_no_retrieval": stages.total() / _flop(plain, decoder).total(),
     }
 
 
-def _flop(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, int]:
-    stages: dict[str, int] = {}
-    made = retro_calls(entry, decoder) if isinstance(decoder, Sizes) else calls(entry)
-    for call in made:
+def _flop(entry: PipelineSettings, decoder: Shape | Sizes) -> Counter[str]:
+    stages: Counter[str] = Counter()
+    for call in retro_calls(entry, decoder) if isinstance(decoder, Sizes) else calls(entry):
         macs = call.macs if isinstance(decoder, Sizes) else call_macs(call, decoder)
-        stages[call.stage] = stages.get(call.stage, 0) + FLOP_PER_MAC * (macs or 0)
+        stages[call.stage] += FLOP_PER_MAC * (macs or 0)
     return stages

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -33,18 +32,18 @@ class Fit:
         return self.fixed_s + self.token_s * tokens
 
 
-def fit(tokens: Sequence[float], seconds: Sequence[float]) -> Fit:
-    """Least squares; a constant if all counts are equal or the slope would be negative.
+def fit(points: Sequence[tuple[float, float]]) -> Fit:
+    """Least squares over (tokens, seconds); a constant if all counts are equal or the slope would be negative.
 
     Raises:
         UserError: nothing was measured.
     """
-    if not tokens:
+    if not points:
         raise UserError("no measured call to fit the performance model to")
-    x, y = np.asarray(tokens, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
-    slope, fixed = (float(c) for c in np.polyfit(x, y, 1)) if len(set(tokens)) > 1 else (0.0, median(seconds))
+    x, y = np.asarray(points, dtype=np.float64).T
+    slope, fixed = (float(c) for c in np.polyfit(x, y, 1)) if len(set(x)) > 1 else (0.0, float(np.median(y)))
     if slope < 0:
-        slope, fixed = 0.0, median(seconds)
+        slope, fixed = 0.0, float(np.median(y))
     return Fit(fixed, slope, float(np.median(np.abs(fixed + slope * x - y) / np.maximum(y, 1e-9))))
 
 
@@ -54,7 +53,7 @@ class GenerationModel:
 
     decode: Fit  # a token, by the tokens that it attends to
     neighbours: Fit  # of one window, by their tokens
-    ahead: bool = False  # neighbours are read beside the window before theirs, behind the search
+    ahead: bool = False  # neighbours are read during the window before theirs, after the search
     fresh: float = 1.0  # part of the neighbours' tokens that are read: earlier windows may have found the same chunks
     in_cache: bool = True  # neighbours are slots of the cache, among the tokens that a step attends to
 
@@ -62,26 +61,22 @@ class GenerationModel:
     def of(cls, trace: Iterable[Call], in_cache: bool = True) -> GenerationModel:
         """The model fitted to the calls of traced generations."""
         calls = list(trace)
-        steps = [c for c in calls if c.stage == "decode" and c.seconds]
-        read = [c for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
+        steps = [
+            (c.past[0] + (c.steps - 1) / 2, c.seconds / c.steps) for c in calls if c.stage == "decode" and c.seconds
+        ]
+        read = [(sum(c.lengths), c.seconds) for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
         found = sum(c.stage in (RETRIEVAL, PREFETCH) for c in calls)
-        most = max((sum(c.lengths) for c in read), default=0)  # of a window whose neighbours are all new
-        return cls(
-            fit([c.past[0] + (c.steps - 1) / 2 for c in steps], [(c.seconds or 0.0) / c.steps for c in steps]),
-            fit([sum(c.lengths) for c in read], [c.seconds or 0.0 for c in read]),
-            any(c.stage == AHEAD for c in calls),
-            min(1.0, sum(sum(c.lengths) for c in read) / (found * most)) if found and most else 1.0,
-            in_cache,
-        )
+        most = max((tokens for tokens, _ in read), default=0)  # of a window whose neighbours are all new
+        fresh = min(1.0, sum(tokens for tokens, _ in read) / (found * most)) if found and most else 1.0
+        return cls(fit(steps), fit(read), any(c.stage == AHEAD for c in calls), fresh, in_cache)
+
+    def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
+        """Seconds to decode `tokens` after `length` tokens of the sequence."""
+        return tokens * self.decode(length + (neighbour_tokens if self.in_cache else 0) + (tokens - 1) / 2)
 
     def read_s(self, k: int) -> float:
         """Seconds to read k neighbours at the start of a window, on average."""
         return self.neighbours(k * NEIGHBOUR * self.fresh)
-
-    def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
-        """Seconds to decode `tokens` after `length` tokens of the sequence."""
-        beside = neighbour_tokens if self.in_cache else 0
-        return tokens * self.decode(length + beside + (tokens - 1) / 2)
 
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take while the window after `length` tokens is generated (S3); at least 1 ms.
@@ -91,6 +86,5 @@ class GenerationModel:
         Args:
             network_s: of the message to the server and back, which is no part of the time that the server has.
         """
-        tokens, read = k * NEIGHBOUR, self.read_s(k)
-        spare = self.decode_s(length, windows.interval, tokens) + (-read if self.ahead else read)
-        return max(1e-3, spare - network_s)
+        read = -self.read_s(k) if self.ahead else self.read_s(k)
+        return max(1e-3, self.decode_s(length, windows.interval, k * NEIGHBOUR) + read - network_s)

@@ -76,11 +76,9 @@ def specify(
         facts: further fields, as far as they are known.
     """
     labels: dict[str, Any] = {"model": model, "database": database}
-    searched = index if settings.asks_index else None
-    nprobe = {"nprobe": searched.nprobe} if searched and settings.nprobe is None else {}
-    return PipelineSpecification(
-        pipeline=settings.model_copy(update=labels | nprobe), **labels, index=searched, **facts
-    )
+    index = index if settings.asks_index else None
+    nprobe = {"nprobe": index.nprobe} if index and settings.nprobe is None else {}
+    return PipelineSpecification(pipeline=settings.model_copy(update=labels | nprobe), **labels, index=index, **facts)
 
 
 def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> IndexFacts:

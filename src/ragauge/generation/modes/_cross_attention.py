@@ -31,12 +31,14 @@ from ragauge.engines.decoder import Decoder
 from ragauge.engines.rope import Rotation, rotate
 from ragauge.engines.weights import Layer, Linear, Norm
 from ragauge.errors import UserError
-from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, attend, causal_attention, causal_mask, pad
+from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, attend, pad, read_alone
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, Tokens
 
 CROSS_LAYERS, ENCODER_LAYERS = 3, 2
 WEIGHT_SHARE, GATE_SHARE = 0.1, 5.0  # of the learning rate: copied weights need little change, gates begin at zero
+
+PER_LAYER = ("heads", "kv_heads", "ffn")  # sizes of a decoder's shape
 
 T = TypeVar("T")
 Memory = tuple[Tensor, Tensor, Tensor]
@@ -103,16 +105,7 @@ class AddedLayers:
 
 def encode(decoder: Decoder, layers: Sequence[Layer], ids: Tensor, positions: Tensor) -> Tensor:
     """States (row, token, width) of neighbours (row, token), each read by itself; padding is at their ends."""
-    encoder = Decoder(decoder.shape, replace(decoder.weights, layers=tuple(layers)))
-    rows, width = ids.shape
-    rotation, causal = encoder.rotation(positions.flatten()), causal_mask(rows, width, ids.device)
-
-    def inner(index: int, normed: Tensor) -> Tensor:
-        parts = encoder.split(index, layers[index].qkv(normed), rotation)
-        q, k, v = (part.unflatten(0, (rows, width)) for part in parts)
-        return attend(encoder, q, k, v, positions, positions, causal).flatten(0, 1)
-
-    return encoder.run_layers(encoder.embed(ids.flatten()), inner).unflatten(0, (rows, width))
+    return read_alone(Decoder(decoder.shape, replace(decoder.weights, layers=tuple(layers))), ids, positions)
 
 
 def _heads(decoder: Decoder, projected: Tensor, norm: Norm | None = None, rotation: Rotation | None = None) -> Tensor:
@@ -139,28 +132,6 @@ class CrossDecoder(DecoderModel):
         """See `NeighbourModel.open`; neighbours take no room in the cache."""
         return CrossReader(self, tokens)
 
-    @torch.inference_mode()
-    def read_neighbours(self, texts: Sequence[Tokens], length: int) -> tuple[Mapping[int, Memory], tuple[Call]]:
-        """By layer, the memory that a window after `length` tokens attends to, and the one call that read it.
-
-        Other threads may read the sequence meanwhile.
-        """
-        decoder = self.lm.decoder
-        started = time.perf_counter()
-        ids, real, positions = pad(texts, self.lm.device)
-        states = encode(decoder, self.encoder, ids, positions)[real]
-        places = (positions + length)[real]
-        memory = {layer: cross.memory(decoder, states, places) for layer, cross in self.cross.items()}
-        self.synchronize()
-        lengths = tuple(map(len, texts))
-        call = Call("neighbours", lengths, (0,) * len(texts), parallel=len(texts) > 1)
-        # multiply-accumulates of the encoder and of keys and values, without padding
-        shape, layers = self.lm.shape, len(self.encoder)
-        encoder: dict[str, Any] = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
-        rows = sum(2 * shape.kv_heads[layer] * shape.head_dim for layer in self.cross)
-        macs = call_macs(call, replace(shape, **encoder)) + sum(lengths) * rows * shape.d_model
-        return memory, (replace(call, macs=macs, seconds=time.perf_counter() - started),)
-
 
 class CrossReader(CachedReader):
     """A sequence in a cache, and the encoding of its current neighbours.
@@ -172,19 +143,31 @@ class CrossReader(CachedReader):
         super().__init__(model.lm, model.lm.new_cache(capacity))
         self._model = model
 
+    @torch.inference_mode()
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        texts = [ids for ids in neighbours if len(ids)]
-        memory, calls = self._model.read_neighbours(texts, length) if texts else ({}, ())
+        if not (texts := [ids for ids in neighbours if len(ids)]):
+            return Prepared((), lambda: self._put({}))
+        model, lm, started = self._model, self.lm, time.perf_counter()
+        ids, real, positions = pad(texts, lm.device)
+        states, places = encode(lm.decoder, model.encoder, ids, positions)[real], (positions + length)[real]
+        memory = {layer: cross.memory(lm.decoder, states, places) for layer, cross in model.cross.items()}
+        lm.synchronize()
+        lengths, shape = tuple(map(len, texts)), lm.shape
+        call = Call("neighbours", lengths, (0,) * len(texts), parallel=len(texts) > 1)
+        # multiply-accumulates of the encoder and of keys and values, without padding
+        encoder: dict[str, Any] = {key: getattr(shape, key)[: len(model.encoder)] for key in PER_LAYER}
+        rows = sum(2 * shape.kv_heads[layer] * shape.head_dim for layer in model.cross)
+        macs = call_macs(call, replace(shape, **encoder)) + sum(lengths) * rows * shape.d_model
+        call = replace(call, macs=macs, seconds=time.perf_counter() - started)
+        return Prepared((call,), lambda: self._put(memory))
 
+    def _put(self, memory: Mapping[int, Memory]) -> None:
         def add(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
             if layer not in memory:
                 return None
             return self._model.cross[layer].added(self.lm.decoder, x, positions, memory[layer])
 
-        def put() -> None:
-            self._cache.cross_attention = add if memory else None
-
-        return Prepared(calls, put)
+        self._cache.cross_attention = add if memory else None
 
 
 # --- training ---
@@ -249,7 +232,8 @@ class CrossWeights(TrainedWeights):
             added = crosses[index].added(decoder, x[readers], readers, memory, mask)
             return torch.zeros_like(x).index_add(0, readers, added)
 
-        return decoder.run_layers(decoder.embed(sequence), causal_attention(decoder, len(sequence)), add)
+        positions = torch.arange(len(sequence), device=sequence.device)
+        return read_alone(decoder, sequence[None], positions[None], add)[0]
 
     def _copy(self, place: str, tensor: Tensor) -> Tensor:
         self.weights[place] = nn.Parameter(tensor.detach().clone().float())

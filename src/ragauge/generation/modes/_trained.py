@@ -80,7 +80,7 @@ class TrainedWeights(nn.Module, ABC):
             visible = ((own[:, None] == owner)[:, :, None] & real).flatten(1)
             x = self.states(decoder, sequence, NeighbourRows(row_ids, real, positions, first, visible))
         else:
-            x = decoder.run_layers(decoder.embed(sequence), causal_attention(decoder, len(sequence)))
+            x = read_alone(decoder, sequence[None], torch.arange(len(sequence), device=device)[None])[0]
         logits = decoder.logits(decoder.weights.norm(x[CHUNK - 1 : -1]))
         return F.cross_entropy(logits.float(), sequence[CHUNK:], reduction="none")
 
@@ -151,17 +151,23 @@ def causal_mask(rows: int, width: int, device: torch.device) -> Tensor:
     return torch.ones(width, width, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
 
 
-def causal_attention(decoder: Decoder, count: int) -> Callable[[int, Tensor], Tensor]:
-    """Self-attention of a sequence alone, as `Decoder.run_layers` takes it."""
-    positions = torch.arange(count, device=decoder.weights.embedding.device)
-    rotation, mask = decoder.rotation(positions), causal_mask(1, count, positions.device)
+def read_alone(
+    decoder: Decoder, ids: Tensor, positions: Tensor, add: Callable[[int, Tensor], Tensor | None] | None = None
+) -> Tensor:
+    """States (row, token, width) of rows of tokens (row, token), each of which sees those before it in its row.
+
+    Args:
+        positions: (row, token).
+        add: cross-attention, as `Decoder.run_layers` takes it.
+    """
+    rotation, causal = decoder.rotation(positions.flatten()), causal_mask(ids.shape[0], ids.shape[1], ids.device)
 
     def inner(index: int, normed: Tensor) -> Tensor:
-        qkv = decoder.weights.layers[index].qkv(normed)
-        q, k, v = (part[None] for part in decoder.split(index, qkv, rotation))
-        return attend(decoder, q, k, v, positions[None], positions[None], mask)[0]
+        parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotation)
+        q, k, v = (part.unflatten(0, ids.shape) for part in parts)
+        return attend(decoder, q, k, v, positions, positions, causal).flatten(0, 1)
 
-    return inner
+    return decoder.run_layers(decoder.embed(ids.flatten()), inner, add).unflatten(0, ids.shape)
 
 
 def pad(texts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
