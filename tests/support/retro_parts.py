@@ -12,10 +12,13 @@ import numpy as np
 import torch
 
 from ragauge.engines import LM
+from ragauge.generation.decoding import read_through
 from ragauge.generation.modes._cross_attention import CrossWeights
 from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.sizes import Sizes
+from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.generation.specification import PipelineSpecification
-from ragauge.generation.windows import CHUNK
+from ragauge.generation.windows import CHUNK, Windows
 from ragauge.retrieval.chunking import DatabaseRecipe, build_shard, gather, mark
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.retriever import Neighbours, Query
@@ -29,6 +32,8 @@ def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:
 
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
+OF_ALL_LENGTHS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]  # neighbours in them are of several lengths
+TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))  # a RETRO
 EXACT = About("exact", "tokenizer", "encoder", "l2", 14, 64, 260, 64)  # a server of them
 
 
@@ -114,6 +119,17 @@ class ExactRetriever:
             nprobe=query.nprobe or 0,
             seconds={"search": self.delay_s},
         )
+
+
+def logits_of(
+    model: Any, ids: Sequence[int], windows: Windows, documents: Sequence[Sequence[int]], step: int | None = None
+) -> tuple[torch.Tensor, list[list[list[int]]]]:
+    """Logits of a sequence that is read in steps of so many tokens, default: at once; the neighbours by window."""
+    reader = model.open(len(ids), 256)
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(documents)), windows, reader.note)
+    stops = [*range(step or len(ids), len(ids), step or 1), len(ids)]
+    logits = torch.cat([part for stop in stops for *_, part in read_through(reader, ids, stop, source, windows)])
+    return logits, [source.options.texts(found, windows.part(i)) for i, found in enumerate(source.results)]
 
 
 def cross_weights(lm: LM) -> CrossWeights:

@@ -29,16 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)",
     )
     train = actions.add_parser("train", help="fine-tune the model")
-    train.add_argument(
-        "--data", type=Path, required=True, metavar="FOLDER", help="folder written by `ragauge sft data`"
-    )
-    train.add_argument(
-        "--checkpoints",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="folder of checkpoints, from which a killed run resumes",
-    )
+    for option, text in (
+        ("--data", "folder written by `ragauge sft data`"),
+        ("--checkpoints", "folder of checkpoints, from which a killed run resumes"),
+    ):
+        train.add_argument(option, type=Path, required=True, metavar="FOLDER", help=text)
     for action in (data, train):
         options.add_config(action, "a configuration with a section `training`")
         options.add_entry(action, "training")
@@ -53,37 +48,34 @@ def run(args: argparse.Namespace) -> None:
 
     experiment = loading.load(args.config) if args.config else None
     label, settings = _settings(args, experiment)
+    if args.action == "train" and settings.processes > 1 and "RANK" not in os.environ:
+        # become torchrun, which starts this same command once per process
+        sys.stdout.flush()
+        launcher = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={settings.processes}",
+        ]
+        os.execv(
+            sys.executable, [*launcher, "--module", "ragauge.cli", *sys.argv[1:]]
+        )  # argv[0] may be a module's file
     try:
         if args.action == "data":
-            _data(args, settings, experiment.evaluation(label) if experiment else {})
+            from ragauge.training import data
+
+            limits = experiment.evaluation(label) if experiment else {}
+            evaluation = {path: limits.get(path.stem) for path in args.evaluation}
+            written: Path | None = data.build(settings.data(), evaluation, args.out, args.threads)
         else:
-            _train(args, settings)
+            from ragauge.training import finetuning
+
+            written = finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads)
     except OSError as error:  # no space left, no permission
         raise UserError(f"{error.filename or args.out}: {error.strerror or error}") from error
-
-
-def _data(args: argparse.Namespace, settings: TrainingSettings, limits: dict[str, int | None]) -> None:
-    from ragauge.training import data
-
-    evaluation = {path: limits.get(path.stem) for path in args.evaluation}
-    built = data.build(settings.data(), evaluation, args.out, args.threads)
-    options.tell(args, built, out=built)
-
-
-def _train(args: argparse.Namespace, settings: TrainingSettings) -> None:
-    if settings.processes > 1 and "RANK" not in os.environ:
-        _start_processes(settings.processes)
-    from ragauge.training import finetuning
-
-    if written := finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads):
+    if written:  # by the first process
         options.tell(args, written, out=written)
-
-
-def _start_processes(count: int) -> None:
-    """Become torchrun, which starts this same command once per process."""
-    sys.stdout.flush()
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-    os.execv(sys.executable, [*launcher, "--module", "ragauge.cli", *sys.argv[1:]])  # argv[0] may be a module's file
 
 
 def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, TrainingSettings]:

@@ -45,19 +45,15 @@ class PipelineSettings(BaseModel):
     index: str = Field("ivf", description="label of the database's index that is searched")
     evaluation: str | None = Field(
         None,
-        description=(
-            "label of the evaluation set that is read, one of the database's; default, and under the database's own "
-            "label: the database's held-out text"
-        ),
+        description="label of the evaluation set that is read, one of the database's; default, and under the "
+        "database's own label: the database's held-out text",
     )
     interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
     nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
         None,
-        description=(
-            "inverted lists scanned; hide (schedule piperag): as many as can be scanned while decoding goes on; "
-            "default: the index's own number"
-        ),
+        description="inverted lists scanned; hide (schedule piperag): as many as can be scanned while decoding goes "
+        "on; default: the index's own number",
     )
     exclude: Literal["none", "article"] = Field(
         "none", description="article: no neighbours from the text's own article"
@@ -103,11 +99,9 @@ class PipelineSettings(BaseModel):
     )
     server: Annotated[list[str], Field(min_length=1)] | Literal["job"] | None = Field(
         None,
-        description=(
-            "addresses of running retrieval servers, host:port, one for each part of the index; job: the "
-            "workflow serves the index in a job of its own, for all pipelines that say so; default: a server of it "
-            "is started for the run"
-        ),
+        description="addresses of running retrieval servers, host:port, one for each part of the index; job: the "
+        "workflow serves the index in a job of its own, for all pipelines that say so; default: a server of it "
+        "is started for the run",
     )
     server_threads: int = Field(1, ge=1, le=1024, description="threads of the server that is a job of its own")
     tls_ca: str | None = Field(
@@ -116,10 +110,8 @@ class PipelineSettings(BaseModel):
     token_file: str | None = Field(None, description="file of the token that the servers require; default: none")
     server_cert: str | None = Field(
         None,
-        description=(
-            "certificate chain of the server that is a job of its own, a PEM file; with it other machines may ask it; "
-            "default: it can only be reached from its own machine"
-        ),
+        description="certificate chain of the server that is a job of its own, a PEM file; with it other machines may "
+        "ask it; default: it can only be reached from its own machine",
     )
     server_key: str | None = Field(None, description="private key of that certificate, a PEM file; default: none")
     cores: str | None = Field(None, description="processor cores of the decoder, such as 0 or 0-3; default: all")
@@ -150,24 +142,25 @@ class PipelineSettings(BaseModel):
                 raise SettingError("server", str(error)) from None
         access = {key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")}
         missing = ", ".join(key for key, value in access.items() if value is None)
-        job, server, some = self.has_server_job, self.server, any(access.values())
+        server, job, has_access = self.server, self.has_server_job, any(access.values())
+        pinned, needs_server, needs_job = self.retrieval_cores, "only valid with server", "only valid with server: job"
         for key, is_wrong, message in (
             ("server", server and not self.asks_index, f"schedule {self.schedule!r} asks no index"),
-            ("tls_ca", self.tls_ca is not None and not server, "only valid with server"),
-            ("token_file", self.token_file is not None and not server, "only valid with server"),
+            ("tls_ca", not server and self.tls_ca is not None, needs_server),
+            ("token_file", not server and self.token_file is not None, needs_server),
             (
                 "retrieval_cores",
-                server and self.retrieval_cores is not None,
+                server and pinned is not None,
                 "not valid with server, which is not started for the decoder alone",
             ),
             (
                 "server",
-                job and some and missing,
+                job and has_access and missing,
                 f"job: a server that other machines may ask requires {missing} as well",
             ),
-            ("server_cert", not job and self.server_cert is not None, "only valid with server: job"),
-            ("server_key", not job and self.server_key is not None, "only valid with server: job"),
-            ("server_threads", not job and self.server_threads != 1, "only valid with server: job"),
+            ("server_cert", not job and self.server_cert is not None, needs_job),
+            ("server_key", not job and self.server_key is not None, needs_job),
+            ("server_threads", not job and self.server_threads != 1, needs_job),
         ):
             if is_wrong:
                 raise SettingError(key, message)

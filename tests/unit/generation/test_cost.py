@@ -21,9 +21,7 @@ from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK
-from retro_parts import ExactRetriever, specified, tokens
-
-TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))
+from retro_parts import TINY, ExactRetriever, specified, tokens
 
 
 def counted(run: Any) -> int:

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import tiny_models
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.generation.decoding import token_nll
 from ragauge.generation.modes._joint import Adapters, JointDecoder
 from ragauge.generation.modes.joint import JointAttention
-from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.generation.sources import RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.training import fit
 from ragauge.training.fit import RetroFit, RetrofitMaterial
 from ragauge.training.settings import RetrofitSettings
-from retro_parts import ExactRetriever, tokens
+from retro_parts import ExactRetriever, logits_of, tokens
 
 IDS = tokens(150, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
@@ -43,16 +43,15 @@ def changed(lm: object, seed: int = 1) -> Adapters:
 def test_the_pass_for_gradients_equals_reading_window_by_window(family: str, interval: int, trained: bool) -> None:
     lm, windows = tiny_models.tiny_lm(tiny_models.FAMILIES[family]), Windows(interval)
     adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
-    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
-    reader = JointDecoder(lm, JointAttention(), adapted=adapters.merged(lm) if trained else None).open(len(IDS), 256)
-    nll = token_nll(reader, IDS, source, windows)
-    found = [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
+    model = JointDecoder(lm, JointAttention(), adapted=adapters.merged(lm) if trained else None)
+    logits, found = logits_of(model, IDS, windows, DOCUMENTS)
+    nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
     assert len(found) > 1
-    torch.testing.assert_close(adapters.nll(lm.decoder, IDS, found, windows), nll[63:], atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(adapters.nll(lm.decoder, IDS, found, windows), nll, atol=2e-4, rtol=1e-4)
     adapters.nll(lm.decoder, IDS, found, windows).mean().backward()
     assert all(up.grad is not None and up.grad.abs().max() > 0 for up in adapters.up)
     plain = Adapters(lm.decoder.weights).nll(lm.decoder, IDS, found, windows)
-    assert trained == (not torch.allclose(plain, nll[63:], atol=1e-3))
+    assert trained == (not torch.allclose(plain, nll, atol=1e-3))
 
 
 def test_without_neighbours_adapters_change_nothing() -> None:

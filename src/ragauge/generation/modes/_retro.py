@@ -205,7 +205,7 @@ class RetroReader(OwnReader):
         x = network.embedding(torch.tensor(list(ids), device=self.device))
         places = torch.arange(stop, device=self.device)
         new, hidden = places[self.length :], places[None] > places[self.length :, None]
-        for index, layer in enumerate(network.stack):
+        for index, layer in enumerate(network.layers):
             y = layer.attention_norm(x)
             self._kv[index, :, :, self.length : stop] = torch.stack(layer.attention.keys(y))
             bias = layer.attention.bias(new, places).masked_fill(hidden, float("-inf"))
@@ -227,6 +227,6 @@ class RetroReader(OwnReader):
         self._places = torch.tensor(places, device=self.device)
         groups = [torch.tensor([list(ids) for ids in same], device=self.device) for same in neighbours]
         encoded = torch.cat([self.network.encoder(ids, self._states).flatten(0, 1) for ids in groups])
-        for index, layer in enumerate(self.network.stack):
+        for index, layer in enumerate(self.network.layers):
             if layer.cross is not None:
                 self._cross[index] = layer.cross.keys(encoded)

@@ -15,7 +15,7 @@ encoder, whose output layers 5, 8 and 11 attend to. What distances count from:
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -121,20 +121,15 @@ class RetroEncoder(nn.Module):
         self.embedding = nn.Embedding(sizes.vocab, width)
         buckets = sizes.encoder_buckets, sizes.encoder_cross_buckets
         sources = [sizes.width if i in sizes.encoder_cross else None for i in range(sizes.encoder_layers)]
-        self.layers = nn.ModuleList(
+        self.layers: Sequence[RetroLayer] = nn.ModuleList(  # type: ignore[assignment]
             RetroLayer(width, heads, sizes.encoder_ffn, source, buckets, causal=False) for source in sources
         )
-
-    @property
-    def stack(self) -> list[RetroLayer]:
-        """The layers, typed."""
-        return cast("list[RetroLayer]", list(self.layers))
 
     def forward(self, ids: Tensor, states: Tensor) -> Tensor:
         """(neighbour, token) and the query's states (token, decoder width) -> (neighbour, token, encoder width)."""
         x, places = self.embedding(ids), torch.arange(ids.shape[1], device=ids.device)
         asked = torch.arange(states.shape[0], device=ids.device)
-        for layer in self.stack:
+        for layer in self.layers:
             y = layer.attention_norm(x)
             x = x + layer.attention(y, *layer.attention.keys(y), layer.attention.bias(places, places))
             if layer.cross is not None and layer.cross_norm is not None:
@@ -153,14 +148,9 @@ class RetroNetwork(nn.Module):
         self.embedding = nn.Embedding(sizes.vocab, sizes.width)
         buckets = sizes.buckets, sizes.cross_buckets
         sources = [sizes.encoder_width if i in sizes.cross else None for i in range(sizes.layers)]
-        self.layers = nn.ModuleList(
+        self.layers: Sequence[RetroLayer] = nn.ModuleList(  # type: ignore[assignment]
             RetroLayer(sizes.width, sizes.heads, sizes.ffn, source, buckets, causal=True) for source in sources
         )
         self.norm = RMSNorm(sizes.width)
         self.head = nn.Linear(sizes.width, sizes.vocab, bias=False)
         self.encoder = RetroEncoder(sizes)
-
-    @property
-    def stack(self) -> list[RetroLayer]:
-        """The layers, typed."""
-        return cast("list[RetroLayer]", list(self.layers))

@@ -51,7 +51,7 @@ class _Lower(_Part):
     ) -> tuple[Tensor, list[Tensor]]:
         """(token,), (token,), (slot,), keys and values by layer -> states (token, width), the new keys and values."""
         x, new = self.model.embedding(ids), list[Tensor]()
-        for index, layer in enumerate(self.model.stack[: self.first_cross + 1]):
+        for index, layer in enumerate(self.model.layers[: self.first_cross + 1]):
             x = _after_attention(layer, x, past[2 * index : 2 * index + 2], positions, mask, new)
             if index < self.first_cross:
                 x = x + layer.ffn(layer.ffn_norm(x))
@@ -79,7 +79,7 @@ class _Upper(_Part):
             places: of the keys, (key,).
         """
         x, read, new = states, 0, list[Tensor]()
-        for index, layer in enumerate(self.model.stack[self.first_cross :]):
+        for index, layer in enumerate(self.model.layers[self.first_cross :]):
             if index:
                 x = _after_attention(layer, x, past[2 * index - 2 : 2 * index], positions, mask, new)
             if layer.cross is not None and layer.cross_norm is not None:
@@ -94,7 +94,7 @@ class _Encoder(_Part):
     def forward(self, neighbours: Tensor, states: Tensor) -> list[Tensor]:
         """(neighbour, token) and states (query token, width) -> keys and values (head, key, dim) by cross layer."""
         encoded = self.model.encoder(neighbours, states).flatten(0, 1)
-        return [part for layer in self.model.stack if layer.cross is not None for part in layer.cross.keys(encoded)]
+        return [part for layer in self.model.layers if layer.cross is not None for part in layer.cross.keys(encoded)]
 
 
 def _after_attention(

@@ -16,7 +16,6 @@ import tiny_models
 from ragauge.cost.overlap import AHEAD
 from ragauge.engines import LM, random_lm
 from ragauge.errors import UserError
-from ragauge.generation.decoding import read_through, token_nll
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
@@ -24,14 +23,8 @@ from ragauge.generation.modes._joint import Adapters, JointDecoder
 from ragauge.generation.modes.cross_attention import CrossAttention
 from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.reader import PreparingReader
-from ragauge.generation.sources import (
-    BlockingRetrieval,
-    NoNeighbours,
-    RetrievalOptions,
-)
 from ragauge.generation.windows import Windows
-from retro_parts import ExactRetriever, cross_weights, specified, tokens
+from retro_parts import ExactRetriever, cross_weights, logits_of, specified, tokens
 
 IDS = tokens(150, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
@@ -50,16 +43,6 @@ def weights(lm: LM) -> CrossWeights:
 @pytest.fixture(scope="module")
 def cross(lm: LM, weights: CrossWeights) -> CrossDecoder:
     return CrossDecoder(lm, weights)
-
-
-def opened(lm: LM, tokens: int = 180) -> PreparingReader:
-    return lm.open(tokens)
-
-
-def attached(windows: Windows, count: int) -> list[list[list[int]]]:
-    """The neighbours of each window, by the source itself."""
-    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
-    return [list(source.neighbours(i, IDS, False) or ()) for i in range(count)]
 
 
 # ---- what it computes
@@ -125,10 +108,7 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
     lm: LM, weights: CrossWeights, cross: CrossDecoder, interval: int
 ) -> None:
     windows = Windows(interval)
-    found = attached(windows, 1 + windows.of(len(IDS) - 1))
-    reader = opened(cross)
-    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
-    logits = torch.cat([part for *_, part in read_through(reader, IDS, len(IDS), source, windows)])
+    logits, found = logits_of(cross, IDS, windows, DOCUMENTS)
     with torch.no_grad():
         torch.testing.assert_close(logits, reference(lm, weights, found, windows), atol=2e-4, rtol=1e-4)
     nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
@@ -148,9 +128,9 @@ def test_every_family_and_half_precision(family: str, changes: dict[str, Any], d
     lm, windows = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1), Windows()
     weights = cross_weights(lm)
     assert ("cross_0_q_bias" in weights.weights) == (lm.shape.bias or lm.shape.attention_bias)
-    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
-    nll = token_nll(opened(CrossDecoder(lm, weights)), IDS, source, windows)[63:]
-    again = weights.nll(lm.decoder, IDS, attached(windows, len(source.results)), windows)
+    logits, found = logits_of(CrossDecoder(lm, weights), IDS, windows, DOCUMENTS)
+    nll = F.cross_entropy(logits[63:-1].float(), torch.tensor(IDS[64:]), reduction="none")
+    again = weights.nll(lm.decoder, IDS, found, windows)
     torch.testing.assert_close(again, nll, atol=atol, rtol=1e-3)
     again.mean().backward()
     assert all(weight.grad is not None for weight in weights.weights.values())
@@ -159,12 +139,11 @@ def test_every_family_and_half_precision(family: str, changes: dict[str, Any], d
 @pytest.mark.parametrize("interval", [16, 64])
 def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
     untrained, windows = CrossWeights(lm.decoder, (0, 1)), Windows(interval)
-    plain = token_nll(JointDecoder(lm, JointAttention()).open(len(IDS)), IDS, NoNeighbours(), windows)
-    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
-    nll = token_nll(opened(CrossDecoder(lm, untrained)), IDS, source, windows)
-    torch.testing.assert_close(nll, plain)
-    again = untrained.nll(lm.decoder, IDS, attached(windows, len(source.results)), windows)
-    torch.testing.assert_close(again, plain[63:], atol=1e-4, rtol=1e-4)
+    plain = JointDecoder(lm, JointAttention()).open(len(IDS)).read(IDS)
+    logits, found = logits_of(CrossDecoder(lm, untrained), IDS, windows, DOCUMENTS)
+    torch.testing.assert_close(logits, plain, atol=1e-5, rtol=1e-4)
+    nll = F.cross_entropy(plain[63:-1], torch.tensor(IDS[64:]), reduction="none")
+    torch.testing.assert_close(untrained.nll(lm.decoder, IDS, found, windows), nll, atol=1e-4, rtol=1e-4)
 
 
 def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> None:

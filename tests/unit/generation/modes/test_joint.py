@@ -13,17 +13,13 @@ from torch import Tensor
 import tiny_models
 from ragauge.engines import LM, Row
 from ragauge.errors import UserError
-from ragauge.generation.decoding import read_through, token_nll
+from ragauge.generation.decoding import token_nll
 from ragauge.generation.modes._joint import JointDecoder
 from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.reader import StateCache
-from ragauge.generation.sources import (
-    BlockingRetrieval,
-    NoNeighbours,
-    RetrievalOptions,
-)
+from ragauge.generation.sources import NoNeighbours
 from ragauge.generation.windows import Windows
-from retro_parts import ExactRetriever, tokens
+from retro_parts import logits_of, tokens
 
 IDS = tokens(200, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
@@ -59,21 +55,12 @@ def dense_logits(
     return tiny_models.dense(lm, graph, bias, causal)[0][: len(ids)]  # type: ignore[arg-type]
 
 
-def attached(searcher: ExactRetriever, windows: Windows, count: int) -> list[list[list[int]]]:
-    """The neighbours of each window, by the source itself."""
-    source = BlockingRetrieval(RetrievalOptions(searcher), windows, lambda call: None)
-    return [list(source.neighbours(i, IDS, False) or ()) for i in range(count)]
-
-
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
 def test_windows_equal_one_dense_pass(shape: str, mode: JointAttention) -> None:
-    lm, windows, searcher = tiny_models.tiny_lm(tiny_models.SHAPES[shape]), Windows(32), ExactRetriever(DOCUMENTS)
-    reader = JointDecoder(lm, mode).open(len(IDS), 256)
-    source = BlockingRetrieval(RetrievalOptions(searcher), windows, reader.note)
-    logits = torch.cat([part for _, _, part in read_through(reader, IDS, len(IDS), source, windows)])
-    expected = dense_logits(lm, mode, IDS, attached(searcher, windows, 1 + windows.of(len(IDS) - 1)), windows)
-    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=1e-4)
+    lm, windows = tiny_models.tiny_lm(tiny_models.SHAPES[shape]), Windows(32)
+    logits, found = logits_of(JointDecoder(lm, mode), IDS, windows, DOCUMENTS)
+    torch.testing.assert_close(logits, dense_logits(lm, mode, IDS, found, windows), atol=2e-4, rtol=1e-4)
 
 
 def test_without_neighbours_it_is_the_decoder() -> None:

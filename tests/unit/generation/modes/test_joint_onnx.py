@@ -14,26 +14,20 @@ from ragauge.cli import main
 from ragauge.engines import LM, load_lm, random_lm
 from ragauge.engines.onnx.graph import export_decoder
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate, read_through
+from ragauge.generation.decoding import generate
 from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes._joint import Adapters, JointDecoder
 from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
 from ragauge.generation.modes.joint import JointAttention
-from ragauge.generation.sources import (
-    BlockingRetrieval,
-    NoNeighbours,
-    PrefetchedRetrieval,
-    RandomNeighbours,
-    RetrievalOptions,
-)
+from ragauge.generation.sources import NoNeighbours, PrefetchedRetrieval, RandomNeighbours, RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind
-from retro_parts import ExactRetriever, tokens, write_database
+from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
+from retro_parts import ExactRetriever, logits_of, tokens, write_database
 
 IDS = tokens(300, 1)
 PLAIN = JointAttention()
 READING = ("read", "decode", "neighbours", "neighbours_ahead")
-DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +62,8 @@ def opened(folder: Path, mode: JointAttention = PLAIN, **trained: str) -> OnnxJo
 @pytest.mark.parametrize("mode", [JointAttention(), JointAttention(40, -1.0)], ids=str)
 @pytest.mark.parametrize("step", [7, 300])
 def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, step: int) -> None:
-    windows, logits = Windows(16), []
-    for reader in (opened(folder, mode).open(300, 256), JointDecoder(torch_lm, mode).open(300, 256)):
-        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
-        stops = [*range(step, 300, step), 300]
-        logits.append(torch.cat([part for s in stops for *_, part in read_through(reader, IDS, s, source, windows)]))
+    models = opened(folder, mode), JointDecoder(torch_lm, mode)
+    logits = [logits_of(model, IDS, Windows(16), DOCUMENTS, step)[0] for model in models]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
@@ -82,12 +73,9 @@ def test_every_family_is_exported(family: str, layers: int, tmp_path: Path) -> N
     cut = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
     decoder = tiny_models.tiny_lm(replace(shape, **cut))
     export_decoder(decoder.decoder, tmp_path / "decoder.onnx")
-    logits = []
     mode = JointAttention(40)
-    for model in (OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode), JointDecoder(decoder, mode)):
-        reader = model.open(120, 256)
-        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
-        logits.append(torch.cat([part for *_, part in read_through(reader, IDS, 120, source, Windows(16))]))
+    models = OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode), JointDecoder(decoder, mode)
+    logits = [logits_of(model, IDS[:120], Windows(16), DOCUMENTS)[0] for model in models]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 

@@ -19,7 +19,7 @@ from ragauge.cli import main
 from ragauge.config import loading
 from ragauge.config.plan import Plan
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate, read_through
+from ragauge.generation.decoding import generate
 from ragauge.generation.evaluation import texts
 from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes._retro import RetroLM, read_folder
@@ -29,11 +29,11 @@ from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.retrieval.database import Database
-from retro_parts import ExactRetriever, tokens, write_chunks, write_database
+from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
+from retro_parts import ExactRetriever, logits_of, tokens, write_chunks, write_database
 from retro_released import SETTINGS, Released, released_state, write_released
 
 IDS = tokens(220, 1)
-DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]  # neighbours of several lengths
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 
 
@@ -53,19 +53,10 @@ def lm(root: Path) -> RetroLM:
     return RetroLM(read_folder(assets.resolve(f"path:{root / 'released'}")))
 
 
-def found_by(source: BlockingRetrieval, windows: Windows) -> list[list[list[int]]]:
-    """The neighbours of each window."""
-    return [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
-
-
 @pytest.mark.parametrize("interval", [16, 64])
 @pytest.mark.parametrize("step", [1, 7, 300])
 def test_logits_are_those_of_the_released_architecture(lm: RetroLM, interval: int, step: int) -> None:
-    windows, reader = Windows(interval), lm.open(len(IDS))
-    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
-    stops = [*range(step, len(IDS), step), len(IDS)]
-    logits = torch.cat([part for stop in stops for *_, part in read_through(reader, IDS, stop, source, windows)])
-    found = found_by(source, windows)
+    logits, found = logits_of(lm, IDS, Windows(interval), DOCUMENTS, step)
     assert {len(text) for texts in found for text in texts} > {128}, "shorter ones are among them"
     torch.testing.assert_close(logits, Released(released_state()).logits(IDS, found, interval), **TOLERANCE)
 
@@ -89,7 +80,8 @@ def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM, root: Path, 
     windows, reader = Windows(16), model.open(160)
     source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
     ids = IDS[:64] + generate(reader, IDS[:64], 160, source, windows)
-    logits = Released(released_state()).logits(ids[:-1], found_by(source, windows), 16)
+    found = [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
+    logits = Released(released_state()).logits(ids[:-1], found, 16)
     assert logits.argmax(-1)[63:].tolist() == ids[64:]
 
 

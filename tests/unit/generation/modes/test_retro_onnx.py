@@ -10,21 +10,19 @@ import torch
 
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate, read_through
+from ragauge.generation.decoding import generate
 from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes import _retro as weights
 from ragauge.generation.modes._retro import RetroLM, random_network
 from ragauge.generation.modes._retro_onnx import OnnxRetroLM, load_exported
-from ragauge.generation.sizes import Sizes
-from ragauge.generation.sources import BlockingRetrieval, NoNeighbours, PrefetchedRetrieval, RetrievalOptions
+from ragauge.generation.sources import NoNeighbours, PrefetchedRetrieval, RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind
-from retro_parts import ExactRetriever, tokens, write_database
+from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
+from retro_parts import TINY, ExactRetriever, logits_of, tokens, write_database
 
-TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))
 IDS = tokens(300, 1)
 READING = ("read", "decode", "neighbours")
-DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]  # neighbours of several lengths
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +54,7 @@ def torch_lm() -> RetroLM:
 @pytest.mark.parametrize("windows", [Windows(), Windows(16, stale=True)], ids=str)
 @pytest.mark.parametrize("step", [7, 300])
 def test_logits_are_torchs(lm: OnnxRetroLM, torch_lm: RetroLM, windows: Windows, step: int) -> None:
-    logits = []
-    for model in (lm, torch_lm):
-        reader = model.open(300)
-        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
-        stops = [*range(step, 300, step), 300]
-        logits.append(torch.cat([part for s in stops for *_, part in read_through(reader, IDS, s, source, windows)]))
+    logits = [logits_of(model, IDS, windows, DOCUMENTS, step)[0] for model in (lm, torch_lm)]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
