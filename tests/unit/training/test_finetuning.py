@@ -90,14 +90,18 @@ def test_the_source_is_masked_and_the_response_is_not() -> None:
     assert "attention_mask" not in pack(separate(ENCODED)[0])  # memory of a long document grows with its length
 
 
-def test_the_loss_is_that_of_the_decoder_that_will_be_asked(folder: Path) -> None:
-    lm = load_lm(str(folder / "model"), threads=1)
-    one = separate(ENCODED)[0]
-    request, response = one.requests[0]
+def engine_loss(model: Path, one: Encoded, max_context: int | None = None) -> torch.Tensor:
+    """The loss of a document's only request by this package's decoder."""
+    [(request, response)] = one.requests
     ids = [*one.document, *request, *response]
+    lm = load_lm(str(model), threads=1, max_context=max_context)
     read = lm.extend(lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True)
-    expected = -read.logp[0][-len(response) :].mean()
-    model = finetuning.Material(settings(folder), folder / "data").model()
+    return -read.logp[0][-len(response) :].mean()
+
+
+def test_the_loss_is_that_of_the_decoder_that_will_be_asked(folder: Path) -> None:
+    one, model = separate(ENCODED)[0], finetuning.Material(settings(folder), folder / "data").model()
+    expected = engine_loss(folder / "model", one)
     torch.testing.assert_close(response_loss(model, pack(one)).detach(), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -109,13 +113,9 @@ def test_documents_longer_than_the_checkpoints_positions_are_trained_whole_under
     write_checkpoint(folder / "model", max_position_embeddings=64, rope_parameters=scaled)
     material = finetuning.Material(settings(folder), folder / "data")
     one = separate(max(material.train, key=lambda e: len(e.document)))[0]
-    request, response = one.requests[0]
-    ids = [*one.document, *request, *response]
     assert len(one.document) > 5 * 64
-    lm = load_lm(str(folder / "model"), threads=1, max_context=len(ids))
-    read = lm.extend(lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True)
-    loss = response_loss(material.model(), pack(one)).detach()
-    torch.testing.assert_close(loss, -read.logp[0][-len(response) :].mean(), atol=1e-5, rtol=1e-5)
+    loss, expected = response_loss(material.model(), pack(one)).detach(), engine_loss(folder / "model", one, 4096)
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     curve = [loss for _, split, loss in losses(trained(folder, "long")) if split == "train"]
     assert curve[-1] < curve[0]
 

@@ -99,18 +99,6 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointD
         assert found[0] == found[1]
 
 
-def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, folder: Path) -> None:
-    adapted = Adapters.load(folder / "adapters.safetensors", torch_lm).merged(torch_lm)
-    readers = [
-        opened(folder, adapters_sha256="trained").open(80, 128),
-        JointDecoder(torch_lm, JointAttention(), adapted=adapted).open(80, 128),
-    ]
-    for reader in readers:
-        reader.read(IDS[:64])
-        reader.attach([DOCUMENTS[0][:128]])
-    torch.testing.assert_close(*(reader.read(IDS[64:70]) for reader in readers), atol=1e-4, rtol=1e-4)
-
-
 def test_scores_by_the_command_line_are_torchs(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

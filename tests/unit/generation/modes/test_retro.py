@@ -61,11 +61,6 @@ def test_logits_are_those_of_the_released_architecture(lm: RetroLM, interval: in
     torch.testing.assert_close(logits, Released(released_state()).logits(IDS, found, interval), **TOLERANCE)
 
 
-def test_without_neighbours_it_is_the_decoder_alone(lm: RetroLM) -> None:
-    expected = Released(released_state()).logits(IDS, [], 64)
-    torch.testing.assert_close(lm.open(len(IDS)).read(IDS), expected, **TOLERANCE)
-
-
 @pytest.fixture(scope="module")
 def exported(root: Path) -> Path:
     """The checkpoint as `ragauge piperag export` writes it for ONNX Runtime."""

@@ -9,14 +9,10 @@ import torch
 from safetensors.torch import save_file
 
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate
-from ragauge.generation.modes._retro import RetroLM, load_weights, random_network
+from ragauge.generation.modes._retro import load_weights, random_network
 from ragauge.generation.modes._retro_network import RelativeBias
 from ragauge.generation.sizes import PAPER, Sizes
-from ragauge.generation.sources import PrefetchedRetrieval, RetrievalOptions
-from ragauge.generation.windows import Windows
-from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
-from retro_parts import TINY, ExactRetriever, tokens
+from retro_parts import TINY, tokens
 
 IDS = tokens(220, 1)
 
@@ -40,21 +36,6 @@ def test_each_distance_has_its_bias_up_to_a_bound(count: int, bidirectional: boo
     bias, places = RelativeBias(1, count, bidirectional), torch.arange(3)
     bias.table.weight.data = torch.arange(float(count))[:, None]
     assert bias(places, places)[0].tolist() == expected
-
-
-def test_neighbours_matter_and_generation_pipelines() -> None:
-    lm, windows = RetroLM(random_network(TINY)), Windows(16, stale=True)
-    source = PrefetchedRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, lm.note)
-    with lm.tracing() as trace:
-        new = generate(lm.open(160), IDS[:64], 160, source, windows)
-    source.close()
-    assert len(new) == 96
-    assert {call.stage for call in trace} == {"read", "decode", "neighbours", "retrieval", "prefetch", "wait"}
-    readers = [lm.open(80) for _ in range(2)]
-    for reader in readers:
-        reader.read(IDS[:63])
-    readers[0].attach([DOCUMENTS[0][:128]])
-    assert not torch.allclose(*(reader.read(IDS[63:70]) for reader in readers))
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
