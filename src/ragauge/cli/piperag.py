@@ -6,6 +6,8 @@ import argparse
 from importlib import import_module
 from types import ModuleType
 
+from ragauge.cli import _options as options
+
 STEPS = {
     "run": "generate or score evaluation text with retrieval under one schedule; resumes an interrupted run",
     "staleness": "compare the neighbours of stale and of fresh queries over held-out text (PipeRAG, Table 2)",
@@ -16,9 +18,7 @@ STEPS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One subcommand per step."""
-    steps = parser.add_subparsers(required=True, metavar="STEP", dest="step")
-    for name, text in STEPS.items():
-        step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
+    for name, step in options.add_steps(parser, STEPS):
         _module(name).add_arguments(step)
 
 

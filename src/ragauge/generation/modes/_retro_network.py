@@ -128,13 +128,13 @@ class RetroEncoder(nn.Module):
     def forward(self, ids: Tensor, states: Tensor) -> Tensor:
         """(neighbour, token) and the query's states (token, decoder width) -> (neighbour, token, encoder width)."""
         x, places = self.embedding(ids), torch.arange(ids.shape[1], device=ids.device)
-        asked = torch.arange(states.shape[0], device=ids.device)
+        queries = torch.arange(states.shape[0], device=ids.device)
         for layer in self.layers:
             y = layer.attention_norm(x)
             x = x + layer.attention(y, *layer.attention.keys(y), layer.attention.bias(places, places))
             if layer.cross is not None and layer.cross_norm is not None:
                 k, v = (part.expand(ids.shape[0], -1, -1, -1) for part in layer.cross.keys(states))
-                x = x + layer.cross(layer.cross_norm(x), k, v, layer.cross.bias(places, asked))
+                x = x + layer.cross(layer.cross_norm(x), k, v, layer.cross.bias(places, queries))
             x = x + layer.ffn(layer.ffn_norm(x))
         return x
 
