@@ -205,36 +205,24 @@ def test_wrong_arguments_are_one_line(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("suffix", "change", "message"),
     [
-        (lambda text: text.replace("embed,1000", "embed,many"), r"scale\.csv:8: chunks: must be a valid integer"),
-        (
-            lambda text: text.replace(",embed,", ",dance,"),
-            r"scale\.csv:8: step: must be 'chunks', 'mark'.* not 'dance'",
-        ),
-        (lambda text: "\n".join(text.splitlines()[:7]), "no job of embed, train, add, merge"),
-        (lambda text: "x\n1\n", r"scale\.csv:2: corpus: is missing"),
+        (".csv", lambda text: text.replace("embed,1000", "embed,many"), ":8: chunks: must be a valid integer"),
+        (".csv", lambda text: text.replace(",embed,", ",dance,"), ":8: step: must be 'chunks', 'mark'.* not 'dance'"),
+        (".csv", lambda text: "\n".join(text.splitlines()[:7]), "no job of embed, train, add, merge"),
+        (".csv", lambda _: "x\n1\n", ":2: corpus: is missing"),
+        (".json", lambda _: "", "not valid JSON"),
+        (".json", lambda _: "[]", "must be a JSON object"),
+        (".json", lambda _: '{"nlist": 64}', "dim: is missing"),
+        (".json", lambda _: '{"dim": 4, "flop_per_s": 1}', "nlist: is missing"),
+        (".json", lambda _: '{"nlist": "many"}', "nlist: must be a valid integer"),
     ],
 )
-def test_a_table_of_other_things_is_refused(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
+def test_files_of_other_things_are_refused(
+    suffix: str, change: Callable[[str], str], message: str, tmp_path: Path
+) -> None:
     path = write(tmp_path / "scale.csv", JOBS)
-    path.write_text(change(path.read_text()))
-    with pytest.raises(UserError, match=message):
-        read_builds(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", r"scale\.json: not valid JSON"),
-        ("[]", r"scale\.json: must be a JSON object"),
-        ('{"nlist": 64}', r"scale\.json: dim: is missing"),
-        ('{"dim": 4, "flop_per_s": 1}', r"scale\.json: nlist: is missing"),
-        ('{"nlist": "many"}', r"scale\.json: nlist: must be a valid integer"),
-    ],
-)
-def test_a_description_of_other_things_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = write(tmp_path / "scale.csv", JOBS)
-    path.with_suffix(".json").write_text(text)
-    with pytest.raises(UserError, match=message):
+    damaged = path.with_suffix(suffix)
+    damaged.write_text(change(damaged.read_text()))
+    with pytest.raises(UserError, match=rf"scale\{suffix}.*{message}"):
         read_builds(path)
