@@ -29,13 +29,15 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def _example(record: Mapping[str, Any], place: str) -> Example:
-    documents = objects(record, "documents", place)
+    documents, gold = objects(record, "documents", place), field(record, "gold", list, place)
+    if any(type(number) is not int for number in gold):
+        raise UserError(f"{place}: field 'gold' must be a list of integers")
     example = Example(
         key=field(record, "key", str, place),
         question=field(record, "question", str, place),
         documents=tuple(Document(_title(d, at), field(d, "text", str, at)) for d, at in documents),
         answers=strings(record, "answers", place),
-        gold=tuple(_gold(record, place)),
+        gold=tuple(gold),
         gold_stretches=tuple(
             Stretch(*(field(s, name, int, at) for name in ("document", "start", "stop")))
             for s, at in (objects(record, "gold_stretches", place) if "gold_stretches" in record else ())
@@ -43,13 +45,6 @@ def _example(record: Mapping[str, Any], place: str) -> Example:
     )
     check(example, place, unlabelled=True)  # as it was written, when its data set was checked
     return example
-
-
-def _gold(record: Mapping[str, Any], place: str) -> list[int]:
-    gold: list[int] = field(record, "gold", list, place)
-    if any(type(number) is not int for number in gold):
-        raise UserError(f"{place}: field 'gold' must be a list of integers")
-    return gold
 
 
 def _title(document: Mapping[str, Any], place: str) -> str:

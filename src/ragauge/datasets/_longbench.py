@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.datasets.base import Dataset, Document, Example
-from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
 _ARCHIVE = "https://huggingface.co/datasets/THUDM/LongBench/resolve/main/data.zip"
@@ -38,8 +37,7 @@ class LongBench(Dataset):
     max_length: int | None = None  # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
 
     def __post_init__(self) -> None:
-        if self.max_length is not None and (type(self.max_length) is not int or self.max_length < 1):
-            raise UserError(f"dataset {self.name}: max_length must be a positive integer, not {self.max_length!r}")
+        self.check_count("max_length")
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         question, context = field(record, "input", str, place), field(record, "context", str, place)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import UserError
-from ragauge.io.jsonl import field, objects, read_jsonl
+from ragauge.io.files import write_file
+from ragauge.io.jsonl import field, objects, read_jsonl, strings
 from ragauge.io.redaction import redacted
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ class Dataset(ABC):
     def name(self) -> str:
         """Its registered name, which is that of its file."""
         return type(self).__module__.rpartition(".")[2]
+
+    def check_count(self, option: str, least: int = 1, optional: bool = True) -> None:
+        """Raise UserError if an option is not an integer from `least` (0 or 1) on; or None, if that is allowed."""
+        value = getattr(self, option)
+        if (value is not None or not optional) and (type(value) is not int or value < least):
+            kind = "positive" if least else "non-negative"
+            raise UserError(f"dataset {self.name}: {option} must be a {kind} integer, not {value!r}")
 
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
@@ -172,9 +180,8 @@ class ArrangedDataset(Dataset):
     joined: int = 1  # number of adjacent documents, as they then stand, that are joined to one
 
     def __post_init__(self) -> None:
-        for option, value in (("documents", self.documents), ("joined", self.joined)):
-            if (value is not None or option == "joined") and (type(value) is not int or value < 1):
-                raise UserError(f"dataset {self.name}: {option} must be a positive integer, not {value!r}")
+        self.check_count("documents")
+        self.check_count("joined", optional=False)
 
     def arranged(self, example: Example, place: str) -> Example:
         """Apply these options to an example."""
@@ -186,23 +193,35 @@ class ArrangedDataset(Dataset):
         return list(range(len(example.documents)))
 
 
-def documents_of(
-    record: Mapping[str, Any], key: str, place: str, *, text: str = "text", gold: str = "is_gold"
-) -> dict[str, Any]:
-    """Read the `documents` and `gold` of an Example from a list of objects.
+def example_of(
+    record: Mapping[str, Any],
+    place: str,
+    *,
+    key: str = "",
+    answers: tuple[str, ...] = (),
+    documents: str = "documents",
+    text: str = "text",
+    gold: str = "is_gold",
+) -> Example:
+    """Read the Example of a record with a question and a list of documents, each with a title.
 
     Args:
-        key: of the list.
-        text, gold: keys of a document's text and of whether it is gold.
+        key, answers: of the Example, unless the record's `id` and `answers` are.
+        documents, text, gold: names of the list, of a document's text and of whether it is gold.
 
     Raises:
         UserError: a field is missing or of another type.
     """
-    rows = objects(record, key, place)
-    return {
-        "documents": tuple(Document(field(row, "title", str, at), field(row, text, str, at)) for row, at in rows),
-        "gold": tuple(i for i, (row, at) in enumerate(rows) if field(row, gold, bool, at)),
-    }
+    key, question = key or field(record, "id", str, place), field(record, "question", str, place)
+    answers = answers or strings(record, "answers", place)
+    rows = objects(record, documents, place)
+    return Example(
+        key=key,
+        question=question,
+        documents=tuple(Document(field(row, "title", str, at), field(row, text, str, at)) for row, at in rows),
+        answers=answers,
+        gold=tuple(i for i, (row, at) in enumerate(rows) if field(row, gold, bool, at)),
+    )
 
 
 def is_for_tuning(key: str) -> bool:
@@ -228,12 +247,13 @@ def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
     for index, document in enumerate(example.documents):
         if not document.text.strip():
             raise UserError(f"{place}: document {index} ({document.title!r}) is empty")
-    for stretch in example.gold_stretches:
-        if stretch.document not in example.gold or not _text_of(example, stretch).strip():
-            raise UserError(f"{place}: {stretch} lies outside the text of a gold document")
     outside = [g for g in example.gold if not 0 <= g < len(example.documents)]
     if outside or len(set(example.gold)) != len(example.gold):
         raise UserError(f"{place}: gold {list(example.gold)} must be distinct indices below {len(example.documents)}")
+    for s in example.gold_stretches:
+        text = example.documents[s.document].text if s.document in example.gold else ""
+        if not 0 <= s.start < s.stop <= len(text) or not text[s.start : s.stop].strip():
+            raise UserError(f"{place}: {s} lies outside the text of a gold document")
 
 
 def shuffled_order(count: int, seed: int, key: str) -> list[int]:
@@ -245,7 +265,7 @@ def shuffled_order(count: int, seed: int, key: str) -> list[int]:
 
 
 def reordered(example: Example, order: Sequence[int]) -> Example:
-    """The example with its documents reordered: document i is the former document `order[i]`."""
+    """The example with these documents, all gold ones among them: document i is the former document `order[i]`."""
     place_of = {former: place for place, former in enumerate(order)}
     documents = tuple(example.documents[former] for former in order)
     gold = tuple(sorted(place_of[g] for g in example.gold))
@@ -260,9 +280,7 @@ def fewer(example: Example, count: int | None, place: str) -> Example:
     others = [i for i in range(len(example.documents)) if i not in example.gold]
     if not len(example.gold) <= count <= len(example.documents):
         raise UserError(f"{place}: must have {len(example.gold)} to {len(example.documents)} documents, not {count}")
-    chosen = sorted([*example.gold, *others[: count - len(example.gold)]])
-    documents = tuple(example.documents[i] for i in chosen)
-    return replace(example, documents=documents, gold=tuple(chosen.index(g) for g in example.gold))
+    return reordered(example, sorted([*example.gold, *others[: count - len(example.gold)]]))
 
 
 def joined(example: Example, size: int) -> Example:
@@ -277,37 +295,23 @@ def joined(example: Example, size: int) -> Example:
     return replace(example, documents=documents, gold=tuple(sorted({g // size for g in example.gold})))
 
 
-def _text_of(example: Example, stretch: Stretch) -> str:
-    """The text of a stretch; empty if it is out of range."""
-    text = example.documents[stretch.document].text if 0 <= stretch.document < len(example.documents) else ""
-    return text[stretch.start : stretch.stop] if 0 <= stretch.start < stretch.stop <= len(text) else ""
-
-
 def _from_hub(name: str, arguments: Mapping[str, Any]) -> Path:
     """The records of `datasets.load_dataset(**arguments)`, cached as JSONL in ragauge's home."""
     from ragauge.assets import store
 
     digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]
     path = store.home() / "datasets" / f"{name}-{digest}.jsonl"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _load_from_hub(name, arguments, path)
-    return path
-
-
-def _load_from_hub(name: str, arguments: Mapping[str, Any], path: Path) -> None:
+    if path.exists():
+        return path
     from datasets import load_dataset
 
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    content = BytesIO()
     try:
-        load_dataset(**arguments).to_json(unfinished, force_ascii=False)
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        load_dataset(**arguments).to_json(content, force_ascii=False)
     except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the disk, the parser
         raise out_of_reach(name, arguments["path"], _reason(error)) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_file(path, content.getvalue())
+    return path
 
 
 def _reason(error: Exception) -> str:

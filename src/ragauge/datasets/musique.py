@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.datasets.base import ArrangedDataset, Example, documents_of
+from ragauge.datasets.base import ArrangedDataset, Example, example_of
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
@@ -30,10 +30,6 @@ class Musique(ArrangedDataset):
         if not field(record, "answerable", bool, place):
             raise UserError(f"{place}: not answerable: from MuSiQue-Full, but this data set is MuSiQue-Ans")
         answers = (field(record, "answer", str, place), *strings(record, "answer_aliases", place))
-        example = Example(
-            key=field(record, "id", str, place),
-            question=field(record, "question", str, place),
-            answers=tuple(dict.fromkeys(answers)),  # an alias may repeat the answer
-            **documents_of(record, "paragraphs", place, text="paragraph_text", gold="is_supporting"),
-        )
-        return self.arranged(example, place)
+        answers = tuple(dict.fromkeys(answers))  # an alias may repeat the answer
+        names = {"documents": "paragraphs", "text": "paragraph_text", "gold": "is_supporting"}
+        return self.arranged(example_of(record, place, answers=answers, **names), place)

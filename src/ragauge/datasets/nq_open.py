@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base import SEARCH_RESULTS, ArrangedDataset, Example, documents_of, out_of_reach, shuffled_order
+from ragauge.datasets.base import SEARCH_RESULTS, ArrangedDataset, Example, example_of, out_of_reach, shuffled_order
 from ragauge.errors import UserError
-from ragauge.io.jsonl import field, strings
+from ragauge.io.jsonl import field
 
 # No hub holds these files whole; their repository does.
 _SOURCE = (
@@ -39,9 +39,7 @@ class NQOpen(ArrangedDataset):
         super().__post_init__()
         if not isinstance(self.shuffle, bool):
             raise UserError(f"dataset nq_open: shuffle must be true or false, not {self.shuffle!r}")
-        place = self.gold_position
-        if place is not None and (type(place) is not int or place < 0):
-            raise UserError(f"dataset nq_open: gold_position must be a non-negative integer, not {place!r}")
+        self.check_count("gold_position", least=0)
 
     def default_path(self) -> Path:
         from ragauge import assets
@@ -53,13 +51,8 @@ class NQOpen(ArrangedDataset):
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         question = field(record, "question", str, place)
-        example = Example(
-            key=hashlib.sha256(question.encode()).hexdigest()[:16],  # the official records have no identifier
-            question=question,
-            answers=strings(record, "answers", place),
-            **documents_of(record, "ctxs", place, gold="isgold"),
-        )
-        return self.arranged(example, place)
+        key = hashlib.sha256(question.encode()).hexdigest()[:16]  # the official records have no identifier
+        return self.arranged(example_of(record, place, key=key, documents="ctxs", gold="isgold"), place)
 
     def order(self, example: Example, place: str) -> list[int]:
         count = len(example.documents)
@@ -67,9 +60,8 @@ class NQOpen(ArrangedDataset):
         if self.gold_position is None:
             return order
         if len(example.gold) != 1:
-            raise UserError(
-                f"{place}: gold_position requires exactly one document with isgold, not {len(example.gold)}"
-            )
+            problem = f"gold_position requires exactly one document with isgold, not {len(example.gold)}"
+            raise UserError(f"{place}: {problem}")
         if self.gold_position >= count:
             raise UserError(f"{place}: gold_position {self.gold_position} is beyond the {count} documents")
         order.remove(example.gold[0])

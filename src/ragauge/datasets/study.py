@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Example, documents_of
+from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Example, example_of
 from ragauge.errors import UserError
-from ragauge.io.jsonl import field, strings
 
 RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold passages
 
@@ -18,7 +17,8 @@ RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold p
 class StudyQuestions(Dataset):
     """Passages stand in the order of retrieval, as a server would have them; gold are those that hold an answer.
 
-    A question may have no known answer."""
+    A question may have no known answer.
+    """
 
     preamble = SEARCH_RESULTS
     metrics = ("best_subspan_em", "f1")
@@ -28,9 +28,4 @@ class StudyQuestions(Dataset):
         raise UserError("data set 'study' has no source of its own; give the file that `ragauge study` wrote as `data`")
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        return Example(
-            key=field(record, "id", str, place),
-            question=field(record, "question", str, place),
-            answers=strings(record, "answers", place),
-            **documents_of(record, "documents", place),
-        )
+        return example_of(record, place)

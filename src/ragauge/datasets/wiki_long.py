@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
-from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, WikiQuestion, build_records, holds_one, read_questions
+from ragauge.datasets._wiki import QUESTIONS, SAMPLE, WikiQuestion, build_records, read_questions
 from ragauge.datasets.base import Document, Example, Stretch
 from ragauge.errors import UserError
 from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, strings
 from ragauge.io.wikipedia import Article
+from ragauge.metrics import normalise
 
 SEPARATOR = "\n\n"  # between headings and texts of an article
 _QUESTIONS = QUESTIONS / "wiki_single.jsonl"
@@ -33,13 +34,16 @@ class WikiLong(LongBench):
         return build_records("wiki_long", _QUESTIONS, Path(__file__), _records)
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
+        section: tuple[Stretch, ...] = ()
+        if "section_start" in record:
+            section = (Stretch(0, *(field(record, f"section_{end}", int, place) for end in ("start", "stop"))),)
         return Example(
             key=field(record, "id", str, place),
             question=field(record, "question", str, place),
             documents=(Document(field(record, "title", str, place), field(record, "context", str, place)),),
             answers=strings(record, "answers", place),
             gold=(0,),
-            gold_stretches=_section(record, place) if "section_start" in record else (),
+            gold_stretches=section,
         )
 
 
@@ -54,20 +58,16 @@ def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
     Raises:
         UserError: not one section bears the question's heading and holds an answer and the words near it.
     """
-    place, at, found = question.gold[0], 0, []
+    place, at, fitting = question.gold[0], 0, []
     for section in article.sections:
         at += len(section.heading) + len(SEPARATOR) if section.heading else 0
         fits = section.heading == place.section and place.near.casefold() in section.text.casefold()
-        if fits and holds_one(section.text, question.answers):
-            found.append((at, at + len(section.text)))
+        if fits and any(normalise(answer) in normalise(section.text) for answer in question.answers):
+            fitting.append((at, at + len(section.text)))
         at += len(section.text) + len(SEPARATOR) if section.text else 0
-    if len(found) != 1:
-        raise UserError(f"question {question.id}: {len(found)} sections fit {place}, not one")
-    return found[0]
-
-
-def _section(record: Mapping[str, Any], place: str) -> tuple[Stretch, ...]:
-    return (Stretch(0, field(record, "section_start", int, place), field(record, "section_stop", int, place)),)
+    if len(fitting) != 1:
+        raise UserError(f"question {question.id}: {len(fitting)} sections fit {place}, not one")
+    return fitting[0]
 
 
 def _records(sample: Path) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragauge.datasets._wiki_questions import WikiDataset
+from ragauge.datasets._wiki import WikiDataset
 from ragauge.datasets.base import SEARCH_RESULTS
 
 

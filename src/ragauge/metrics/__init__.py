@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ragauge import registry
-from ragauge.metrics._text import normalise
+from ragauge.metrics._text import Fields, normalise
 
 __all__ = ["names", "normalise", "score"]
 
@@ -16,7 +13,7 @@ def names() -> list[str]:
     return registry.names("metric")
 
 
-def score(name: str, record: Mapping[str, Any]) -> float | None:
+def score(name: str, record: Fields) -> float | None:
     """One record's score: None if the question failed or the metric does not apply.
 
     Args:

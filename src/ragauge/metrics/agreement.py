@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from ragauge.metrics._text import token_f1
+from ragauge.metrics._text import Fields, token_f1
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """The F1 of the prediction's words against those of the answer from all documents in one prompt, in [0, 1].
 
     Reads `prediction`, and `full_prompt`, that answer, which does not stand in a record: None without it. It says what

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from ragauge.metrics._text import normalise
+from ragauge.metrics._text import Fields, normalise
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """1.0 where an answer or alias stands in a piece of evidence as whole words, both normalised, else 0.0.
 
     Reads `evidence` and `answers`. Whole words, since evidence is long: "5" does not stand in "1950". None where the

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from ragauge.metrics._text import Fields
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found.
 
     Reads `tokens`. None if the method looks for no evidence.

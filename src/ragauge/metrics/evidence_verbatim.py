@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from ragauge.metrics._text import Fields
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """The share of the pieces of evidence that are substrings of a document, character by character, in [0, 1].
 
     Reads `evidence`, whose `verbatim` was found when the document was at hand. None if the method looks for no

@@ -1,12 +1,11 @@
-"""Recall of the gold sections: whether the evidence was found in the right places."""
+"""Recall of the gold sections: whether the evidence is from the right places."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from ragauge.metrics._text import Fields
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """The share of the gold stretches that a piece of evidence overlaps, by a character or more, in [0, 1].
 
     Reads `evidence` and `gold_stretches`; a data set that names a section has one stretch, the section's text. Text
@@ -17,9 +16,11 @@ def score(record: Mapping[str, Any]) -> float | None:
     gold = record.get("gold_stretches")
     if record["evidence"] is None or not gold:
         return None
-    placed = [piece for piece in record["evidence"] if piece["document"] is not None]
-    return sum(any(_overlap(stretch, piece) for piece in placed) for stretch in gold) / len(gold)
-
-
-def _overlap(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return bool(a["document"] == b["document"] and a["start"] < b["stop"] and b["start"] < a["stop"])
+    hit = [
+        any(
+            p["document"] == s["document"] and p["start"] < s["stop"] and s["start"] < p["stop"]
+            for p in record["evidence"]
+        )
+        for s in gold
+    ]
+    return sum(hit) / len(gold)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from ragauge.metrics._text import normalise
+from ragauge.metrics._text import Fields, normalise
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """The share of the prediction's words, those of the question left out, that the passages used hold, in [0, 1].
 
     Reads `prediction`, `question`, and `passages`, the texts of the documents that were used, which do not stand in a

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from ragauge.metrics._text import Fields
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """1.0 if a judge called the answer correct, 0.0 if it called it incorrect.
 
     Reads `judged`, the judge's label, which does not stand in a record: None without it. It is an opinion: how often it

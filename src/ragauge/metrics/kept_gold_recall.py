@@ -1,12 +1,11 @@
-"""The share of the gold documents that a method kept: the quality of its ranking, regardless of the answer."""
+"""The share of the gold documents that a method selected: the quality of its ranking, regardless of the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from ragauge.metrics._text import Fields
 
 
-def score(record: Mapping[str, Any]) -> float | None:
+def score(record: Fields) -> float | None:
     """Kept gold documents over gold documents, in [0, 1].
 
     Reads `gold` and `kept` (indices of documents) and `documents` (how many the method was given). None where the

@@ -10,7 +10,7 @@ import pytest
 
 import tiny_models
 from ragauge import assets, datasets
-from ragauge.datasets._wiki_corpus import GoldPlace, WikiQuestion
+from ragauge.datasets._wiki import GoldPlace, WikiQuestion
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
 from ragauge.io.wikipedia import Article, Section

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Sequence
@@ -13,16 +12,17 @@ import pytest
 
 from choose_distractors import ENCODER, NearPassages, choose, in_turns
 from ragauge import assets, datasets
-from ragauge.datasets._wiki_corpus import (
+from ragauge.datasets._wiki import (
     DOCUMENTS,
     QUESTIONS,
     SAMPLE,
     GoldPlace,
     WikiCorpus,
     WikiQuestion,
+    distractors,
     read_questions,
+    records,
 )
-from ragauge.datasets._wiki_questions import distractors, records
 from ragauge.errors import UserError
 from ragauge.io.wikipedia import ArticlePassage, read_passages
 from ragauge.metrics._text import normalise
@@ -112,8 +112,7 @@ def test_no_sentence_of_the_sample_is_stored(corpus: WikiCorpus, questions: list
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus: WikiCorpus, path: Path) -> None:
-    questions = read_questions(path)
-    for record in records(questions, corpus, distractors(path, questions, corpus)):
+    for record in records(path, assets.resolve(SAMPLE)):
         texts = [document["text"] for document in record["documents"]]
         assert len(set(texts)) == DOCUMENTS
         answers = [normalise(answer) for answer in record["answers"]]
@@ -180,17 +179,3 @@ def words(text: str) -> list[str]:
 def copied(text: str, article: str) -> bool:
     found = words(text)
     return any(" ".join(found[i : i + COPIED_WORDS]) in article for i in range(len(found) - COPIED_WORDS + 1))
-
-
-def test_fewer_and_joined_documents(tmp_path: Path) -> None:
-    """The gold document stays, with the hardest distractors, which stand first."""
-    documents = [{"title": f"T{i}", "text": f"text {i}", "is_gold": i == 0} for i in range(6)]
-    path = tmp_path / "asked.jsonl"
-    path.write_text(json.dumps({"id": "a", "question": "what?", "answers": ["text"], "documents": documents}) + "\n")
-    [three] = datasets.load("wiki_single", data=path, documents=3)
-    assert {d.title for d in three.documents} == {"T0", "T1", "T2"}
-    assert [three.documents[g].title for g in three.gold] == ["T0"]
-    [one] = datasets.load("wiki_single", data=path, documents=3, joined=3)
-    assert (len(one.documents), one.gold) == (1, (0,))
-    with pytest.raises(UserError, match="dataset wiki_single: documents must be a positive integer, not 0"):
-        datasets.load("wiki_single", data=path, documents=0)

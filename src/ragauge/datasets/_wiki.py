@@ -1,0 +1,170 @@
+"""Our own questions over the Wikipedia sample, and data sets of them: gold passages among hard distractors.
+
+The files of questions name articles, sections and numbers of passages only; the text is cut from the sample on this
+machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ragauge.datasets.base import ArrangedDataset, Example, example_of, shuffled_order
+from ragauge.errors import UserError
+from ragauge.io import wikipedia
+from ragauge.io.jsonl import read_jsonl
+from ragauge.io.wikipedia import ArticlePassage
+from ragauge.metrics import normalise
+
+SAMPLE = "wikipedia-sample"  # its name in the catalog of assets
+DOCUMENTS = 20  # a question, as NQ-Open and MuSiQue have
+QUESTIONS = Path(__file__).parent / "questions"
+
+
+@dataclass(frozen=True)
+class WikiDataset(ArrangedDataset):
+    """Questions with `DOCUMENTS` passages each, shuffled by the seed. Subclasses name their file of questions."""
+
+    assets = (SAMPLE,)
+
+    def default_path(self) -> Path:
+        path = QUESTIONS / f"{self.name}.jsonl"
+        return build_records(self.name, path, Path(__file__), partial(records, path))
+
+    def parse(self, record: Mapping[str, Any], place: str) -> Example:
+        return self.arranged(example_of(record, place), place)
+
+    def order(self, example: Example, place: str) -> list[int]:
+        return shuffled_order(len(example.documents), self.seed, example.key)
+
+
+@dataclass(frozen=True)
+class GoldPlace:
+    """Where a gold passage stands: in this section, holding the answer and the words `near` it."""
+
+    article: str
+    section: str  # heading; empty for the lead
+    near: str = ""  # tells passages of one section apart where several hold the answer
+
+
+@dataclass(frozen=True)
+class WikiQuestion:
+    """A question as its file has it. With two gold places the first holds the bridge, the last the answer."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    gold: tuple[GoldPlace, ...]
+    bridge: tuple[str, ...] = ()  # the answer of the first hop and its aliases
+
+
+def read_questions(path: Path) -> list[WikiQuestion]:
+    """The questions of a file of this package."""
+    question = TypeAdapter(WikiQuestion)
+    return [question.validate_python(record) for _, record in read_jsonl(path)]
+
+
+@dataclass(frozen=True)
+class WikiCorpus:
+    """The passages that questions are asked over."""
+
+    passages: Sequence[ArticlePassage]
+
+    @cached_property
+    def normalised(self) -> list[str]:
+        """The passages as answers are looked for in them."""
+        return [normalise(passage.text) for passage in self.passages]
+
+    def holding(self, answers: Iterable[str]) -> set[int]:
+        """The passages that hold one of the answers, anywhere."""
+        wanted = [normalise(answer) for answer in answers]
+        return {i for i, text in enumerate(self.normalised) if any(w in text for w in wanted)}
+
+    def gold(self, question: WikiQuestion) -> list[int]:
+        """The gold passages, one a place, in the order of the hops; UserError where a place does not name one."""
+        gold = []
+        for hop, place in enumerate(question.gold, start=1):
+            holding = self.holding(question.answers if hop == len(question.gold) else question.bridge)
+            fitting = [
+                i
+                for i in sorted(holding)
+                if (self.passages[i].article, self.passages[i].heading) == (place.article, place.section)
+                and place.near.casefold() in self.passages[i].text.casefold()
+            ]
+            if len(fitting) != 1:
+                raise UserError(f"question {question.id}: {len(fitting)} passages fit hop {hop} ({place}), not one")
+            gold += fitting
+        return gold
+
+
+def build_records(name: str, path: Path, code: Path, records: Callable[[Path], Iterable[Mapping[str, Any]]]) -> Path:
+    """Build a data set over the sample as JSONL, once for every state of questions, sample and code.
+
+    Args:
+        path: of the file of questions.
+        code: the module that makes the records.
+        records: the file of the sample -> the lines of the data set.
+    """
+    from ragauge import assets
+    from ragauge.assets import store
+    from ragauge.io.files import file_sha256
+
+    def write(folder: Path) -> dict[str, Any]:
+        with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
+            for record in records(sample):
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        return {"source": SAMPLE, "questions": path.name}
+
+    sample, home = assets.resolve(SAMPLE), store.Store(store.home())
+    state = [file_sha256(each) for each in (path, code, Path(__file__), Path(wikipedia.__file__), sample)]
+    return home.build(home.folder("datasets", name, *state), write) / "records.jsonl"
+
+
+def records(path: Path, sample: Path) -> Iterator[dict[str, Any]]:
+    """Make the lines of the data set of a file of questions: gold passages first, then the question's distractors."""
+    questions, corpus = read_questions(path), WikiCorpus(wikipedia.read_passages(sample))
+    chosen = distractors(path, questions, corpus)
+    for question in questions:
+        gold = corpus.gold(question)
+        documents = [(corpus.passages[i], i in gold) for i in [*gold, *chosen[question.id]]]
+        yield {
+            "id": question.id,
+            "question": question.question,
+            "answers": list(question.answers),
+            "documents": [{"title": p.title, "text": p.text, "is_gold": is_gold} for p, is_gold in documents],
+        }
+
+
+def distractors(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpus) -> Mapping[str, Sequence[int]]:
+    """Read the distractors of each question's id, as numbers of passages, the hardest first.
+
+    Args:
+        path: the file of the questions.
+
+    Raises:
+        UserError: they were chosen for other questions or passages.
+    """
+    stored = json.loads(distractors_file(path).read_bytes())
+    if stored["made_from"] != digest(questions, corpus.passages):
+        raise UserError(f"{distractors_file(path)}: was chosen for other questions or passages")
+    chosen: dict[str, list[int]] = stored["distractors"]
+    return chosen
+
+
+def distractors_file(path: Path) -> Path:
+    """Name the file of the distractors of a file of questions."""
+    return path.with_suffix(".distractors.json")
+
+
+def digest(questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]) -> str:
+    """Digest everything that a choice of distractors depends on but the code: questions and passages, in order."""
+    texts = [f"{passage.title}\n{passage.text}" for passage in passages]
+    parts = [json.dumps(asdict(question)) for question in questions] + texts
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
