@@ -60,10 +60,12 @@ def main() -> None:
     with competing_load() as load:
         for prompt in _prompts(lm, args):
             state = method.prepare(lm, prompt)
-            found = _search(lm, state, prompt, method.top_k)
-            tasks = _tasks(lm, state, prompt, found, (method, bare))
+            with lm.tracing() as trace:
+                prefixes = prefix.search(lm, state.reading.ask(lm, prompt), state.trie, method.top_k)
+            tasks = _tasks(lm, state, prompt, prefixes, (method, bare))
             agree = tasks[ONE_PASS]() == tasks[ONE_BY_ONE]()
-            facts.append(Facts(len(state.reading.text.ids), found.steps, _depth(state.trie), agree))
+            steps = 1 + sum(call.stage == "prefix" for call in trace)  # the first token needs no pass of its own
+            facts.append(Facts(len(state.reading.text.ids), steps, _depth(state.trie), agree))
             for _ in range(args.rounds):
                 for name in random.sample(list(tasks), len(tasks)):
                     started = time.perf_counter()
@@ -82,12 +84,12 @@ def _depth(trie: Trie) -> int:
 
 
 def _tasks(
-    lm: LM, state: PreparedDocuments, prompt: Prompt, found: prefix.Search, methods: tuple[CFIC, CFIC]
+    lm: LM, state: PreparedDocuments, prompt: Prompt, found: Sequence[Prefix], methods: tuple[CFIC, CFIC]
 ) -> dict[str, Callable[[], object]]:
     """What is timed, by name. Each that asks reads the request anew, in place of the one before."""
     method, bare = methods
     context = state.reading.ask(lm, prompt)
-    prefixes = [Prefix(p.sentence, p.tokens, p.score) for p in found.prefixes]  # what the search read is gone
+    prefixes = [Prefix(p.sentence, p.tokens, p.score) for p in found]  # what the search read is gone
     return {
         ONE_PASS: lambda: one_pass(lm, state, context, prefixes),
         ONE_BY_ONE: lambda: one_by_one(lm, state, context, prefixes),
@@ -127,10 +129,6 @@ def _end(lm: LM, context: EvidenceContext, text: GroundingText, p: Prefix) -> in
         scores.append(float(skip.eos_logp(logits, lm.shape.eos)))
         at = text.sentences[end].end
     return ends[scores.index(max(scores))]
-
-
-def _search(lm: LM, state: PreparedDocuments, prompt: Prompt, k: int) -> prefix.Search:
-    return prefix.search(lm, state.reading.ask(lm, prompt), state.trie, k)
 
 
 def _write(lm: LM, state: PreparedDocuments, prompt: Prompt) -> None:

@@ -115,7 +115,7 @@ def test_replies_of_an_endpoint() -> None:
 
     draw()
     with served(replies) as there:
-        endpoint = Endpoint(there.url, "m", attempts=1, timeout_s=10)
+        endpoint = Endpoint(there.url, model="m", attempts=1, timeout_s=10)
         for _ in replies:
             try:
                 with bounded():

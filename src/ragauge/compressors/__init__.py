@@ -8,5 +8,5 @@ from ragauge.compressors.base import Compressor
 
 def find(name: str, where: str = "") -> type[Compressor]:
     """Find a compressor by its name; raises UserError on an unknown one."""
-    found: type[Compressor] = registry.component("compressor", name, Compressor, where)
-    return found
+    kind: type[Compressor] = registry.component("compressor", name, Compressor, where)
+    return kind

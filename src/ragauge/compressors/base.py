@@ -75,9 +75,7 @@ class Window:
     def __call__(self, layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
         import torch
 
-        new = q[0]
-        before = self.queries.get(layer)
-        joined = new if before is None else torch.cat([before, new], 1)
+        joined = torch.cat([self.queries[layer], q[0]], 1) if layer in self.queries else q[0]
         self.queries[layer] = joined[:, -self.size :].clone()
 
     def attention(self, layer: int, cache: KVCache) -> Tensor:
@@ -98,7 +96,7 @@ class Window:
 
 
 class WindowCompressor(Compressor):
-    """Scores by the attention of the prompt's last tokens, which are all kept."""
+    """Scores by the attention of the prompt's last tokens, which all stay."""
 
     question_aware: ClassVar[bool] = True
 
@@ -116,13 +114,13 @@ class WindowCompressor(Compressor):
     def scores(self, context: Context) -> list[Tensor]:
         import torch.nn.functional as F
 
-        found = []
+        scores = []
         for layer, queries in sorted(self.window.queries.items()):
             before = context.cache.length - queries.shape[1]
             attention = self.window.attention(layer, context.cache)[..., :before]
             grouped = by_group(self.averaged(attention), context.cache.shape.kv_heads[layer])
-            found.append(F.pad(grouped, (0, queries.shape[1]), value=float("inf")))
-        return found
+            scores.append(F.pad(grouped, (0, queries.shape[1]), value=float("inf")))
+        return scores
 
 
 def by_group(scores: Tensor, kv_heads: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragauge.compressors.base import Compressor, Context, by_group
+from ragauge.compressors.base import Compressor, Context, Window, by_group
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ragauge.engines.cache import Watch
 
 FUTURE = 512  # positions after the context at which queries are expected
-SINKS = 4  # first tokens, which are kept
+SINKS = 4  # first tokens, which all stay
+ALL = 1 << 40  # queries: more than any context has
 
 
 class ExpectedAttention(Compressor):
@@ -25,13 +26,10 @@ class ExpectedAttention(Compressor):
 
     def __init__(self, question_tokens: int) -> None:
         super().__init__(question_tokens)
-        self.queries: dict[int, list[Tensor]] = {}  # a layer: (head, query, dim) of each pass
+        self.window = Window(ALL)
 
     def watch(self) -> Watch:
-        def note(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
-            self.queries.setdefault(layer, []).append(q[0].clone())
-
-        return note
+        return self.window
 
     def scores(self, context: Context) -> list[Tensor]:
         return [self._scores(context, layer) for layer in range(context.cache.shape.layers)]
@@ -60,7 +58,7 @@ class ExpectedAttention(Compressor):
 
         shape, cache = context.cache.shape, context.cache
         at = cache.positions[context.span.start : context.span.stop]
-        q = torch.cat(self.queries[layer], 1)[:, -len(context.span) :].float()
+        q = self.window.queries[layer][:, -len(context.span) :].float()
         q = rotate_further(q, -at, shape) if shape.position == "rope" else q
         q = q[:, sinks:]
         mean = q.mean(1)

@@ -16,8 +16,5 @@ class KeyDiff(Compressor):
     def scores(self, context: Context) -> list[Tensor]:
         import torch.nn.functional as F
 
-        found = []
-        for layer in range(context.cache.shape.layers):
-            keys = F.normalize(context.keys(layer).float(), dim=-1)
-            found.append(-F.cosine_similarity(keys, keys.mean(1, keepdim=True), dim=-1))
-        return found
+        layers = (F.normalize(context.keys(i).float(), dim=-1) for i in range(context.cache.shape.layers))
+        return [-F.cosine_similarity(keys, keys.mean(1, keepdim=True), dim=-1) for keys in layers]

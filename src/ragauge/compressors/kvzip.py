@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ragauge.compressors.base import Compressor, Context
 from ragauge.engines.protocol import Row, Span
 from ragauge.prompts import unit_steps
-from ragauge.prompts.templates import wrapper
+from ragauge.prompts.templates import token_ids, wrapper
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ REPEAT = "\n\nRepeat the previous context exactly."
 GO_ON = "\n\nRepeat the part of the previous context exactly, starting with"
 PIECE = 2048  # tokens that are repeated at a time
 LEAD_IN = 8  # of the piece before
-SINKS = 4  # first tokens, which are kept
+SINKS = 4  # first tokens, which all stay
 
 
 class KVzip(Compressor):
@@ -52,16 +52,12 @@ class KVzip(Compressor):
         """Each piece's slots, and the token ids of the request to repeat it with the repetition."""
         tokenizer, ids = context.engine.tokenizer, list(context.ids)
         turn = wrapper("chat", tokenizer)[1] if getattr(tokenizer, "chat_template", None) else "\n"
-        repeat, go_on, reply = (
-            tokenizer(text, add_special_tokens=False)["input_ids"] for text in (REPEAT, GO_ON, turn)
-        )
+        repeat, go_on, reply = (token_ids(tokenizer, text) for text in (REPEAT, GO_ON, turn))
         pieces = []
         for at in range(0, len(ids), PIECE):
             lead = [*go_on, *ids[at - LEAD_IN : at]] if at else repeat
-            piece = ids[at : at + PIECE]
-            pieces.append(
-                (Span(context.span.start + at, context.span.start + at + len(piece)), [*lead, *reply, *piece])
-            )
+            piece, start = ids[at : at + PIECE], context.span.start + at
+            pieces.append((Span(start, start + len(piece)), [*lead, *reply, *piece]))
         return pieces
 
 
@@ -78,6 +74,6 @@ def _note(
     raw = scores(q, k[:, :, seen], None if bias is None else bias[..., seen])[0]
     causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(len(seen) - q.shape[2])
     weights = raw.masked_fill(~causal, float("-inf")).softmax(-1)[..., sinks : sinks + len(piece)]
-    found = weights.amax(1).unflatten(0, (best[layer].shape[0], -1)).amax(1)
+    largest = weights.amax(1).unflatten(0, (best[layer].shape[0], -1)).amax(1)
     at = slice(piece.start - context.span.start, piece.stop - context.span.start)
-    best[layer][:, at] = torch.maximum(best[layer][:, at], found)
+    best[layer][:, at] = torch.maximum(best[layer][:, at], largest)

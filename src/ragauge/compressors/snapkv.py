@@ -9,7 +9,7 @@ from ragauge.compressors.base import WindowCompressor
 if TYPE_CHECKING:
     from torch import Tensor
 
-WINDOW = 64  # last tokens of the prompt, which are all kept
+WINDOW = 64  # last tokens of the prompt, which all stay
 POOLED = 5  # neighbours whose scores are averaged (the paper: the maximum of 7)
 
 

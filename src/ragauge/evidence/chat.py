@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +13,9 @@ import torch
 from ragauge.engines.protocol import Row, SpanEngine
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.writing import write
+from ragauge.io.files import text_sha256
 from ragauge.prompts import unit_steps
-from ragauge.prompts.templates import wrapper
+from ragauge.prompts.templates import token_ids, wrapper
 
 Replies = list[str | None]
 
@@ -41,11 +41,6 @@ class Chat(ABC):
             UserError: no request got a reply.
         """
 
-    def reply(self, request: str, max_tokens: int) -> str:
-        """Reply to one request. Raises UserError if there is no reply."""
-        [reply] = self.replies([request], max_tokens)
-        return reply or ""
-
 
 @dataclass(frozen=True)
 class LocalChat(Chat):
@@ -58,27 +53,21 @@ class LocalChat(Chat):
 
     @torch.inference_mode()
     def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
-        prompts = [self.ids(request, cue) for request in requests]
+        tokenizer = self.engine.tokenizer
+        opening, task = wrapper(self.template, tokenizer)
+        prompts = [token_ids(tokenizer, f"{opening}{text}{task}{cue}", self.template) for text in requests]
         cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * max_tokens)
         rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
         most = [max_tokens] * len(prompts)
         written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="reply", tree=False)
-        return [self.engine.tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
+        return [tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
 
     def _ends(self, token: int) -> bool:
         return token in self.engine.shape.eos or "\n" in self.engine.tokenizer.decode([token])
 
-    def ids(self, request: str, cue: str) -> list[int]:
-        """Token ids of a request in the template and the beginning of the reply."""
-        opening, task = wrapper(self.template, self.engine.tokenizer)
-        special = self.template != "chat"  # a chat template writes its own begin-of-text
-        text = f"{opening}{request}{task}{cue}"
-        ids: list[int] = self.engine.tokenizer(text, add_special_tokens=special)["input_ids"]
-        return ids
-
 
 class EndpointChat(Chat):
-    """A model behind an endpoint, asked request by request; after repeated failures it is not asked again."""
+    """A model behind an endpoint, one request at a time; after repeated failures it gets no more."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.name = endpoint, endpoint.model
@@ -89,7 +78,12 @@ class EndpointChat(Chat):
         problem: EndpointError | None = None
         for request in requests:
             try:
-                replies.append(self._complete(request + instruction, max_tokens))
+                if self.failures >= FAILURES_IN_A_ROW:
+                    raise EndpointError(f"not asked: {self.endpoint.url} had failed {self.failures} times in a row")
+                self.failures += 1
+                message = {"role": "user", "content": request + instruction}
+                replies.append(self.endpoint.complete([message], max_tokens))
+                self.failures = 0
             except EndpointError as error:
                 replies.append(None)
                 problem = error
@@ -97,24 +91,23 @@ class EndpointChat(Chat):
             raise problem
         return replies
 
-    def _complete(self, request: str, max_tokens: int) -> str:
-        if self.failures >= FAILURES_IN_A_ROW:
-            raise EndpointError(f"not asked: {self.endpoint.url} had failed {self.failures} times in a row")
-        self.failures += 1
-        reply = self.endpoint.complete([{"role": "user", "content": request}], max_tokens)
-        self.failures = 0
-        return reply
-
 
 class RecordedChat(Chat):
     """A model whose replies are recorded in a file: no run makes a request that an earlier run made."""
 
     def __init__(self, chat: Chat, path: Path) -> None:
         self.chat, self.path, self.name, self.opens = chat, path, chat.name, chat.opens
-        self._recorded = dict(read_replies(path))
+        self._recorded: dict[str, str | None] = {}  # by the digest of the request
+        for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+            try:
+                key, reply = json.loads(line)
+            except (ValueError, TypeError, RecursionError):  # a torn line
+                continue
+            if isinstance(reply, str | None):
+                self._recorded[str(key)] = reply
 
     def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
-        keys = [_digest([self.name, request, max_tokens, cue, instruction]) for request in requests]
+        keys = [text_sha256(self.name, request, max_tokens, cue, instruction)[:32] for request in requests]
         new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._recorded}
         if new:
             replies = self.chat.replies(list(new.values()), max_tokens, cue, instruction)
@@ -123,18 +116,3 @@ class RecordedChat(Chat):
                     file.write(b"\n" + json.dumps(pair).encode())  # after a line that a kill may have cut off
             self._recorded |= dict(zip(new, replies, strict=True))
         return [self._recorded[key] for key in keys]
-
-
-def read_replies(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Read the digests of requests and the replies in a file; torn lines are ignored."""
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
-        try:
-            key, reply = json.loads(line)
-        except (ValueError, TypeError, RecursionError):
-            continue
-        if isinstance(reply, str | None):
-            yield str(key), reply
-
-
-def _digest(request: Sequence[object]) -> str:
-    return hashlib.sha256(json.dumps(request).encode()).hexdigest()[:32]

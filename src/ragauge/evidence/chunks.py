@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ragauge.evidence.sentences import Sentence
 from ragauge.evidence.skip import Range
 from ragauge.prompts import Source
 
-_LINE_END = re.compile(r"\n")
-_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+LINE_ENDS = (re.compile(r"\n[^\S\n]*\n"), re.compile(r"\n"))  # of blank lines, of all lines
 
 
 def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], words: int) -> list[Range]:
@@ -28,8 +27,7 @@ def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], wo
             if total > words:
                 break
             last += 1
-        before = windows[-1] if windows else (-1, -1)
-        if last > before[1]:
+        if not windows or last > windows[-1][1]:
             windows.append((first, last))
     return windows
 
@@ -41,17 +39,17 @@ def paragraphs(sources: Sequence[Source], sentences: Sequence[Sentence], words: 
     in which it begins.
     """
     counts, breaks = word_counts(sources, sentences), [_breaks(source.text) for source in sources]
-    found: list[Range] = []
+    pieces: list[Range] = []
     current, total = (-1, -1), 0
     for index, sentence in enumerate(sentences):
         paragraph = (sentence.source, bisect_right(breaks[sentence.source], sentence.start))
         total += counts[index]
         if paragraph == current and total <= words:
-            found[-1] = (found[-1][0], index)
+            pieces[-1] = (pieces[-1][0], index)
         else:
-            found.append((index, index))
+            pieces.append((index, index))
             current, total = paragraph, counts[index]
-    return found
+    return pieces
 
 
 def within(ranked: Iterable[Range], sentences: Sequence[Sentence], volume: int) -> list[Range]:
@@ -63,16 +61,12 @@ def within(ranked: Iterable[Range], sentences: Sequence[Sentence], volume: int) 
     Args:
         ranked: chunks, best first.
     """
-    taken: dict[int, None] = {}
-    left = volume
-    for index in _in_turn(ranked):
-        tokens = sentences[index].last - sentences[index].first
-        if index in taken:
-            continue
-        if taken and tokens > left:
+    taken: list[int] = []
+    for index in dict.fromkeys(i for first, last in ranked for i in range(first, last + 1)):
+        volume -= sentences[index].last - sentences[index].first
+        if taken and volume < 0:
             break
-        taken[index] = None
-        left -= tokens
+        taken.append(index)
     return [(index, index) for index in taken]
 
 
@@ -87,13 +81,8 @@ def text_of(chunk: Range, sources: Sequence[Source], sentences: Sequence[Sentenc
     return sources[first.source].text[first.start : last.stop].strip()
 
 
-def _in_turn(ranked: Iterable[Range]) -> Iterator[int]:
-    for first, last in ranked:
-        yield from range(first, last + 1)
-
-
 def _breaks(text: str) -> list[int]:
     """Where paragraphs end, in characters: after each blank line inside the text, else after each line."""
     begin = len(text) - len(text.lstrip())
-    blank, every = ([m.end() for m in ends.finditer(text.rstrip(), begin)] for ends in (_BLANK_LINE, _LINE_END))
+    blank, every = ([m.end() for m in ends.finditer(text.rstrip(), begin)] for ends in LINE_ENDS)
     return blank or every

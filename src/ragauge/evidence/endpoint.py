@@ -15,18 +15,10 @@ __all__ = ["Endpoint", "EndpointError"]
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """A model that answers chats; requests are retried as `JsonServer` does."""
+class Endpoint(JsonServer):
+    """A model that answers chats; its URL is up to and without "/chat/completions"."""
 
-    url: str  # up to and without "/chat/completions", such as http://localhost:8000/v1
-    model: str
-    key: str | None = field(default=None, repr=False)  # sent as a bearer token, shown nowhere
-    timeout_s: float = 60.0  # of one request
-    attempts: int = 5
-    pause_s: float = 1.0  # before the second attempt; doubles each time
-
-    def __post_init__(self) -> None:
-        self._server()
+    model: str = field(default="", kw_only=True)
 
     @classmethod
     def from_environment(cls, prefix: str, purpose: str) -> Endpoint:
@@ -43,7 +35,7 @@ class Endpoint:
             raise UserError(f"{prefix}_URL: is not set; it names the endpoint that {purpose}")
         if not model:
             raise UserError(f"{prefix}_MODEL: is not set; {prefix}_URL is, and the endpoint asks which model to run")
-        return cls(url, model, (key or "").strip() or None)
+        return cls(url, (key or "").strip() or None, model=model)
 
     def complete(self, messages: Sequence[Mapping[str, str]], max_tokens: int, temperature: float = 0) -> str:
         """Return the model's reply to a chat, without white space at its ends.
@@ -55,10 +47,7 @@ class Endpoint:
             EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
         """
         body = {"model": self.model, "messages": list(messages), "max_tokens": max_tokens, "temperature": temperature}
-        return self._server().ask("chat/completions", body, _text, self.model)
-
-    def _server(self) -> JsonServer:
-        return JsonServer(self.url, self.key, self.timeout_s, self.attempts, self.pause_s)
+        return self.ask("chat/completions", body, _text, self.model)
 
 
 def _text(response: HTTPResponse) -> str:

@@ -58,7 +58,7 @@ class Inquiry:
     key: str  # of the question
     request: str
     read: Callable[[str], str | None]  # a reply -> its label; None where it has none
-    settled: tuple[str, str] | None = None  # label and reason where the judge need not be asked
+    settled: tuple[str, str] | None = None  # label and reason where no judge is needed
 
 
 class Judgement(BaseModel, frozen=True):
@@ -110,14 +110,13 @@ def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed
     if failed:
         return judgement(reason="the question itself failed")
     if inquiry.settled:
-        label, reason = inquiry.settled
-        return judgement(label=label, reason=reason)
+        return judgement(label=inquiry.settled[0], reason=inquiry.settled[1])
     try:
-        reply = chat.reply(inquiry.request, REPLY_TOKENS)
+        [reply] = chat.replies([inquiry.request], REPLY_TOKENS)
     except UserError as error:
         return judgement(reason=" ".join(str(error).split()))
-    found = inquiry.read(reply)
-    return judgement(label=found, reason=None if found else f"no judgement in the reply {reply[:80]!r}")
+    label = inquiry.read(reply or "")
+    return judgement(label=label, reason=None if label else f"no judgement in the reply {(reply or '')[:80]!r}")
 
 
 def correctness(reply: str) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from ragauge.engines.protocol import Row, Span, SpanEngine
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
+
+    Branches = Callable[[Node, Tensor], list[tuple[int, Node]]]
+    """(prefix, log-probability of every token after it) -> the tokens that may follow and where they lead."""
 
 Rule = Literal["beam", "exhaustive", "first_token"]
 FREE_TOKENS = 8  # of a prefix that nothing constrains (the paper's ablation)
@@ -40,14 +44,6 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class Search:
-    """The best prefixes, best first."""
-
-    prefixes: tuple[Prefix, ...]
-    steps: int  # tokens decoded one after another; the first needs no pass of its own
-
-
-@dataclass(frozen=True)
 class _Beam:
     node: Node
     ids: tuple[int, ...] = ()
@@ -56,26 +52,8 @@ class _Beam:
     read: tuple[Span, ...] = ()
 
 
-class _FreeText:
-    """In place of a trie: any text of `FREE_TOKENS` tokens; of each prefix only the `k` likeliest tokens matter."""
-
-    root = Node((0,), 0)
-
-    def __init__(self, k: int, barred: Sequence[int]) -> None:
-        self.k, self.barred = k, list(barred)
-
-    def branches(self, node: Node, logp: Tensor) -> list[tuple[int, Node]]:
-        allowed = logp.clone()
-        allowed[self.barred] = float("-inf")
-        tokens = allowed.topk(self.k).indices.tolist()
-        return [(token, Node((0,), node.depth + 1)) for token in tokens]
-
-    def settled(self, node: Node) -> bool:
-        return node.depth == FREE_TOKENS
-
-
-def search(engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rule: Rule = "beam") -> Search:
-    """The `k` sentences whose prefixes have the highest mean log-probability.
+def search(engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rule: Rule = "beam") -> list[Prefix]:
+    """The `k` sentences whose prefixes have the highest mean log-probability, best first.
 
     A candidate that identifies a single sentence grows no further and competes by its score.
     Identical sentences cannot be told apart by their tokens: each is a separate result with the same score. All ties go
@@ -87,14 +65,14 @@ def search(engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rul
             2 suggest. "first_token" is the released code's: the k likeliest first tokens, each followed greedily,
             ranked by the first token alone.
     """
-    pool, steps = _search(engine, context, trie, k, rule)
-    found = [
-        Prefix(sentence, beam.node.depth, beam.score, beam.read) for beam in pool for sentence in beam.node.sentences
-    ]
-    return Search(tuple(found[:k]), steps)
+    pool = _search(engine, context, trie.root, lambda node, _: trie.branches(node), trie.settled, k, rule)
+    prefixes = (Prefix(sentence, b.node.depth, b.score, b.read) for b in pool for sentence in b.node.sentences)
+    return list(prefixes)[:k]
 
 
-def search_free(engine: SpanEngine, context: EvidenceContext, sentences: Sequence[Sequence[int]], k: int) -> Search:
+def search_free(
+    engine: SpanEngine, context: EvidenceContext, sentences: Sequence[Sequence[int]], k: int
+) -> list[Prefix]:
     """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to a sentence.
 
     A sequence goes to the sentence, not taken yet, that has the longest run of its tokens; to the earlier on a tie.
@@ -102,13 +80,20 @@ def search_free(engine: SpanEngine, context: EvidenceContext, sentences: Sequenc
     Args:
         sentences: token ids of each sentence.
     """
-    pool, steps = _search(engine, context, _FreeText(k, engine.shape.eos), k, "beam")
-    found: dict[int, Prefix] = {}
+
+    def likeliest(node: Node, logp: Tensor) -> list[tuple[int, Node]]:
+        """Of each prefix only the `k` likeliest tokens matter."""
+        allowed = logp.clone()
+        allowed[list(engine.shape.eos)] = float("-inf")
+        return [(token, Node((0,), node.depth + 1)) for token in allowed.topk(k).indices.tolist()]
+
+    pool = _search(engine, context, Node((0,), 0), likeliest, lambda node: node.depth == FREE_TOKENS, k, "beam")
+    matched: dict[int, Prefix] = {}
     for beam in pool[: len(sentences)]:
-        free = [i for i in range(len(sentences)) if i not in found]
+        free = [i for i in range(len(sentences)) if i not in matched]
         best = max(free, key=lambda i: longest_run(beam.ids, sentences[i]))
-        found[best] = Prefix(best, 0, beam.score)
-    return Search(tuple(found.values()), steps)
+        matched[best] = Prefix(best, 0, beam.score)
+    return list(matched.values())
 
 
 def longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
@@ -119,58 +104,55 @@ def longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
 
 
 def _search(
-    engine: SpanEngine, context: EvidenceContext, allowed: Trie | _FreeText, k: int, rule: Rule
-) -> tuple[list[_Beam], int]:
-    """The candidates, best first, and how many tokens were decoded one after another."""
-    families = [_grown(_Beam(allowed.root), context.logits.float().log_softmax(-1), allowed, "beam")]
+    engine: SpanEngine,
+    context: EvidenceContext,
+    root: Node,
+    branches: Branches,
+    settled: Callable[[Node], bool],
+    k: int,
+    rule: Rule,
+) -> list[_Beam]:
+    """The candidates, best first; each step reads every growing candidate's last token in one pass."""
+    families = [_grown(_Beam(root), context.logits.float().log_softmax(-1), branches, "beam")]
     if rule == "first_token":  # where a token both ends a sentence and goes on, the earlier sentence stands for it
         families = [list({beam.ids: beam for beam in reversed(families[0])}.values())]
-    pool, steps = _kept(families, k, rule), 1
-    while growing := [beam for beam in pool if not allowed.settled(beam.node)]:
-        read, logp = _step(engine, context, growing)
-        families = [_grown(beam, logp[i], allowed, rule) for i, beam in enumerate(read)]
+    pool = _survivors(families, k, rule)
+    while growing := [beam for beam in pool if not settled(beam.node)]:
+        rows = [Row([b.ids[-1]], [context.position + len(b.ids) - 1], (context.span, *b.read)) for b in growing]
+        read = engine.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)
+        assert read.last_logits is not None
+        logp = read.last_logits.float().log_softmax(-1)
+        behind = [replace(beam, read=(*beam.read, span)) for beam, span in zip(growing, read.spans, strict=True)]
+        families = [_grown(beam, values, branches, rule) for beam, values in zip(behind, logp, strict=True)]
         if rule == "first_token":
             families = [[max(family, key=lambda beam: beam.total)] for family in families]
-        pool = _kept([*([beam] for beam in pool if allowed.settled(beam.node)), *families], k, rule)
-        steps += 1
-    return _best([pool], k), steps
+        pool = _survivors([*([beam] for beam in pool if settled(beam.node)), *families], k, rule)
+    return _best(pool, k)
 
 
-def _kept(families: Sequence[Sequence[_Beam]], k: int, rule: Rule) -> list[_Beam]:
+def _survivors(families: Sequence[Sequence[_Beam]], k: int, rule: Rule) -> list[_Beam]:
     """The candidates that go on."""
-    if rule == "exhaustive":
-        return [beam for family in families for beam in _of_likeliest_tokens(family, k)]
-    return _best(families, k)
+    if rule != "exhaustive":
+        return _best(chain.from_iterable(families), k)
+    pool = []
+    for family in families:  # of one prefix: those with one of the `k` likeliest tokens, of which one may have two
+        ranked = _best(family, len(family))
+        tokens = list(dict.fromkeys(beam.ids for beam in ranked))[:k]
+        pool += [beam for beam in ranked if beam.ids in tokens]
+    return pool
 
 
-def _of_likeliest_tokens(family: Sequence[_Beam], k: int) -> list[_Beam]:
-    """Those of a prefix's continuations that have one of the `k` likeliest tokens; a token may have two."""
-    ranked = _best([family], len(family))
-    tokens = list(dict.fromkeys(beam.ids for beam in ranked))[:k]
-    return [beam for beam in ranked if beam.ids in tokens]
-
-
-def _step(engine: SpanEngine, context: EvidenceContext, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
-    """Read every beam's last token in one pass: the beams with it read, and (beam, vocab) log-probabilities."""
-    rows = [Row([beam.ids[-1]], [context.position + len(beam.ids) - 1], (context.span, *beam.read)) for beam in beams]
-    read = engine.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)
-    assert read.last_logits is not None
-    behind = [replace(beam, read=(*beam.read, span)) for beam, span in zip(beams, read.spans, strict=True)]
-    return behind, read.last_logits.float().log_softmax(-1)
-
-
-def _grown(beam: _Beam, logp: Tensor, allowed: Trie | _FreeText, rule: Rule) -> list[_Beam]:
+def _grown(beam: _Beam, logp: Tensor, branches: Branches, rule: Rule) -> list[_Beam]:
     """The beam by each token that may follow; `logp` (vocab,) is of the whole vocabulary."""
-    branches = allowed.branches(beam.node) if isinstance(allowed, Trie) else allowed.branches(beam.node, logp)
-    values = logp[[token for token, _ in branches]].tolist()
+    following = branches(beam.node, logp)
+    values = logp[[token for token, _ in following]].tolist()
     grown = []
-    for (token, node), value in zip(branches, values, strict=True):
+    for (token, node), value in zip(following, values, strict=True):
         total = beam.total + value
         score = beam.score if rule == "first_token" else total / node.depth  # eq. 6
         grown.append(_Beam(node, (*beam.ids, token), total, score, beam.read))
     return grown
 
 
-def _best(families: Iterable[Iterable[_Beam]], k: int) -> list[_Beam]:
-    beams = (beam for family in families for beam in family)
+def _best(beams: Iterable[_Beam], k: int) -> list[_Beam]:
     return sorted(beams, key=lambda beam: (-beam.score, beam.node.sentences[0]))[:k]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ragauge.prompts.templates import token_ids
+
 Wording = Literal["paper", "copy"]
 
 
@@ -46,9 +48,3 @@ REQUESTS: dict[Wording, EvidenceRequest] = {
         "Evidence:",
     ),
 }
-
-
-def token_ids(tokenizer: Any, text: str) -> list[int]:
-    """A piece of a prompt as token ids, without special tokens around it."""
-    found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return found

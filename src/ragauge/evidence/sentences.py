@@ -53,21 +53,16 @@ def _boundaries(text: str) -> Iterator[tuple[int, int]]:
         if stop - start <= LONGEST:
             yield start, stop
             continue
-        inner = [_before_mark(text, start + at) for at, _ in _library_boundaries(text[start:stop].translate(_UNPAIRED))]
-        yield from pairwise([start, *inner[1:], stop])
+        inner = [start + at for at, _ in _library_boundaries(text[start:stop].translate(_UNPAIRED))][1:]
+        marks = [at >= 2 and text[at - 1] in PAIRED and text[at - 2].isspace() for at in inner]  # that open a sentence
+        yield from pairwise([start, *(at - mark for at, mark in zip(inner, marks, strict=True)), stop])
 
 
 def _library_boundaries(text: str) -> Iterator[tuple[int, int]]:
     from sentencex import get_sentence_boundaries
 
-    for found in get_sentence_boundaries("en", text):
-        yield found["start_index"], found["end_index"]
-
-
-def _before_mark(text: str, start: int) -> int:
-    """A sentence's start, with the mark that opens it."""
-    opened = start >= 2 and text[start - 1] in PAIRED and text[start - 2].isspace()
-    return start - 1 if opened else start
+    for boundary in get_sentence_boundaries("en", text):
+        yield boundary["start_index"], boundary["end_index"]
 
 
 def tokenize(sources: Sequence[Source], tokenizer: Any) -> tuple[list[int], list[Sentence]]:
@@ -83,45 +78,36 @@ def tokenize(sources: Sequence[Source], tokenizer: Any) -> tuple[list[int], list
         starts.append(len(text) + len(header))
         text += header + source.text
     read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    tokens = _Tokens(text, read["offset_mapping"])
     sentences: list[Sentence] = []
     for index, (source, start) in enumerate(zip(sources, starts, strict=True)):
-        sentences += tokens.sentences(index, start, split(source.text))
+        sentences += _located(index, start, split(source.text), text, read["offset_mapping"])
     return list(read["input_ids"]), sentences
 
 
-class _Tokens:
-    """Which tokens a stretch of a text is made of.
+def _located(
+    source: int, start: int, spans: Sequence[tuple[int, int]], text: str, offsets: Sequence[tuple[int, int]]
+) -> Iterator[Sentence]:
+    """The sentences of a source that begins at character `start` of a text whose tokens have these offsets.
 
     A token belongs to the sentence in which its last character stands. A token that straddles a boundary, such as the
-    space before a sentence with the sentence's first word, thus opens the later sentence.
+    space before a sentence with the sentence's first word, thus opens the later sentence. A sentence that has no token
+    of its own is joined to the next one, at the end of the source to the one before it.
     """
 
-    def __init__(self, text: str, offsets: Sequence[tuple[int, int]]) -> None:
-        self.text, self.offsets = text, offsets
-        self.last_characters = [max(start, stop - 1) for start, stop in offsets]
-
-    def sentences(self, source: int, start: int, spans: Sequence[tuple[int, int]]) -> Iterator[Sentence]:
-        """The sentences of a source whose text begins at character `start`.
-
-        One that has no token of its own is joined to the next one, at the end of the source to the one before it.
-        """
-        if not spans:
-            return
-        length = spans[-1][1]
-        after = self._at(start + length + len(SEPARATOR))
-        begins: dict[int, int] = {}  # first token -> first character
-        for begin, _ in spans:
-            begins.setdefault(self._at(start + begin), begin)
-        begins.pop(after, None)
-        for (first, begin), (last, stop) in pairwise([*begins.items(), (after, length)]):
-            yield Sentence(source, begin, stop, first, last, self._end(first, last))
-
-    def _at(self, character: int) -> int:
+    def token_at(character: int) -> int:
         """The first token whose last character stands at this character or after it."""
-        return bisect_left(self.last_characters, character)
+        return bisect_left(offsets, character, key=lambda offset: max(offset[0], offset[1] - 1))
 
-    def _end(self, first: int, last: int) -> int:
-        while last > first + 1 and not self.text[slice(*self.offsets[last - 1])].strip():
-            last -= 1
-        return last
+    if not spans:
+        return
+    length = spans[-1][1]
+    after = token_at(start + length + len(SEPARATOR))
+    begins: dict[int, int] = {}  # first token -> first character
+    for begin, _ in spans:
+        begins.setdefault(token_at(start + begin), begin)
+    begins.pop(after, None)
+    for (first, begin), (last, stop) in pairwise([*begins.items(), (after, length)]):
+        end = last
+        while end > first + 1 and not text[slice(*offsets[end - 1])].strip():
+            end -= 1
+        yield Sentence(source, begin, stop, first, last, end)

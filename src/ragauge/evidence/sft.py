@@ -70,10 +70,9 @@ def cut(article: TrainingDocument, tokenizer: Any, longest: int) -> Iterator[Tra
         room = sentences[0].first + longest
         count = max(1, sum(s.last <= room for s in sentences))
         taken, sentences = sentences[:count], sentences[count:]
-        if taken[0].start == 0 or taken[-1].last - taken[0].first >= longest // 2:
-            yield TrainingDocument(
-                f"{article.key}#{taken[0].start}", article.title, text[taken[0].start : taken[-1].stop]
-            )
+        first, last = taken[0], taken[-1]
+        if first.start == 0 or last.last - first.first >= longest // 2:
+            yield TrainingDocument(f"{article.key}#{first.start}", article.title, text[first.start : last.stop])
 
 
 def draw_spans(
@@ -130,18 +129,12 @@ def problem(question: str, span: str, title: str) -> str | None:
         return "too short or too long"
     if _DEICTIC.search(question):
         return "speaks of the text"
-    if _copied(words, spanned) > MOST_COPIED:
+    runs, span_runs = (list(zip(w, w[1:], w[2:], strict=False)) for w in (words, spanned))
+    if sum(run in span_runs for run in runs) / max(1, len(runs)) > MOST_COPIED:
         return "copies the span"
     if not {w for w in words if len(w) > 3} & set(spanned) - set(_words(title)):
         return "asks for nothing that is in the span alone"
     return None
-
-
-def _copied(words: Sequence[str], span: Sequence[str]) -> float:
-    """The share of a question's three-word runs that also occur in the span."""
-    there = set(zip(span, span[1:], span[2:], strict=False))
-    runs = list(zip(words, words[1:], words[2:], strict=False))
-    return sum(run in there for run in runs) / max(1, len(runs))
 
 
 def _words(text: str) -> list[str]:

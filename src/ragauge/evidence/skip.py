@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Row, SpanEngine
 from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.sentences import Sentence
 from ragauge.evidence.writing import write
+from ragauge.prompts import unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,13 +25,10 @@ def within(prefix: Prefix, sentences: Sequence[Sentence], d: int) -> list[int]:
     Those of the same source that end within `d` tokens after the prefix, and always the prefix's own.
     """
     own = sentences[prefix.sentence]
-    ends = [prefix.sentence]
-    for index in range(prefix.sentence + 1, len(sentences)):
-        sentence = sentences[index]
-        if sentence.source != own.source or sentence.end > own.first + prefix.tokens + d:
-            break
-        ends.append(index)
-    return ends
+    limit = own.first + prefix.tokens + d
+    later = range(prefix.sentence + 1, len(sentences))
+    ends = takewhile(lambda i: sentences[i].source == own.source and sentences[i].end <= limit, later)
+    return [prefix.sentence, *ends]
 
 
 def decode(
@@ -48,20 +47,20 @@ def decode(
     Args:
         ids: the tokens of the document that the sentences' spans count in.
     """
-    ends = {prefix: within(prefix, sentences, d) for prefix in prefixes}
-    open_ones = [prefix for prefix in prefixes if len(ends[prefix]) > 1]
-    chosen = {prefix: ends[prefix][0] for prefix in prefixes}
-    if open_ones:
-        rows = [_row(context, prefix, ids, sentences, ends[prefix][-1]) for prefix in open_ones]
-        starts = [sentences[prefix.sentence].first + len(prefix.read) for prefix in open_ones]
-        places = [
-            [sentences[i].end - 1 - start for i in ends[prefix]]
-            for prefix, start in zip(open_ones, starts, strict=True)
-        ]
-        read = engine.extend(context.cache, rows, stage="skip", parallel=True, logits_at=places, tree=True)
-        for prefix, logits in zip(open_ones, read.logits, strict=True):
-            chosen[prefix] = ends[prefix][int(eos_logp(logits, engine.shape.eos).argmax())]
-    return [(prefix.sentence, chosen[prefix]) for prefix in prefixes]
+    ends = [within(prefix, sentences, d) for prefix in prefixes]
+    chosen = [first for first, *_ in ends]
+    rows, places = dict[int, Row](), []
+    for i, (prefix, possible) in enumerate(zip(prefixes, ends, strict=True)):
+        if len(possible) > 1:
+            start = sentences[prefix.sentence].first
+            rows[i] = _row(context, prefix, ids[start : sentences[possible[-1]].end])
+            places.append([sentences[end].end - 1 - start - len(prefix.read) for end in possible])
+    if rows:
+        new = list(rows.values())
+        read = engine.extend(context.cache, new, stage="skip", parallel=True, logits_at=places, tree=True)
+        for i, logits in zip(rows, read.logits, strict=True):
+            chosen[i] = ends[i][int(eos_logp(logits, engine.shape.eos).argmax())]
+    return [(prefix.sentence, last) for prefix, last in zip(prefixes, chosen, strict=True)]
 
 
 def write_on(
@@ -73,21 +72,16 @@ def write_on(
         begins: token ids of each prefix.
         d: tokens of a prefix and its continuation at most, as in skip decoding.
     """
-    rows = []
-    for prefix, ids in zip(prefixes, begins, strict=True):
-        done = len(prefix.read)
-        positions = [context.position + done + j for j in range(len(ids) - done)]
-        rows.append(Row(ids[done:], positions, (context.span, *prefix.read)))
+    rows = [_row(context, prefix, ids) for prefix, ids in zip(prefixes, begins, strict=True)]
     most = [max(0, d - len(ids)) for ids in begins]
-    stop = frozenset(engine.shape.eos)
-    more = write(engine, context.cache, rows, most=most, ended=stop.__contains__, stage="skip", tree=True)
+    ended = frozenset(engine.shape.eos).__contains__
+    more = write(engine, context.cache, rows, most=most, ended=ended, stage="skip", tree=True)
     return [[*ids, *new] for ids, new in zip(begins, more, strict=True)]
 
 
 def eos_logp(logits: Tensor, eos: Sequence[int]) -> Tensor:
     """log P(the response ends here) at each place: (place, vocab) -> (place,), fp32."""
-    logp = logits.float().log_softmax(-1)
-    return logp[:, list(eos)].logsumexp(-1)
+    return logits.float().log_softmax(-1)[:, list(eos)].logsumexp(-1)
 
 
 def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]:
@@ -102,8 +96,7 @@ def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]
     return merged
 
 
-def _row(context: EvidenceContext, prefix: Prefix, ids: Sequence[int], sentences: Sequence[Sentence], last: int) -> Row:
-    """The document from the prefix on, less what of it has been read, up to the end of sentence `last`."""
+def _row(context: EvidenceContext, prefix: Prefix, ids: Sequence[int]) -> Row:
+    """The tokens from a prefix's first on, less those that the search has read."""
     done = len(prefix.read)
-    new = ids[sentences[prefix.sentence].first + done : sentences[last].end]
-    return Row(new, [context.position + done + j for j in range(len(new))], (context.span, *prefix.read))
+    return Row(ids[done:], unit_steps(context.position + done, len(ids) - done), (context.span, *prefix.read))

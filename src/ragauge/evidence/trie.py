@@ -35,14 +35,13 @@ class Trie:
         by_token: dict[int, list[int]] = {}
         for sentence in node.sentences:
             by_token.setdefault(self._ids[sentence][node.depth], []).append(sentence)
-        depth = node.depth + 1
-        found = []
+        depth, branches = node.depth + 1, []
         for token, sentences in by_token.items():
             ended = tuple(s for s in sentences if len(self._ids[s]) == depth)
             going = tuple(s for s in sentences if len(self._ids[s]) > depth)
-            found += [(token, Node(ended, depth))] if ended else []
-            found += [(token, Node(going, depth, shared=bool(ended)))] if going else []
-        return found
+            branches += [(token, Node(ended, depth))] if ended else []
+            branches += [(token, Node(going, depth, shared=bool(ended)))] if going else []
+        return branches
 
     def settled(self, node: Node) -> bool:
         """Whether the prefix is of one sentence, or of identical ones, alone."""

@@ -29,7 +29,11 @@ def make(name: str, where: str = "", **options: Any) -> Method:
     for option, value in options.items():
         if option not in types:
             raise unknown(f"option of {name}", option, types, where)
-        _check(value, types[option], f"{where or name}.{option}")
+        try:  # nothing is converted
+            TypeAdapter(types[option]).validate_python(value, strict=True)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"]
+            raise UserError(f"{where or name}.{option}: {message}; got {value!r}") from None
     method: Method = kind(**options)
     return method.checked(where or name)
 
@@ -45,11 +49,3 @@ def modules(name: str, options: Mapping[str, Any]) -> list[str]:
     wrapped = modules(str(inner), options.get("inner_options") or {}) if inner else []
     compressing = [registry.module_name("compressor", compressor)] if compressor else []
     return [registry.module_name("method", name), *wrapped, *compressing]
-
-
-def _check(value: Any, annotated: Any, place: str) -> None:
-    """Raise UserError where the value is not of the type or out of its range; nothing is converted."""
-    try:
-        TypeAdapter(annotated).validate_python(value, strict=True)
-    except ValidationError as error:
-        raise UserError(f"{place}: {error.errors()[0]['msg']}; got {value!r}") from None

@@ -7,14 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
+from ragauge.engines.protocol import SpanEngine
+from ragauge.methods.base.windows import ReadWindows, Windowed, read_windows, split_paths
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class Ape(Method):
+class Ape(Windowed):
     """Parallel windows behind a shared preamble; attention on documents gets a temperature and a scale.
 
     Section 4 of the paper; defaults of the released README and demo (Infini-AI-Lab/APE, `demo_ape.py`; its ChatRAG
@@ -24,8 +23,6 @@ class Ape(Method):
     `KVCache.temper` does this in one softmax. Both at 1 are `parallel_windows` with `shared_prefix`.
     """
 
-    requires = SPANS
-
     temperature: Annotated[float, Field(gt=0)] = 0.9  # of the scores of documents' keys
     scale: Annotated[float, Field(gt=0)] = 0.9  # of the logarithm of their summed weight
 
@@ -34,6 +31,3 @@ class Ape(Method):
         for span in windows.spans:
             windows.reading.cache.temper(span, self.temperature, self.scale)
         return windows
-
-    def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
-        return state.answer(prompt, limits)

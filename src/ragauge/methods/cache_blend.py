@@ -48,9 +48,9 @@ class CacheBlend(Method):
         stored = self._compared(assembled).clone()
         read = engine.extend(assembled.cache, [assembled.row(range(*span))], stage="check", layers=checked)
         changed = (self._compared(assembled).float() - stored.float()).pow(2).sum((0, 2))
-        found = largest(engine, changed, int(self.recompute * len(span)))
+        chosen = largest(engine, changed, int(self.recompute * len(span)))
         question = range(len(span), len(span) + len(assembled.question))
-        row = assembled.row([span.start + i for i in found], read.states[0][[*found, *question]])
+        row = assembled.row([span.start + i for i in chosen], read.states[0][[*chosen, *question]])
         blended = engine.extend(assembled.cache, [row], stage="prompt", layers=(checked[1], last), last_logits=True)
         return assembled.response(blended, limits)
 

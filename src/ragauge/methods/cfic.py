@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,26 +10,16 @@ from pydantic import Field
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.evidence import prefix as prefix_search
 from ragauge.evidence import skip
-from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.request import REQUESTS, Wording
 from ragauge.evidence.trie import LONGEST, Trie
 from ragauge.methods.base import Answer, Evidence, Method, generate
-from ragauge.methods.base.grounding import (
-    FINDING,
-    Grounding,
-    GroundingText,
-    answer_from,
-    finder_of,
-    read_documents,
-    why_not,
-    written,
-)
+from ragauge.methods.base.grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not, written
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
 class CFIC(Method):
-    """Evidence is found by decoding in the one cached document: sentence prefixes first, then where each ends.
+    """Search the one cached document for evidence by decoding: sentence prefixes first, then where each ends.
 
     `prepare` reads all documents as one, once and before the question is known; a document beyond the model's context
     loses its middle. `answer` reads the question, searches the `top_k` likeliest sentence prefixes, lets each run to
@@ -57,13 +46,9 @@ class CFIC(Method):
         return why_not(engine)
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> PreparedDocuments:
-        row, finder, wording = (
-            LONGEST + self.d,
-            finder_of(engine),
-            REQUESTS[self.request],
-        )  # a prefix and what follows it
-        slots = row + self.top_k * row
-        reading = read_documents(finder, prompt, wording, positions=row, slots=slots, lower="d")
+        row = LONGEST + self.d  # tokens of a prefix and what follows it
+        rows, wording = row + self.top_k * row, REQUESTS[self.request]
+        reading = read_documents(finder_of(engine), prompt, wording, positions=row, slots=rows, lower="d")
         return PreparedDocuments(reading, Trie(reading.text.sentence_ids))
 
     def answer(self, engine: SpanEngine, state: PreparedDocuments, prompt: Prompt, limits: Limits) -> Answer:
@@ -80,18 +65,12 @@ class CFIC(Method):
             ids = generate(finder, context.cache, context.logits[None], context.position, at_most)
             return tuple(written(finder.tokenizer.decode(ids, skip_special_tokens=True), prompt.sources))
         if self.prefix:
-            found = prefix_search.search(finder, context, state.trie, self.top_k, self.search).prefixes
+            prefixes = prefix_search.search(finder, context, state.trie, self.top_k, self.search)
         else:
-            found = prefix_search.search_free(finder, context, text.sentence_ids, self.top_k).prefixes
+            prefixes = prefix_search.search_free(finder, context, text.sentence_ids, self.top_k)
         if self.skip:
-            return text.evidence(skip.decode(finder, context, text.ids, text.sentences, found, self.d))
-        return self._written_on(finder, context, text, found, prompt)
-
-    def _written_on(
-        self, finder: SpanEngine, context: EvidenceContext, text: GroundingText, found: Sequence[Prefix], prompt: Prompt
-    ) -> tuple[Evidence, ...]:
-        """What the decoder writes from each prefix on, in the order of the prefixes in the document."""
-        ordered = sorted(found, key=lambda prefix: prefix.sentence)
+            return text.evidence(skip.decode(finder, context, text.ids, text.sentences, prefixes, self.d))
+        ordered = sorted(prefixes, key=lambda prefix: prefix.sentence)
         beginnings = [text.sentence_ids[prefix.sentence][: prefix.tokens] for prefix in ordered]
         passages = skip.write_on(finder, context, ordered, beginnings, self.d)
         pieces = [piece for ids in passages for piece in written(finder.tokenizer.decode(ids), prompt.sources)]

@@ -12,9 +12,10 @@ from ragauge.engines.protocol import Capability, Engine, Limits
 from ragauge.evidence import chunks
 from ragauge.evidence.skip import Range
 from ragauge.methods.base import Answer, Method, traced
-from ragauge.methods.base.grounding import GroundingText, answer_from, sentences_of
+from ragauge.methods.base.grounding import NO_OFFSETS, GroundingText, answer_from, sentences_of
 from ragauge.methods.base.ranked import embed
 from ragauge.prompts import Prompt
+from ragauge.rankers import bm25
 
 CUTTERS = {"sliding_window": chunks.sliding_windows, "paragraph": chunks.paragraphs}
 
@@ -40,35 +41,24 @@ class Chunks(Method):
         return (self.encoder,) if self.ranker == "dense" else ()
 
     def unsupported(self, engine: Engine) -> str | None:
-        return (
-            None
-            if engine.tokenizer.is_fast
-            else "the model's tokenizer does not say which characters a token stands for"
-        )
+        return None if engine.tokenizer.is_fast else NO_OFFSETS
 
     def prepare(self, engine: Engine, prompt: Prompt) -> Cut:
         text = sentences_of(engine, prompt.sources)
         ranges = CUTTERS[self.chunking](text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
-        if self.ranker == "bm25":
-            return Cut(text, ranges, texts)
-        return Cut(text, ranges, texts, embed(engine, self.encoder, texts, offline=True))
+        vectors = embed(engine, self.encoder, texts, offline=True) if self.ranker == "dense" else None
+        return Cut(text, ranges, texts, vectors)
 
     def answer(self, engine: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
-        scores = self._scores(engine, state, prompt.question)
-        ranked = [state.chunks[i] for i in np.argsort(-scores, kind="stable")]
+        if state.vectors is not None:
+            scores = state.vectors @ embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
+        else:
+            with traced(engine, "rank"):
+                scores = bm25.rank(prompt.question, state.texts, idf="lucene")
+        ranked = [state.chunks[i] for i in np.argsort(-scores, kind="stable")]  # of equal ones the earlier first
         evidence = state.text.evidence(chunks.within(ranked, state.text.sentences, self.volume))
         return answer_from(engine, prompt, evidence, 0, limits)
-
-    def _scores(self, engine: Engine, state: Cut, question: str) -> np.ndarray:
-        """Scores of the chunks for a question: (chunk,); of equal ones the earlier comes first."""
-        if state.vectors is not None:
-            scores: np.ndarray = state.vectors @ embed(engine, self.encoder, [question], query=True, offline=False)[0]
-            return scores
-        from ragauge.rankers.bm25 import rank
-
-        with traced(engine, "rank"):
-            return rank(question, state.texts, idf="lucene")
 
 
 @dataclass(frozen=True)
@@ -78,4 +68,4 @@ class Cut:
     text: GroundingText
     chunks: list[Range]  # first and last sentence of each
     texts: list[str]
-    vectors: np.ndarray | None = None  # (chunk, dim), of dense rankers
+    vectors: np.ndarray | None  # (chunk, dim), of dense rankers

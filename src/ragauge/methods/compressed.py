@@ -17,7 +17,7 @@ from ragauge.methods.base.wrapper import Wrapper
 from ragauge.prompts import Prompt
 
 PLAIN = ("naive", "full_article")  # one plain prompt
-STORED = ("naive_reuse", "superposition")  # documents are read before the question is known
+AROUND = (*PLAIN, "naive_reuse", "superposition")  # the last two read documents before the question is known
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,8 @@ class Compressed(Wrapper):
 
     def checked(self, where: str = "") -> Self:
         compressors.find(self.compressor, f"{where}.compressor")
-        known = (*PLAIN, *STORED)
-        if self.inner not in known:
-            raise UserError(f"{where}.inner: compresses around {', '.join(known)}; got {self.inner!r}")
+        if self.inner not in AROUND:
+            raise UserError(f"{where}.inner: compresses around {', '.join(AROUND)}; got {self.inner!r}")
         made = super().checked(where)
         if made.inner_options.get("path_temperature") is not None:
             raise UserError(f"{where}.inner_options.path_temperature: biased keys cannot be compressed")
@@ -62,27 +61,22 @@ class Compressed(Wrapper):
         reads_text = compressors.find(self.compressor).reads_text
         return super().required() | ({Capability.TEXT, Capability.WEIGHTS} if reads_text else set())
 
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Prepared:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> tuple[Any, Any]:
+        """The engine that the wrapped method calls, and its state."""
         around: Any = AfterPrompt(engine) if self.question_aware and self.ratio else engine
         state = self.wrapped.prepare(around, prompt)
         if not self.question_aware and self.ratio and isinstance(state, Compressible):
             state = state.compressed(self._press(engine, prompt).document)
-        return _Prepared(around, state)
+        return around, state
 
-    def answer(self, engine: SpanEngine, state: _Prepared, prompt: Prompt, limits: Limits) -> Answer:
-        around = state.engine
+    def answer(self, engine: SpanEngine, state: tuple[Any, Any], prompt: Prompt, limits: Limits) -> Answer:
+        around, inner_state = state
         if isinstance(around, AfterPrompt):
             around.press = self._press(engine, prompt)
         elif self.ratio and self.inner in PLAIN:
             around = BeforeQuestion(engine, self._press(engine, prompt), len(prompt.ending))
-        return self.wrapped.answer(around, state.state, prompt, limits)
+        return self.wrapped.answer(around, inner_state, prompt, limits)
 
     def _press(self, engine: SpanEngine, prompt: Prompt) -> Press:
         make = partial(compressors.find(self.compressor), len(prompt.ending))
         return Press(engine, make, self.ratio, None if self.budget == "own" else self.budget)
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    engine: Any  # that the wrapped method calls
-    state: Any  # the wrapped method's

@@ -33,13 +33,13 @@ class FreeExtraction(Method):
         return why_not(engine)
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Grounding:
-        wording, finder = REQUESTS[self.request], finder_of(engine)
-        return read_documents(finder, prompt, wording, positions=self.volume, slots=self.volume, lower="volume")
+        room, wording = self.volume, REQUESTS[self.request]
+        return read_documents(finder_of(engine), prompt, wording, positions=room, slots=room, lower="volume")
 
     def answer(self, engine: SpanEngine, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
         finder = finder_of(engine)
         context = state.ask(finder, prompt)
-        at_most = Limits(self.volume, stop=(), ignore_stop=False)
+        at_most = Limits(self.volume, stop=())
         ids = generate(finder, context.cache, context.logits[None], context.position, at_most)
         evidence = written(finder.tokenizer.decode(ids, skip_special_tokens=True), prompt.sources)
         request = state.wording.text(prompt.question)

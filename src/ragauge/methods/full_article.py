@@ -7,9 +7,9 @@ from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
-from ragauge.evidence.request import token_ids
 from ragauge.methods.base import Answer, Evidence, Method, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
+from ragauge.prompts.templates import token_ids
 
 SLACK = 8  # tokens by which two stretches tokenised separately may exceed their share of the whole
 
@@ -19,10 +19,10 @@ class FullArticle(Method):
     """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of it is evidence."""
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        around = [prompt.preamble, prompt.query, prompt.task]
-        room = engine.max_context - limits.max_new_tokens - sum(map(len, around))
         documents, shown, truncated = prompt.documents, prompt.cut or prompt.sources, prompt.truncated
-        if sum(map(len, documents)) > room:
+        tokens = sum(map(len, documents))
+        room = engine.max_context - limits.max_new_tokens - (prompt.total_tokens - tokens)
+        if tokens > room:
             documents, shown, truncated = _cut(engine, prompt, room)
         ids = read_plain(engine, prompt, documents, limits)
         evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)

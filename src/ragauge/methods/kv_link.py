@@ -51,9 +51,9 @@ class KVLink(Method):
         delimited, count = self._delimited(prompt), len(prompt.documents)
         assembled = state.assembled(delimited, limits, gap=self.links)
         lengths = (len(ids) + self.links for ids in delimited.documents)
-        stops = list(accumulate(lengths, initial=len(delimited.preamble)))
+        _, *stops = accumulate(lengths, initial=len(delimited.preamble))
         ids = [*range(self.first_link, self.first_link + self.links * count), *delimited.ending]
-        positions = [place for stop in stops[1:] for place in unit_steps(stop - self.links, self.links)]
+        positions = [place for stop in stops for place in unit_steps(stop - self.links, self.links)]
         positions += unit_steps(stops[-1], len(delimited.ending))
         slots = range(assembled.length, assembled.length + len(ids))
         row = Row(ids, positions, (Span(0, assembled.length),), slots)

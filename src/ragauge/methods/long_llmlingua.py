@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Limits, SpanEngine
-from ragauge.evidence.request import token_ids
 from ragauge.methods.base import Answer, Method, plain_row, read_plain
 from ragauge.prompts import Prompt
+from ragauge.prompts.templates import token_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,12 +43,15 @@ class LongLLMLingua(Method):
 
     def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         question = [*prompt.query, *token_ids(engine.tokenizer, RESTRICTION)]
-        surprise = [_surprise(engine, ids, question) for ids in prompt.documents]
+        texts = (_Text(engine, ids, len(question)) for ids in prompt.documents)
+        surprise = [-float(text.logp(question).mean()) for text in texts]
         ranked = sorted(range(len(surprise)), key=surprise.__getitem__)
         lengths = [len(ids) for ids in prompt.documents]
         around = len(prompt.preamble) + len(prompt.ending)
         target = self.rate * (around + sum(lengths)) - around
-        selected = _within(ranked, lengths, target + EXTRA) if self.rate < 1 else ranked
+        sums = accumulate((lengths[i] for i in ranked), initial=0)
+        budget = max(0, target + EXTRA) if self.rate < 1 else float("inf")
+        selected = [i for i, before in zip(ranked, sums, strict=False) if before <= budget]
         left = {i: prompt.documents[i] for i in selected}
         share = target / sum(lengths[i] for i in selected)
         if share < 1:
@@ -69,7 +73,7 @@ class LongLLMLingua(Method):
         for rank, (document, ids) in enumerate(documents.items()):
             slope = 1 - 2 * rank / (len(documents) - 1) if len(documents) > 1 else 0.0
             keep = min(1.0, max(0.0, share + slope * self.dynamic))
-            found: list[int] = []
+            remaining: list[int] = []
             for at in range(0, len(ids), PIECE):
                 piece = ids[at : at + PIECE]
                 gain = with_question.logp(piece) - plain.logp(piece)
@@ -77,8 +81,8 @@ class LongLLMLingua(Method):
                 chosen = [piece[i] for i in sorted(best.tolist())]
                 plain.take(chosen)
                 with_question.take(chosen)
-                found += chosen
-            yield document, found
+                remaining += chosen
+            yield document, remaining
 
 
 class _Text:
@@ -98,20 +102,3 @@ class _Text:
     def take(self, chosen: Sequence[int]) -> None:
         """Go on after these tokens of the piece tried last."""
         self.waiting = [self.waiting[-1], *chosen]
-
-
-def _surprise(engine: SpanEngine, document: Sequence[int], question: Sequence[int]) -> float:
-    """Mean negative log-probability of a question after a document."""
-    text = _Text(engine, document, len(question))
-    return -float(text.logp(question).mean())
-
-
-def _within(ranked: Sequence[int], lengths: Sequence[int], budget: float) -> list[int]:
-    """Select the first documents until they exceed the budget, the one that does among them."""
-    selected: list[int] = []
-    for document in ranked:
-        selected.append(document)
-        budget -= lengths[document]
-        if budget < 0:
-            break
-    return selected

@@ -14,13 +14,14 @@ from ragauge.methods.base import SPANS, Answer, Method, traced
 from ragauge.methods.base.ranked import embed
 from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
 from ragauge.prompts import PREAMBLE, Prompt, unit_steps
+from ragauge.rankers import bm25
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 SMALLEST_PRIOR = 1e-12  # of a document that a ranker scores 0
 Beta = Literal["paper", "released", "none"]
+_State = tuple[ReadWindows, np.ndarray | None]  # and the documents' embeddings (document, dim)
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ class ParallelExperts(Method):
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,) if self.scores in ("dense", "both") else ()
 
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Experts:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _State:
         windows = read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="preamble")
-        vectors = embed(engine, self.encoder, prompt.document_texts, offline=True) if self.assets() else None
-        return _Experts(windows, vectors)
+        return windows, embed(engine, self.encoder, prompt.document_texts, offline=True) if self.assets() else None
 
-    def answer(self, engine: SpanEngine, state: _Experts, prompt: Prompt, limits: Limits) -> Answer:
-        prior = self._prior(engine, state, prompt)
-        streams = _Streams(engine, state.windows, prompt, amateur=self.beta != "none")
+    def answer(self, engine: SpanEngine, state: _State, prompt: Prompt, limits: Limits) -> Answer:
+        windows, vectors = state
+        prior = self._prior(engine, vectors, prompt)
+        streams = _Streams(engine, windows, prompt, amateur=self.beta != "none")
         first = streams.read(prompt.ending, "query")
         beta = _divergence(first, self.beta)
         bias = self.gamma * first.new_tensor(prior).log()[:, None]
@@ -67,41 +68,26 @@ class ParallelExperts(Method):
         ids = engine.generate_by(choose, max(streams.positions), limits)
         return Answer(ids, tuple(range(len(prior))), tuple(prior))
 
-    # ---- the prior
-
-    def _prior(self, engine: SpanEngine, state: _Experts, prompt: Prompt) -> list[float]:
+    def _prior(self, engine: SpanEngine, vectors: np.ndarray | None, prompt: Prompt) -> list[float]:
         """The retrieval score r of each document."""
         if self.scores == "equal":
             return [1.0] * len(prompt.documents)
-        with traced(engine, "rank", macs=self._query_macs(prompt)):
-            found = []
+        encoder, question = None, prompt.question
+        if vectors is not None:
+            from ragauge.rankers.dense import load_encoder
+
+            encoder = load_encoder(self.encoder)
+        with traced(engine, "rank", macs=encoder.encoding_macs([question], query=True) if encoder else 0):
+            scores = []
             if self.scores != "dense":
-                from ragauge.rankers.bm25 import rank
-
-                found.append(np.arctan(rank(prompt.question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
-            if state.vectors is not None:
-                found.append((self._cosines(state.vectors, prompt.question) + 1) / 2)
-            a, b = found[0], found[-1]
-            prior = np.clip(a if len(found) == 1 else 2 * a * b / (a + b + 1e-8), SMALLEST_PRIOR, 1.0)
+                scores.append(np.arctan(bm25.rank(question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
+            if encoder and vectors is not None:
+                vector = encoder.encode([question], query=True)[0]
+                cosines = vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
+                scores.append((cosines + 1) / 2)
+            a, b = scores[0], scores[-1]
+            prior = np.clip(a if len(scores) == 1 else 2 * a * b / (a + b + 1e-8), SMALLEST_PRIOR, 1.0)
         return [float(r) for r in prior]
-
-    def _cosines(self, vectors: np.ndarray, question: str) -> np.ndarray:
-        """Cosines (document,) with the question."""
-        from ragauge.rankers.dense import load_encoder
-
-        vector = load_encoder(self.encoder).encode([question], query=True)[0]
-        return vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
-
-    def _query_macs(self, prompt: Prompt) -> int:
-        from ragauge.rankers.dense import load_encoder
-
-        return load_encoder(self.encoder).encoding_macs([prompt.question], query=True) if self.assets() else 0
-
-
-@dataclass(frozen=True)
-class _Experts:
-    windows: ReadWindows
-    vectors: np.ndarray | None  # (document, dim)
 
 
 class _Streams:

@@ -7,14 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.windows import Indent, ReadWindows, Visible, read_windows, split_paths
+from ragauge.engines.protocol import SpanEngine
+from ragauge.methods.base.windows import Indent, ReadWindows, Visible, Windowed, read_windows, split_paths
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class ParallelWindows(Method):
+class ParallelWindows(Windowed):
     """Documents are read alone, at the same positions, each behind the begin of text; the question sees them all.
 
     Section 2 of the paper; released code: AI21Labs/Parallel-Context-Windows, `pcw_wrapper.py`. The question stands
@@ -22,8 +21,6 @@ class ParallelWindows(Method):
     token is every window's begin of text (a copy of its own would have the same keys and values), also where the
     tokenizer has none. With `shared_prefix` a window reads the whole preamble: one window is then the naive prompt.
     """
-
-    requires = SPANS
 
     windows: Annotated[int, Field(ge=1)] | None = None  # adjacent documents are joined into so many; None: one each
     indent: Indent = "left"  # windows begin together, or end together (the released code's option)
@@ -33,6 +30,3 @@ class ParallelWindows(Method):
         paths = split_paths(len(prompt.documents), self.windows)
         sees: Visible = "preamble" if self.shared_prefix else "first_token"
         return read_windows(engine, prompt, paths, sees=sees, indent=self.indent)
-
-    def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
-        return state.answer(prompt, limits)

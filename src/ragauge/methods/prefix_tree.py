@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -55,7 +55,7 @@ class PrefixTree(Method):
 
     def answer(self, engine: SpanEngine, state: _Tree, prompt: Prompt, limits: Limits) -> Answer:
         root = state.roots[tuple(prompt.preamble)]
-        order = state.longest(root, prompt.documents) if self.reorder else []
+        order = state.longest(root, dict(enumerate(prompt.documents)))[1] if self.reorder else []
         order += [i for i in range(len(prompt.documents)) if i not in order]
         documents, question = [prompt.documents[i] for i in order], prompt.ending
         cache = state.read(engine, root, documents, len(question) + limits.max_new_tokens)
@@ -97,58 +97,40 @@ class _Tree:
                 yield child
             yield from self.nodes(child)
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of all documents' keys and values."""
-        return sum(node.cache.bytes for node in self.nodes())
-
-    def longest(self, node: _Node, documents: Sequence[Sequence[int]]) -> list[int]:
-        """The documents, by number, of the stored path below a node that holds the most of their tokens."""
-        return self._longest(node, documents, list(range(len(documents))))[1]
-
-    def _longest(self, node: _Node, documents: Sequence[Sequence[int]], left: Sequence[int]) -> tuple[int, list[int]]:
+    def longest(self, node: _Node, documents: Mapping[int, Sequence[int]]) -> tuple[int, list[int]]:
+        """The tokens and the documents, by number, of the stored path below a node that holds the most tokens."""
         best: tuple[int, list[int]] = (0, [])
-        for i in left:
-            child = node.children.get(tuple(documents[i]))
-            if child:
-                tokens, rest = self._longest(child, documents, [j for j in left if j != i])
-                best = max(best, (tokens + len(documents[i]), [i, *rest]), key=lambda found: found[0])
+        for i, ids in documents.items():
+            if child := node.children.get(tuple(ids)):
+                tokens, rest = self.longest(child, {j: other for j, other in documents.items() if j != i})
+                best = max(best, (tokens + len(ids), [i, *rest]), key=lambda path: path[0])
         return best
 
     def read(self, engine: SpanEngine, root: _Node, documents: Sequence[Sequence[int]], room: int) -> KVCache:
         """A cache of the root and the documents in this order, with `room` for more: stored ones and new ones."""
-        path, started = self._path(root, documents), time.perf_counter()
-        length = root.cache.length + sum(map(len, documents))
-        cache = engine.join(root.cache, [Span(0, root.cache.length)], length + room - root.cache.length)
-        for node in path:
+        path, node, started = list[_Node](), root, time.perf_counter()
+        cache = engine.join(root.cache, [Span(0, root.cache.length)], sum(map(len, documents)) + room)
+        for ids in documents:
+            if tuple(ids) not in node.children:
+                break
+            node = node.children[tuple(ids)]
+            path.append(node)
             cache.append(node.cache, Span(0, node.cache.length))
         if path:
             engine.note(Call("load", (), (), macs=0, seconds=time.perf_counter() - started))
-        node = path[-1] if path else root
         for ids in documents[len(path) :]:
             past = cache.length
             [span] = engine.extend(cache, [plain_row(ids, past)], stage="documents").spans
             cost = call_macs(Call("documents", (len(ids),), (past,)), engine.shape)
             node = _Node(engine.join(cache, [span], 0), cost, node, tuple(ids))
             path.append(node)
-        self._keep(path)
+        self._store(path)
         return cache
 
-    def _path(self, root: _Node, documents: Sequence[Sequence[int]]) -> list[_Node]:
-        """The stored nodes of the documents, as far as there are any."""
-        path, node = [], root
-        for ids in documents:
-            found = node.children.get(tuple(ids))
-            if found is None:
-                break
-            path.append(found)
-            node = found
-        return path
-
-    def _keep(self, path: Sequence[_Node]) -> None:
-        """Count a use of these nodes, and add those that are new as far as they fit beside each other."""
+    def _store(self, path: Sequence[_Node]) -> None:
+        """Count a use of these nodes, and add those that are new as far as they fit together."""
         self.now += 1
-        used = self.bytes
+        used = sum(node.cache.bytes for node in self.nodes())
         for node in path:
             node.uses, node.used = node.uses + 1, self.now
             node.priority = self.clock + node.uses * node.cost / node.cache.bytes
@@ -159,16 +141,10 @@ class _Tree:
                 leaves = [leaf for leaf in self.nodes() if not leaf.children and leaf.used < self.now]
                 if not leaves:
                     return
-                used -= self._evict(min(leaves, key=self._worth))
+                evicted = min(leaves, key=lambda leaf: leaf.priority if self.policy == "pgdsf" else leaf.used)
+                assert evicted.parent is not None
+                del evicted.parent.children[evicted.ids]
+                self.clock = max(self.clock, evicted.priority)
+                used -= evicted.cache.bytes
             node.parent.children[node.ids] = node
             used += node.cache.bytes
-
-    def _worth(self, node: _Node) -> float:
-        return node.priority if self.policy == "pgdsf" else node.used
-
-    def _evict(self, leaf: _Node) -> int:
-        """Remove a leaf; its bytes."""
-        assert leaf.parent is not None
-        del leaf.parent.children[leaf.ids]
-        self.clock = max(self.clock, leaf.priority)
-        return leaf.cache.bytes

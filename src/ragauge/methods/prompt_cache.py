@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
+from ragauge.engines.protocol import SpanEngine
+from ragauge.methods.base.windows import ReadWindows, Windowed, read_windows, split_paths
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class PromptCache(Method):
+class PromptCache(Windowed):
     """Every document is a module of its own, cached without attending to the preamble; the query attends to all.
 
     Documents are left-aligned after the preamble and none is dropped.
     """
 
-    requires = SPANS
-
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
         return read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="nothing", parallel=True)
-
-    def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
-        return state.answer(prompt, limits)

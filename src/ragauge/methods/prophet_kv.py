@@ -51,8 +51,8 @@ class ProphetKV(Method):
         assembled = state.assembled(prompt, limits)
         span = assembled.document_slots
         scores = _question_scores(assembled, self.score)[span.start :]
-        found = largest(engine, scores, int(self.recompute * len(span)))
-        return assembled.answer([span.start + i for i in found], limits)
+        chosen = largest(engine, scores, int(self.recompute * len(span)))
+        return assembled.answer([span.start + i for i in chosen], limits)
 
     def _nearest(self, engine: SpanEngine, prompt: Prompt) -> list[list[int]]:
         """The documents most similar to each, nearest last."""
@@ -96,7 +96,8 @@ def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> St
         spans = [stored.documents[j] for j in before]
         start = sum(map(len, spans))
         context = engine.join(source, spans, len(ids)) if spans else engine.new_cache(len(ids))
-        context.move(Span(0, start), unit_steps(0, start))
+        if spans:
+            context.move(Span(0, start), unit_steps(0, start))
         [span] = engine.extend(context, [plain_row(ids, start)], stage="documents", offline=True).spans
         cache.append(context, span)
         origins.append(float(start))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Extension, Limits, Span, SpanEngine
+from ragauge.engines.protocol import Extension, Limits, Observed, Span, SpanEngine
 from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.reading import Reading
+from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
-from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,12 +56,14 @@ class Superposition(Method):
         return self._first_round(engine, prompt, offline=True) if self.path_caching else None
 
     def answer(self, engine: SpanEngine, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
-        current = state.again() if state else self._first_round(engine, prompt, offline=False)
+        fresh = replace(state, reading=state.reading.again()) if state else None
+        current = fresh or self._first_round(engine, prompt, offline=False)
         selected: list[int] = []
         saliency: list[float | None] = [None] * len(prompt.documents)
         for iteration in range(self.iterations):
             scores = self._read_queries(current, prompt)
-            chosen = self._choose(scores, len(current.paths))
+            ranked = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_k]  # ties: the earlier path
+            chosen = sorted(ranked) if self.prunes else list(range(len(current.paths)))
             for path, score in zip(current.paths, scores, strict=False):
                 for document in path:
                     saliency[document] = score
@@ -72,14 +74,10 @@ class Superposition(Method):
             current = self._next_round(current, chosen, remaining, prompt)
         return Answer(self._respond(current, chosen, scores, prompt, limits), tuple(selected), tuple(saliency))
 
-    # ---- rounds
-
     def _first_round(self, engine: SpanEngine, prompt: Prompt, offline: bool) -> _Round:
         paths = split_paths(len(prompt.documents), self.factor)
-        graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
-        tokens = len(prompt.preamble) + sum(map(len, prompt.documents))
-        reading = Reading(engine, graph, engine.new_cache(tokens + len(paths) * QUERY_TOKENS_PER_PATH + ANSWER_TOKENS))
-        reading.read([PREAMBLE], stage="preamble", offline=offline)
+        room = sum(map(len, prompt.documents)) + len(paths) * QUERY_TOKENS_PER_PATH + ANSWER_TOKENS
+        reading = read_preamble(engine, prompt, room, offline=offline)
         return self._read_documents(reading, paths, [PREAMBLE], len(prompt.preamble), prompt, offline)
 
     def _next_round(self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt) -> _Round:
@@ -99,11 +97,9 @@ class Superposition(Method):
         names = [("document", path[0]) for path in paths]
         for name, tokens, at in zip(names, ids, positions, strict=True):
             reading.graph.add(Segment(name, tokens, at, tuple(prefix)))
-        bayesian = self.prunes and self.saliency == "bayesian"
-        read = reading.read(
-            names, stage="documents", offline=offline, parallel=self.path_parallelization, logp=bayesian
-        )
-        prior = mean_logp(read) if bayesian else [0.0] * len(paths)
+        logp, parallel = self.prunes and self.saliency == "bayesian", self.path_parallelization
+        read = reading.read(names, stage="documents", offline=offline, parallel=parallel, logp=logp)
+        prior = mean_logp(read) if logp else [0.0] * len(paths)
         return _Round(reading, paths, names, tuple(prefix), start + length, prior)
 
     def _read_queries(self, current: _Round, prompt: Prompt) -> list[float]:
@@ -111,24 +107,14 @@ class Superposition(Method):
         reading, query = current.reading, self._trim(prompt.query)
         for document, name in zip(current.documents, current.queries, strict=True):
             reading.graph.add(Segment(name, query, unit_steps(current.stop, len(query)), (document,)))
-        by_attention = self.prunes and self.saliency == "attention"
-        read = reading.read(
-            current.queries,
-            stage="query",
-            parallel=self.path_parallelization,
-            logp=self.prunes and not by_attention,
-            attention=by_attention,
-        )
-        if not self.prunes:
-            return []
-        if by_attention:
-            return [_document_attention(reading, d, q, a) for d, q, a in current.attended(read)]
-        return [q + d for q, d in zip(mean_logp(read), current.prior, strict=True)]
-
-    def _choose(self, scores: Sequence[float], paths: int) -> list[int]:
-        """The paths to keep, in document order; ties go to the earlier path."""
-        ranked = sorted(range(paths), key=lambda i: -scores[i]) if scores else range(paths)
-        return sorted(ranked[: self.top_k] if self.prunes else ranked)
+        parallel = self.path_parallelization
+        attention: Observed | None = "all" if self.prunes and self.saliency == "attention" else None
+        logp = self.prunes and not attention
+        read = reading.read(current.queries, stage="query", parallel=parallel, logp=logp, attention=attention)
+        if attention:
+            rows = zip(current.documents, current.queries, read.attention, strict=True)
+            return [_document_attention(reading, *row) for row in rows]
+        return [q + d for q, d in zip(mean_logp(read), current.prior, strict=True)] if logp else []
 
     def _respond(
         self, current: _Round, chosen: Sequence[int], scores: Sequence[float], prompt: Prompt, limits: Limits
@@ -139,9 +125,7 @@ class Superposition(Method):
         reading = current.reading.select(names, len(task) + limits.max_new_tokens)
         if self.path_temperature is not None and scores:
             _bias_paths(reading, current, chosen, scores, self.path_temperature)
-        start = current.stop + len(self._trim(prompt.query))
-        reading.graph.add(Segment(TASK, task, unit_steps(start, len(task)), tuple(names)))
-        return reading.generate(TASK, limits)
+        return reading.generate(task, current.stop + len(self._trim(prompt.query)), names, limits)
 
     def _trim(self, ids: list[int]) -> list[int]:
         return ids[1:] if self.drop_first_token and len(ids) > 1 else ids
@@ -162,29 +146,16 @@ class _Round:
     def queries(self) -> list[Name]:
         return [("query", number) for _, number in self.documents]
 
-    def again(self) -> _Round:
-        return _Round(self.reading.again(), self.paths, self.documents, self.prefix, self.stop, self.prior)
-
     def compressed(self, compress: Compress) -> _Round:
         """The same paths, their documents compressed; questions see their remaining tokens."""
         old, before = self.reading, [self.reading.spans[name] for name in self.prefix]
-        cache = old.engine.join(
-            old.cache,
-            before,
-            sum(len(old.spans[name]) + QUERY_TOKENS_PER_PATH for name in self.documents) + ANSWER_TOKENS,
-        )
-        spans, at = {}, 0
-        for name in self.prefix:
-            spans[name] = Span(at, at + len(old.spans[name]))
-            at = spans[name].stop
+        room = sum(len(old.spans[name]) + QUERY_TOKENS_PER_PATH for name in self.documents) + ANSWER_TOKENS
+        reading = old.select(self.prefix, room)
         for name in self.documents:
             smaller = compress(old.cache, before, old.spans[name], old.graph[name].ids)
-            spans[name] = Span(cache.length, cache.length + smaller.length)
-            cache.append(smaller, Span(0, smaller.length))
-        return replace(self, reading=Reading(old.engine, old.graph, cache, spans))
-
-    def attended(self, read: Extension) -> list[tuple[Name, Name, Tensor]]:
-        return list(zip(self.documents, self.queries, read.attention, strict=True))
+            reading.spans[name] = Span(reading.cache.length, reading.cache.length + smaller.length)
+            reading.cache.append(smaller, Span(0, smaller.length))
+        return replace(self, reading=reading)
 
 
 def mean_logp(read: Extension) -> list[float]:

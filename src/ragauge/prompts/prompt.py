@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.prompts.sources import Source, cut_middle
-from ragauge.prompts.templates import CONTEXT, document_text, official, query_text, wrapper
+from ragauge.prompts.templates import CONTEXT, document_text, official, query_text, token_ids, wrapper
+
+SLACK = 4  # tokens by which stretches tokenised separately may exceed their share of the whole text
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Prompt:
     question: str = ""
     document_texts: tuple[str, ...] = ()  # as the prompt shows them, for rankers
     gold: tuple[int, ...] = ()
-    sources: tuple[Source, ...] = ()  # the documents, whole
+    sources: tuple[Source, ...] = ()  # the complete documents
     gold_sources: tuple[Source, ...] = ()  # what of the gold documents holds the answer, where the data set says so
     cut: tuple[Source, ...] = ()  # what the prompt shows of documents that lost their middle; empty: all of them
     document_end: str = "\n"  # what the prompt has after every document
@@ -84,29 +87,29 @@ def build_prompt(
     """
     opening, task = wrapper(template, tokenizer)
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
-
-    def ids(text: str, first: bool = False) -> list[int]:
-        special = first and template != "chat"  # a chat template writes its own begin-of-text
-        found: list[int] = tokenizer(text, add_special_tokens=special)["input_ids"]
-        return found
-
-    whole = CONTEXT in instruction
-    before, after = official(instruction, question) if whole else (f"{instruction}\n\n", query_text(question))
-    if whole and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
-        after, task = _parted(after, task.strip())
-    preamble, query = ids(f"{opening}{before}", first=True), ids(after)
+    is_official = CONTEXT in instruction
+    before, after = official(instruction, question) if is_official else (f"{instruction}\n\n", query_text(question))
+    if is_official and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
+        stem = after.removesuffix(task.strip()).rstrip()
+        after, task = stem, after[len(stem) :]  # with the white space between them
+    ids = partial(token_ids, tokenizer)
+    preamble, query, task_ids = ids(f"{opening}{before}", template), ids(after), ids(task)
     shown, truncated = sources, 0
-    if whole and context is not None:
-        room = _halves(context, len(preamble), len(query) + len(ids(task)))
+    if is_official and context is not None:
+        room = _halves(context, len(preamble), len(query) + len(task_ids))
         shown, truncated = cut_middle(sources, tokenizer, *room)
-    texts = tuple(s.shown if whole else document_text(s.title, s.text) for s in sources)
-    end = "" if whole else "\n"
+    texts = tuple(s.shown if is_official else document_text(s.title, s.text) for s in sources)
+    end = "" if is_official else "\n"
+    if truncated:
+        document_ids = [[t for s in shown if s.document == i for t in ids(s.shown)] for i in range(len(sources))]
+    else:
+        document_ids = [ids(text + end) for text in texts]
     prompt = Prompt(
-        opening=ids(opening, first=True),
+        opening=ids(opening, template),
         preamble=preamble,
-        documents=[ids(text + end) for text in texts] if not truncated else _documents(shown, len(sources), ids),
+        documents=document_ids,
         query=query,
-        task=ids(task),
+        task=task_ids,
         question=question,
         document_texts=texts,
         gold=tuple(gold),
@@ -121,15 +124,6 @@ def build_prompt(
     return prompt
 
 
-def _parted(text: str, end: str) -> tuple[str, str]:
-    """A text that ends so as what comes before the end, and the end with the white space in front of it."""
-    stem = text.removesuffix(end).rstrip()
-    return stem, text[len(stem) :]
-
-
-SLACK = 4  # tokens by which stretches tokenised separately may exceed their share of the whole text
-
-
 def _halves(context: int, before: int, after: int) -> tuple[int, int]:
     """Document tokens to keep at the beginning and at the end, so that the whole prompt is cut in its middle."""
     budget = context - SLACK
@@ -139,8 +133,3 @@ def _halves(context: int, before: int, after: int) -> tuple[int, int]:
     if min(head, tail) < 0:
         return max(0, head + min(0, tail)), max(0, tail + min(0, head))
     return head, tail
-
-
-def _documents(shown: Sequence[Source], count: int, ids: Callable[[str], list[int]]) -> list[list[int]]:
-    """Token ids of each document's stretches, one after another."""
-    return [[token for s in shown if s.document == index for token in ids(s.shown)] for index in range(count)]

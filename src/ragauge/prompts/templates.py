@@ -6,10 +6,6 @@ from typing import Any, Literal, get_args
 
 from ragauge.errors import UserError, unknown
 
-_ALPACA_OPENING = (
-    "Below is an instruction that describes a task. Write a response that appropriately completes the request."
-    "\n\n### Instruction:\n"
-)
 _PLACEHOLDER = "\u241e"  # stands for the user's turn while a chat template is rendered; no prompt holds it
 
 CONTEXT, INPUT = "{context}", "{input}"  # where LongBench's prompts have the documents and the question
@@ -18,7 +14,11 @@ Template = Literal["alpaca", "chat", "llama2", "plain", "vicuna"]
 TEMPLATES: tuple[str, ...] = get_args(Template)
 
 _TURNS = {  # what stands before and after the user's words
-    "alpaca": (_ALPACA_OPENING, "\n\n### Response:\n"),
+    "alpaca": (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+        "\n\n### Instruction:\n",
+        "\n\n### Response:\n",
+    ),
     "llama2": ("[INST] ", " [/INST]"),
     "plain": ("", "\nAnswer:"),
     "vicuna": (
@@ -40,28 +40,33 @@ def wrapper(template: str, tokenizer: Any = None) -> tuple[str, str]:
     Raises:
         UserError: unknown template; "chat" with a tokenizer that has no chat template.
     """
-    if template == "chat":
-        return _chat(tokenizer)
-    if template not in _TURNS:
-        raise unknown("template", template, TEMPLATES)
-    return _TURNS[template]
-
-
-def turn(template: str, tokenizer: Any) -> tuple[list[int], list[int]]:
-    """`wrapper` as token ids: (opening, with what the tokenizer puts before any text; task)."""
-    opening, task = wrapper(template, tokenizer)
-    special = template != "chat"  # a chat template writes its own begin-of-text
-    first: list[int] = tokenizer(opening, add_special_tokens=special)["input_ids"]
-    return first, tokenizer(task, add_special_tokens=False)["input_ids"]
-
-
-def _chat(tokenizer: Any) -> tuple[str, str]:
+    if template != "chat":
+        if template not in _TURNS:
+            raise unknown("template", template, TEMPLATES)
+        return _TURNS[template]
     if not tokenizer.chat_template:
         raise UserError("template 'chat': the model's tokenizer has no chat template; use 'alpaca' or 'plain'")
     turn = [{"role": "user", "content": _PLACEHOLDER}]
     text: str = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
     opening, _, task = text.partition(_PLACEHOLDER)
     return opening, task
+
+
+def turn(template: str, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """`wrapper` as token ids: (opening, with what the tokenizer puts before any text; task)."""
+    opening, task = wrapper(template, tokenizer)
+    return token_ids(tokenizer, opening, template), token_ids(tokenizer, task)
+
+
+def token_ids(tokenizer: Any, text: str, template: str | None = None) -> list[int]:
+    """A piece of a prompt as token ids, without special tokens around it.
+
+    Args:
+        template: of the prompt, if the piece begins it: then the tokenizer adds what it puts before any text, unless
+            the template is "chat", which writes its own begin-of-text.
+    """
+    ids: list[int] = tokenizer(text, add_special_tokens=template not in (None, "chat"))["input_ids"]
+    return ids
 
 
 def document_text(title: str, text: str) -> str:

@@ -17,6 +17,6 @@ def test_a_local_model_replies_side_by_side_as_alone() -> None:
 
 def test_an_endpoint_replies_to_each_request() -> None:
     with served([says("Where is tea grown?")] * 2) as server:
-        chat = EndpointChat(Endpoint(server.url, "writer", pause_s=0))
+        chat = EndpointChat(Endpoint(server.url, model="writer", pause_s=0))
         assert chat.replies(["a", "b"], 40, instruction=" Alone.") == ["Where is tea grown?"] * 2
     assert chat.name == "writer"

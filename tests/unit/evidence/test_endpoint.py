@@ -25,7 +25,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(pauses: list[float]) -> None:
     with served([says(" Ada. \n")]) as server:
-        assert Endpoint(server.url, "m", "secret").complete(CHAT, 7, temperature=0.5) == "Ada."
+        assert Endpoint(server.url, "secret", model="m").complete(CHAT, 7, temperature=0.5) == "Ada."
     [request] = server.requests
     assert request["path"] == "/v1/chat/completions"
     assert request["headers"]["Authorization"] == "Bearer secret"
@@ -35,7 +35,7 @@ def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(pauses: 
 
 def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(pauses: list[float]) -> None:
     with served([says("x")]) as server:
-        Endpoint(f"{server.url}/chat/completions", "m").complete(CHAT, 7)
+        Endpoint(f"{server.url}/chat/completions", model="m").complete(CHAT, 7)
     assert "Authorization" not in server.requests[0]["headers"]
     assert server.requests[0]["path"] == "/v1/chat/completions"
 
@@ -51,14 +51,14 @@ def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(pauses:
 )
 def test_trouble_that_passes_is_waited_out_with_growing_pauses(trouble: Reply, pauses: list[float]) -> None:
     with served([trouble, trouble, trouble, says("at last")]) as server:
-        assert Endpoint(server.url, "m").complete(CHAT, 7) == "at last"
+        assert Endpoint(server.url, model="m").complete(CHAT, 7) == "at last"
     assert pauses == [1.0, 2.0, 4.0]
 
 
 def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> None:
     with served([BUSY]) as server:
         with pytest.raises(EndpointError, match=r"model m: HTTP 429 .*slow down \(asked 5 times\)$") as caught:
-            Endpoint(server.url, "m", "secret").complete(CHAT, 7)
+            Endpoint(server.url, "secret", model="m").complete(CHAT, 7)
         assert len(server.requests) == 5
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -67,7 +67,7 @@ def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> Non
 def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses: list[float]) -> None:
     wishes = [Reply(b"", 429, {"Retry-After": wish}) for wish in ("9", "86400", "Wed, 21 Oct 2026 07:28:00 GMT")]
     with served([*wishes, says("x")]) as server:
-        Endpoint(server.url, "m").complete(CHAT, 7)
+        Endpoint(server.url, model="m").complete(CHAT, 7)
     assert pauses == [9.0, 60.0, 4.0]
 
 
@@ -75,7 +75,7 @@ def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses: list[float]) -> N
 def test_what_asking_again_does_not_mend_is_asked_once(status: int, pauses: list[float]) -> None:
     with served([Reply(b"no such model", status, {"Location": "http://127.0.0.1:1/"})]) as server:
         with pytest.raises(EndpointError, match=f"HTTP {status} .*no such model$"):
-            Endpoint(server.url, "m").complete(CHAT, 7)
+            Endpoint(server.url, model="m").complete(CHAT, 7)
         assert len(server.requests) == 1
     assert pauses == []
 
@@ -85,7 +85,7 @@ def test_an_endpoint_that_is_down_is_an_error(pauses: list[float]) -> None:
         free.bind(("127.0.0.1", 0))  # nobody listens
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
         with pytest.raises(EndpointError, match=r"refused.*\(asked 3 times\)"):
-            Endpoint(url, "m", attempts=3).complete(CHAT, 7)
+            Endpoint(url, model="m", attempts=3).complete(CHAT, 7)
     assert pauses == [1.0, 2.0]
 
 
@@ -93,7 +93,7 @@ def test_an_endpoint_that_says_nothing_is_given_up_on(pauses: list[float]) -> No
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with pytest.raises(EndpointError, match=r"timed out \(asked 2 times\)"):
-            Endpoint(url, "m", attempts=2, timeout_s=0.05).complete(CHAT, 7)
+            Endpoint(url, model="m", attempts=2, timeout_s=0.05).complete(CHAT, 7)
 
 
 def test_the_environment_describes_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,19 +105,19 @@ def test_the_environment_describes_an_endpoint(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match="X_MODEL: is not set"):
         Endpoint.from_environment("X", "judges")
     monkeypatch.setenv("X_MODEL", "m")
-    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", "m")
+    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", model="m")
     monkeypatch.setenv("X_KEY", "k\n")
-    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", "m", "k")
+    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", "k", model="m")
 
 
 def test_a_key_is_not_shown() -> None:
-    assert "secret" not in repr(Endpoint("http://h/v1", "m", "secret"))
+    assert "secret" not in repr(Endpoint("http://h/v1", "secret", model="m"))
     with pytest.raises(UserError, match="its key holds characters") as caught:
-        Endpoint("http://h/v1", "m", "secret\n2")
+        Endpoint("http://h/v1", "secret\n2", model="m")
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "file:///etc/passwd", "http://"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UserError, match="must be http"):
-        Endpoint(url, "m")
+        Endpoint(url, model="m")

@@ -104,7 +104,7 @@ def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str
 
 def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
     with served([Reply(b"", 503)]) as server:
-        chat = EndpointChat(Endpoint(server.url, "m", attempts=2))
+        chat = EndpointChat(Endpoint(server.url, model="m", attempts=2))
         reasons = [judge(chat, about_evidence(str(i), "Who?", ["Ada"], ["x"])).reason or "" for i in range(6)]
         assert len(server.requests) == 3 * 2
     assert all("HTTP 503" in reason for reason in reasons[:3])

@@ -127,11 +127,13 @@ def brute_force(lm: LM, ids: Sequence[int], sentences: Sequence[Sentence]) -> li
 def test_a_wide_beam_finds_the_best_prefixes_of_all(lm: LM, seed: int) -> None:
     ids, sentences = document(12, seed)
     trie = Trie([ids[s.first : s.end] for s in sentences])
-    found = prefix.search(lm, asked(lm, ids), trie, k=12)
+    context = asked(lm, ids)
+    with lm.tracing() as trace:
+        found = prefix.search(lm, context, trie, k=12)
     expected = brute_force(lm, ids, sentences)
-    assert [p.sentence for p in found.prefixes] == [index for _, index in expected]
-    assert [p.score for p in found.prefixes] == pytest.approx([score for score, _ in expected], abs=1e-5)
-    assert found.steps == max(leaves(trie).values())
+    assert [p.sentence for p in found] == [index for _, index in expected]
+    assert [p.score for p in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+    assert len(trace) == max(leaves(trie).values()) - 1  # the first token needs no pass of its own
 
 
 def every_way(lm: LM, ids: Sequence[int], trie: Trie, k: int) -> dict[int, float]:
@@ -161,7 +163,7 @@ def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm: LM, k: int) -> Non
     ids, sentences = document(20, 3)
     trie = Trie([ids[s.first : s.end] for s in sentences])
     expected = every_way(lm, ids, trie, k)
-    found = prefix.search(lm, asked(lm, ids), trie, k, "exhaustive").prefixes
+    found = prefix.search(lm, asked(lm, ids), trie, k, "exhaustive")
     best = sorted(expected, key=lambda index: (-round(expected[index], 5), index))[:k]
     assert [p.sentence for p in found] == best
     assert [p.score for p in found] == pytest.approx([expected[index] for index in best], abs=1e-5)
@@ -171,7 +173,7 @@ def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: 
     ids, sentences = document(20)
     texts = [ids[s.first : s.end] for s in sentences]
     context = asked(lm, ids)
-    found = prefix.search(lm, context, Trie(texts), k=3).prefixes
+    found = prefix.search(lm, context, Trie(texts), k=3)
     begun = [texts[p.sentence][: p.tokens] for p in found]
     for together, start in zip(skip.write_on(lm, context, found, begun, 12), begun, strict=True):
         alone = list(start)
@@ -191,23 +193,23 @@ def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(lm
     context = asked(lm, ids)
     with lm.tracing() as trace:
         found = prefix.search(lm, context, trie, k, rule)
-    assert len(found.prefixes) == k or rule == "first_token"  # there are two first tokens
-    assert [call.stage for call in trace] == ["prefix"] * (found.steps - 1)
+    assert len(found) == k or rule == "first_token"  # there are two first tokens
+    assert {call.stage for call in trace} == {"prefix"}
     assert all(set(call.lengths) == {1} and len(call.lengths) <= k for call in trace)
-    assert found.steps <= max(leaves(trie).values())
-    for p in found.prefixes:
+    assert len(trace) < max(leaves(trie).values())
+    for p in found:
         assert p.tokens == leaves(trie)[p.sentence]
         assert len(p.read) == p.tokens - 1
-    assert len({p.sentence for p in found.prefixes}) == len(found.prefixes)
+    assert len({p.sentence for p in found}) == len(found)
 
 
 def test_identical_sentences_keep_their_places_earlier_ones_first(lm: LM) -> None:
     ids = [token for words in WORDS for token in words]
     found = prefix.search(lm, asked(lm, ids), Trie(WORDS), k=6)
-    order = [p.sentence for p in found.prefixes]
+    order = [p.sentence for p in found]
     assert sorted(order) == list(range(6))
     assert order.index(3) == order.index(0) + 1
-    scores = {p.sentence: p.score for p in found.prefixes}
+    scores = {p.sentence: p.score for p in found}
     assert scores[0] == scores[3]
 
 
@@ -217,17 +219,17 @@ def test_the_greedy_rule_goes_by_first_tokens(lm: LM) -> None:
     found = prefix.search(lm, context, Trie(WORDS), k=3, rule="first_token")
     logp = context.logits.log_softmax(-1)
     tokens = sorted((5, 10, 12), key=lambda t: -float(logp[t]))
-    firsts = list(dict.fromkeys(WORDS[p.sentence][0] for p in found.prefixes))
+    firsts = list(dict.fromkeys(WORDS[p.sentence][0] for p in found))
     assert firsts == tokens[: len(firsts)]
-    assert [p.score for p in found.prefixes] == pytest.approx(
-        [float(logp[WORDS[p.sentence][0]]) for p in found.prefixes]
-    )
+    assert [p.score for p in found] == pytest.approx([float(logp[WORDS[p.sentence][0]]) for p in found])
 
 
 def test_fewer_sentences_than_asked_for(lm: LM) -> None:
-    found = prefix.search(lm, asked(lm, [5, 6]), Trie([[5, 6]]), k=3)
-    assert [(p.sentence, p.tokens) for p in found.prefixes] == [(0, 1)]
-    assert found.steps == 1
+    context = asked(lm, [5, 6])
+    with lm.tracing() as trace:
+        found = prefix.search(lm, context, Trie([[5, 6]]), k=3)
+    assert [(p.sentence, p.tokens) for p in found] == [(0, 1)]
+    assert trace == []
 
 
 def test_unconstrained_sequences_go_back_to_sentences(lm: LM) -> None:
@@ -236,8 +238,8 @@ def test_unconstrained_sequences_go_back_to_sentences(lm: LM) -> None:
     with lm.tracing() as trace:
         found = prefix.search_free(lm, context, [ids[s.first : s.end] for s in sentences], k=3)
     assert len(trace) == prefix.FREE_TOKENS - 1
-    assert len({p.sentence for p in found.prefixes}) == 3
-    assert all(p.tokens == 0 and not p.read for p in found.prefixes)
+    assert len({p.sentence for p in found}) == 3
+    assert all(p.tokens == 0 and not p.read for p in found)
 
 
 def test_the_longest_run_decides() -> None:
@@ -268,7 +270,7 @@ def loop(
 def test_one_pass_equals_a_loop_over_prefixes(lm: LM, seed: int, d: int) -> None:
     ids, sentences = document(20, seed)
     context = asked(lm, ids)
-    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=4).prefixes
+    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=4)
     with lm.tracing() as trace:
         ranges = skip.decode(lm, context, ids, sentences, found, d)
     assert ranges == loop(lm, [*ids, 33, 34, 35], ids, sentences, found, d)
@@ -281,7 +283,7 @@ def test_skip_decoding_copies_nothing(lm: LM, monkeypatch: pytest.MonkeyPatch) -
     context = asked(lm, ids)
     keys = context.cache.k[0].data_ptr()
     monkeypatch.setattr(torch.Tensor, "index_select", None)  # what gathers a row's keys
-    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=3).prefixes
+    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=3)
     skip.decode(lm, context, ids, sentences, found, 40)
     assert context.cache.k[0].data_ptr() == keys
 

@@ -125,29 +125,16 @@ def mean_attention(graph: PromptGraph, attention: torch.Tensor, query: Name, doc
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_method_answers(name: str, lm: LM, encoder: str, prompt: Prompt) -> None:
-    answer = fresh(lm, make(name, encoder), prompt)
-    assert len(answer.ids) == LIMITS.max_new_tokens
-    assert set(answer.kept) <= set(range(len(prompt.documents)))
-    assert len(answer.saliency) in (0, len(prompt.documents))
-
-
-@pytest.mark.parametrize("name", methods.names())
-def test_one_document_is_enough(name: str, llama: LM, encoder: str) -> None:
-    prompt = replace(tiny_prompt([12]), gold=(0,))
-    assert len(fresh(llama, make(name, encoder), prompt).ids) == LIMITS.max_new_tokens
+def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(name: str, llama: LM, encoder: str) -> None:
+    prompt, method = replace(tiny_prompt([12]), gold=(0,)), make(name, encoder)
+    long, short = (fresh(llama, method, prompt, Limits(max_new_tokens=n, ignore_stop=True)) for n in (6, 1))
+    assert len(long.ids) == 6
+    assert short.ids == long.ids[:1]
 
 
 @pytest.mark.parametrize("name", ["superposition", *RANKERS])
 def test_a_top_k_beyond_the_documents_keeps_all(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
     assert sorted(fresh(llama, make(name, encoder, top_k=9), prompt).kept) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("name", methods.names())
-def test_a_response_ends_where_the_limits_say(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
-    method = make(name, encoder)
-    long, short = (fresh(llama, method, prompt, Limits(max_new_tokens=n, ignore_stop=True)) for n in (6, 1))
-    assert short.ids == long.ids[:1]
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -158,6 +145,9 @@ def test_one_state_serves_many_questions(name: str, lm: LM, encoder: str) -> Non
     state = method.prepare(lm, prompts[0])
     for prompt in (*prompts, *reversed(prompts)):
         again, alone = method.answer(lm, state, prompt, LIMITS), fresh(lm, method, prompt)
+        assert len(alone.ids) == LIMITS.max_new_tokens
+        assert set(alone.kept) <= set(range(len(prompt.documents)))
+        assert len(alone.saliency) in (0, len(prompt.documents))
         assert (again.ids, again.kept) == (alone.ids, alone.kept)
         np.testing.assert_allclose(
             np.array(again.saliency, float), np.array(alone.saliency, float), atol=1e-5, rtol=1e-5
@@ -202,7 +192,8 @@ def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
     logits, weights = dense(lm, graph)
     reading = Reading(lm, graph, lm.new_cache(4))  # too small: it grows
     for generation in generations(graph):
-        read = reading.read(generation, stage="x", parallel=bool(seed % 2), logp=True, last_logits=True, attention=True)
+        parallel = bool(seed % 2)
+        read = reading.read(generation, stage="x", parallel=parallel, logp=True, last_logits=True, attention="all")
         for name, logp, attention in zip(generation, read.logp, read.attention, strict=True):
             rows = token_range(graph, name)
             targets = torch.tensor(graph[name].ids[1:])[:, None]

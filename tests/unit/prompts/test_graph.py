@@ -83,11 +83,6 @@ def test_generations_hold_every_segment_once_after_its_ancestors_and_none_that_s
     assert sum(map(len, generations(graph))) == len(read)
 
 
-def test_generations_of_a_fork_join() -> None:
-    documents, queries = [("document", 0), ("document", 1)], [("query", 0), ("query", 1)]
-    assert generations(fork_join(2)) == [[PREAMBLE], documents, queries, [TASK]]
-
-
 def test_a_part_keeps_the_edges_among_its_segments() -> None:
     part = fork_join(3).part([PREAMBLE, ("document", 1), ("query", 1)])
     assert [s.name for s in part] == [PREAMBLE, ("document", 1), ("query", 1)]

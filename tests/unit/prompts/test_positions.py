@@ -26,11 +26,5 @@ def test_equilibrium_is_the_harmonic_mean(lengths: list[int]) -> None:
         assert path[-1] < 39 + length  # what follows comes after every token
 
 
-def test_paths_of_one_length_have_unit_steps() -> None:
-    positions, length = LAYOUTS["equilibrium"]([4, 4], 2)
-    assert positions == [pytest.approx([2, 3, 4, 5])] * 2
-    assert length == pytest.approx(4)
-
-
 def test_left_aligned_ends_after_the_longest() -> None:
     assert LAYOUTS["left_aligned"]([2, 5, 1], 3) == ([[3, 4], [3, 4, 5, 6, 7], [3]], 5.0)

@@ -32,30 +32,19 @@ def whole(prompt: Prompt) -> list[int]:
     return [t for part in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in part]
 
 
-def test_chat_takes_both_sides_of_the_users_turn(tokenizer: Any) -> None:
+def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenizer: Any) -> None:
     assert wrapper("chat", tokenizer) == ("<s>[user]", "[/][assistant]")
-
-
-def test_alpaca_is_the_papers_wrapper() -> None:
-    opening, task = wrapper("alpaca")
-    assert opening == (
+    assert wrapper("alpaca") == (
         "Below is an instruction that describes a task. Write a response that appropriately completes the request."
-        "\n\n### Instruction:\n"
+        "\n\n### Instruction:\n",
+        "\n\n### Response:\n",
     )
-    assert task == "\n\n### Response:\n"
-
-
-def test_conversations_as_llama_2_and_vicuna_were_trained() -> None:
-    said = "".join(wrapper("vicuna")).partition("USER: ")
-    assert said[0] == (
+    assert wrapper("vicuna") == (
         "A chat between a curious user and an artificial intelligence assistant. "
-        "The assistant gives helpful, detailed, and polite answers to the user's questions. "
+        "The assistant gives helpful, detailed, and polite answers to the user's questions. USER: ",
+        " ASSISTANT:",
     )
-    assert said[2] == " ASSISTANT:"
     assert wrapper("llama2") == ("[INST] ", " [/INST]")
-
-
-def test_plain_asks_for_an_answer() -> None:
     assert wrapper("plain") == ("", "\nAnswer:")
 
 
@@ -93,21 +82,17 @@ def test_joined_segments_are_the_whole_text_begun_once(tokenizer: Any, template:
     opening, task = wrapper(template, tokenizer)
     documents = "".join(f"[Document](Title: {title}) {text}\n" for title, text in DOCUMENTS)
     text = f"{opening}{INSTRUCTION}\n\n{documents}Question: what is tea?{task}"
-    ids = whole(built(tokenizer, template))
+    prompt = built(tokenizer, template)
+    ids = whole(prompt)
     assert ids == tokenizer(text, add_special_tokens=template != "chat")["input_ids"]
     assert ids.count(tokenizer.bos_token_id) == 1
-    assert ids[0] == tokenizer.bos_token_id
-
-
-@pytest.mark.parametrize("template", ["chat", "alpaca", "plain"])
-def test_the_opening_begins_the_preamble_and_begins_the_text(tokenizer: Any, template: str) -> None:
-    prompt = built(tokenizer, template)
+    assert ids[0] == prompt.opening[0] == tokenizer.bos_token_id
     assert prompt.opening == prompt.preamble[: len(prompt.opening)]
-    assert prompt.opening[0] == tokenizer.bos_token_id
 
 
 def test_a_segment_is_tokenised_by_itself(tokenizer: Any) -> None:
     alone, among = built(tokenizer, documents=DOCUMENTS[1:]), built(tokenizer, question="where is it")
+    assert among.document_texts == tuple(document_text(*d) for d in DOCUMENTS)  # which rankers get
     assert alone.documents[0] == among.documents[1]
     assert alone.preamble == among.preamble
 
@@ -124,10 +109,6 @@ def test_token_counts(tokenizer: Any) -> None:
     assert counts["documents"] == [len("[Document](Title: Tea) Tea is a drink.\n"), len(prompt.documents[1])]
     assert (counts["query"], counts["task"]) == (len("Question: what is tea?"), len("\nAnswer:"))
     assert counts["preamble"] == 1 + len(INSTRUCTION) + 2
-
-
-def test_rankers_get_the_documents_as_the_prompt_shows_them(tokenizer: Any) -> None:
-    assert built(tokenizer).document_texts == tuple(document_text(*d) for d in DOCUMENTS)
 
 
 class Deaf:

@@ -23,6 +23,7 @@ from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
+from ragauge.prompts.templates import token_ids, turn
 from ragauge.training import data
 from ragauge.training.data import NearDuplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings
@@ -139,7 +140,9 @@ def test_questions_written_side_by_side_are_those_written_alone() -> None:
     spans = [("A", "One."), ("Beta", "The lamp was lit in 1821."), ("C", "x" * 50)]
     together = sft.write_questions(chat, spans)
     assert together == [sft.write_questions(chat, [span])[0] for span in spans]
-    ids = chat.ids(sft.REQUEST.format(title=spans[1][0], text=spans[1][1]), sft.CUE)
+    opening, task = turn("chat", lm.tokenizer)
+    text = sft.REQUEST.format(title=spans[1][0], text=spans[1][1])
+    ids = [*opening, *token_ids(lm.tokenizer, text), *task, *token_ids(lm.tokenizer, sft.CUE)]
     cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)
     read = lm.extend(cache, [Row(ids, unit_steps(0, len(ids)))], stage="prompt", last_logits=True)
     assert read.last_logits is not None
@@ -157,7 +160,7 @@ class FlakyEndpoint(Endpoint):
 
 
 def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
-    chat = EndpointChat(FlakyEndpoint("http://localhost/v1", "m"))
+    chat = EndpointChat(FlakyEndpoint("http://localhost/v1", model="m"))
     assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
     with pytest.raises(EndpointError, match="HTTP 503"):
         sft.write_questions(chat, [("A", "down")])

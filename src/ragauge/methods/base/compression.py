@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 from ragauge.compressors.base import Budget, Compressor, Context
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capability, Extension, Limits, Response, Row, Span, SpanEngine
-from ragauge.methods.base import plain_row
+from ragauge.methods.base import generate, plain_row
 from ragauge.methods.base.wrapper import EngineAround
 from ragauge.prompts import unit_steps
 
@@ -44,16 +44,14 @@ class Press:
 
         Its queries, where the compressor needs them, come from reading it once more: stored documents have none.
         """
-        compressor = self.compressor()
+        compressor, start = self.compressor(), sum(map(len, before))
         apart = self.engine.join(cache, [*before, span], 0)
-        start = sum(map(len, before))
-        watch = compressor.watch()
-        if watch is not None:
+        if (watch := compressor.watch()) is not None:
             scratch = self.engine.join(cache, before, len(ids)) if before else self.engine.new_cache(len(ids))
             scratch.watch = watch
-            places = (
-                apart.positions[start : apart.length].tolist() if self._has_weights else unit_steps(start, len(ids))
-            )
+            places = unit_steps(start, len(ids))
+            if self._has_weights:
+                places = apart.positions[start : apart.length].tolist()
             self.engine.extend(scratch, [Row(ids, places, _all(start))], stage="compress", offline=True)
         context = Context(self.engine, apart, Span(start, apart.length), ids, offline=True)
         return self.compress(context, compressor)
@@ -64,7 +62,10 @@ class Press:
         started = time.perf_counter()
         scores = compressor.scores(context) if self._has_weights else None
         started = time.perf_counter() if compressor.reads_text else started  # its own calls are traced
-        slots = self._first(count) if scores is None else _largest(scores, count, self.budget or compressor.budget)
+        if scores is None:
+            slots = [[list(range(count))] * heads for heads in self.engine.shape.kv_heads]
+        else:
+            slots = _largest(scores, count, self.budget or compressor.budget)
         slots = [[[context.span.start + i for i in chosen] for chosen in heads] for heads in slots]
         cache = context.cache.select_by_head(slots)
         if compressor.contiguous:
@@ -76,9 +77,6 @@ class Press:
     @property
     def _has_weights(self) -> bool:
         return Capability.WEIGHTS in self.engine.capabilities
-
-    def _first(self, count: int) -> list[list[list[int]]]:
-        return [[list(range(count))] * heads for heads in self.engine.shape.kv_heads]
 
 
 def _largest(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[list[int]]]:
@@ -107,10 +105,7 @@ class AfterPrompt(EngineAround):
     """Compresses the whole prompt once it is read: everything that its last row attends to."""
 
     press: Press  # of the question being answered
-
-    def __init__(self, engine: SpanEngine) -> None:
-        super().__init__(engine)
-        self.compressor: Compressor | None = None
+    compressor: Compressor | None = None
 
     def extend(self, cache: KVCache, rows: Sequence[Row], **options: Any) -> Extension:
         """See `SpanEngine.extend`."""
@@ -154,5 +149,4 @@ class BeforeQuestion(EngineAround):
         cache = engine.join(smaller, _all(smaller.length), self.question + limits.max_new_tokens)
         row = Row(ids[split:], unit_steps(split, self.question), _all(smaller.length))
         read = engine.extend(cache, [row], stage="prompt", last_logits=True)
-        assert read.last_logits is not None
-        return Response(engine.generate(cache, read.last_logits[0], float(len(ids)), limits))
+        return Response(generate(engine, cache, read.last_logits, float(len(ids)), limits))

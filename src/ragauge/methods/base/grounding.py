@@ -1,4 +1,4 @@
-"""What methods that look for evidence share: documents read as one, requests to them, answers from what was found."""
+"""Parts of methods that look for evidence: documents read as one text, requests to it, answers from the evidence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ragauge.engines.protocol import Capability, Engine, Limits, Span, SpanEngin
 from ragauge.errors import UserError
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import EvidenceContext
-from ragauge.evidence.request import EvidenceRequest, token_ids
+from ragauge.evidence.request import EvidenceRequest
 from ragauge.evidence.sentences import Sentence, split, tokenize
 from ragauge.methods.base import Answer, Evidence, plain_row, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
-from ragauge.prompts.templates import turn
+from ragauge.prompts.templates import token_ids, turn
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CHUNK = 1024  # tokens of the document that are read in one pass: the mask is (CHUNK, tokens before), never square
 QUESTION_ROOM = 256  # tokens reserved for the request when a document is cut to the context
 EVIDENCE_ROOM = 576  # and for evidence, at least, of a long context: variants then read the same of every document
+NO_OFFSETS = "the model's tokenizer does not say which characters a token stands for"
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,14 @@ class GroundingText:
         return [self.ids[s.first : s.end] for s in self.sentences]
 
     def evidence(self, ranges: Sequence[skip.Range]) -> tuple[Evidence, ...]:
-        """Stretches of sentences in document order, neighbours joined."""
-        return tuple(self._stretch(first, last) for first, last in skip.merge(ranges, self.sentences))
-
-    def _stretch(self, first: int, last: int) -> Evidence:
-        """From one sentence to another, without white space at the ends."""
-        source = self.sources[self.sentences[first].source]
-        text = source.text[self.sentences[first].start : self.sentences[last].stop]
-        start = source.offset + self.sentences[first].start + len(text) - len(text.lstrip())
-        stripped = text.strip()
-        return Evidence(source.document, start, start + len(stripped), stripped)
+        """Stretches of sentences in document order, neighbours joined, without white space at their ends."""
+        pieces = []
+        for first, last in skip.merge(ranges, self.sentences):
+            source = self.sources[self.sentences[first].source]
+            text = source.text[self.sentences[first].start : self.sentences[last].stop]
+            start = source.offset + self.sentences[first].start + len(text) - len(text.lstrip())
+            pieces.append(Evidence(source.document, start, start + len(text.strip()), text.strip()))
+        return tuple(pieces)
 
 
 @dataclass
@@ -86,9 +85,9 @@ def turn_of(engine: SpanEngine, prompt: Prompt) -> tuple[list[int], list[int]]:
 
 
 def why_not(engine: SpanEngine) -> str | None:
-    """Why no evidence can be found by this decoder's own words; None where it can."""
+    """Why this decoder's own words cannot give evidence; None where they can."""
     if not engine.tokenizer.is_fast:
-        return "the model's tokenizer does not say which characters a token stands for"
+        return NO_OFFSETS
     has_end = finder_of(engine).shape.eos
     return None if has_end else "the model has no end-of-text token, whose probability ends evidence"
 
@@ -154,8 +153,7 @@ def answer_from(
 def placed(text: str, sources: Sequence[Source]) -> Evidence:
     """Generated text at the first place where a document has it; without a place where none does."""
     for source in sources:
-        start = source.text.find(text)
-        if start >= 0:
+        if (start := source.text.find(text)) >= 0:
             at = source.offset + start
             return Evidence(source.document, at, at + len(text), text)
     return Evidence(None, None, None, text)
@@ -163,5 +161,5 @@ def placed(text: str, sources: Sequence[Source]) -> Evidence:
 
 def written(text: str, sources: Sequence[Source]) -> list[Evidence]:
     """Each sentence of a generated text, line by line, as a piece of evidence."""
-    found = [line[start:stop].strip() for line in text.split("\n") for start, stop in split(line)]
-    return [placed(sentence, sources) for sentence in found if sentence]
+    sentences = (line[start:stop].strip() for line in text.split("\n") for start, stop in split(line))
+    return [placed(sentence, sources) for sentence in sentences if sentence]

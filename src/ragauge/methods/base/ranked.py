@@ -14,8 +14,8 @@ from pydantic import Field
 from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
 from ragauge.methods.base import SPANS, Answer, Method, read_plain, traced
-from ragauge.methods.base.reading import Reading
-from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.base.reading import Reading, read_preamble
+from ragauge.prompts import PREAMBLE, Prompt, Segment, unit_steps
 
 INITIAL_DOCUMENT_TOKENS = 1024  # capacity of the cache of documents that were ranked first; it grows
 
@@ -48,12 +48,7 @@ class Ranked(Method):
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
         if self.library:
             importlib.import_module(self.library)
-        if not self.path_caching:
-            return RankedState(None)
-        graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
-        reading = Reading(engine, graph, engine.new_cache(len(prompt.preamble) + INITIAL_DOCUMENT_TOKENS))
-        reading.read([PREAMBLE], stage="preamble", offline=True)
-        return RankedState(reading)
+        return RankedState(read_preamble(engine, prompt, INITIAL_DOCUMENT_TOKENS) if self.path_caching else None)
 
     def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
         with traced(engine, "rank", macs=self.query_macs(prompt)):
@@ -107,9 +102,6 @@ def _answer_after(cached: Reading, order: Sequence[int], prompt: Prompt, limits:
         ids = prompt.documents[order[0]]
         cached.graph.add(Segment(first, ids, unit_steps(len(prompt.preamble), len(ids)), (PREAMBLE,)))
         cached.read([first], stage="documents", offline=True)
-    rest = [token for i in order[1:] for token in prompt.documents[i]]
-    ids = [*rest, *prompt.ending]
+    ids = [*(token for i in order[1:] for token in prompt.documents[i]), *prompt.ending]
     reading = cached.select([PREAMBLE, first], len(ids) + limits.max_new_tokens).again()
-    start = len(prompt.preamble) + len(prompt.documents[order[0]])
-    reading.graph.add(Segment(TASK, ids, unit_steps(start, len(ids)), (first,)))
-    return reading.generate(TASK, limits)
+    return reading.generate(ids, len(prompt.preamble) + len(prompt.documents[order[0]]), (first,), limits)

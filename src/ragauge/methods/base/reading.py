@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Unpack
 
-from ragauge.engines.protocol import Extension, Limits, Row, Span, SpanEngine
+from ragauge.engines.protocol import ExtendOptions, Extension, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.methods.base import generate
-from ragauge.prompts import Name, PromptGraph
+from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
+
+PREAMBLE_REST: Name = ("preamble", 1)  # of a preamble whose first token is a segment of its own
 
 
 class Reading:
@@ -36,32 +39,15 @@ class Reading:
         self.rewind()
         return Reading(self.engine, self.graph.copy(), self.cache, self.spans)
 
-    def read(
-        self,
-        names: Sequence[Name],
-        *,
-        stage: str,
-        offline: bool = False,
-        parallel: bool = True,
-        last_logits: bool = False,
-        logp: bool = False,
-        attention: bool = False,
-    ) -> Extension:
-        """Read segments that do not see each other: in one call, or one by one where not `parallel`."""
-        groups = [names] if parallel else [[name] for name in names]
-        parts = [
-            self.engine.extend(
-                self.cache,
-                [self._row(name) for name in group],
-                stage=stage,
-                offline=offline,
-                parallel=parallel,
-                last_logits=last_logits,
-                logp=logp,
-                attention="all" if attention else None,
-            )
-            for group in groups
-        ]
+    def read(self, names: Sequence[Name], **options: Unpack[ExtendOptions]) -> Extension:
+        """Read segments that do not see each other: in one call, or one by one where not `parallel`.
+
+        Args:
+            options: of `SpanEngine.extend`; `parallel` is true if omitted.
+        """
+        options.setdefault("parallel", True)
+        groups = [names] if options["parallel"] else [[name] for name in names]
+        parts = [self.engine.extend(self.cache, [self._row(name) for name in group], **options) for group in groups]
         spans = [span for part in parts for span in part.spans]
         self.spans.update(zip(names, spans, strict=True))
         return Extension(
@@ -77,16 +63,16 @@ class Reading:
         if sum(len(span) for span, _ in selected) == self.cache.length:
             return self
         cache = self.engine.join(self.cache, [span for span, _ in selected], room)
-        at, spans = 0, {}
-        for span, name in selected:
-            spans[name] = Span(at, at + len(span))
-            at += len(span)
+        edges = pairwise(accumulate((len(span) for span, _ in selected), initial=0))
+        spans = {name: Span(*edge) for (_, name), edge in zip(selected, edges, strict=True)}
         return Reading(self.engine, self.graph, cache, spans)
 
-    def generate(self, name: Name, limits: Limits) -> list[int]:
-        """Read the last segment and generate after it."""
-        read = self.read([name], stage="task", last_logits=True)
-        return generate(self.engine, self.cache, read.last_logits, self.graph[name].positions[-1] + 1, limits)
+    def generate(self, ids: Sequence[int], start: float, parents: Iterable[Name], limits: Limits) -> list[int]:
+        """Read the last segment, its tokens from position `start` on, below its parents, and generate after it."""
+        positions = unit_steps(start, len(ids))
+        self.graph.add(Segment(TASK, ids, positions, tuple(parents)))
+        read = self.read([TASK], stage="task", last_logits=True)
+        return generate(self.engine, self.cache, read.last_logits, positions[-1] + 1, limits)
 
     def past_of(self, name: Name) -> tuple[Name, ...]:
         """List the cached segments that this one attends to: its ancestors without pruned ones."""
@@ -98,3 +84,22 @@ class Reading:
         if tokens > context:  # squeezed positions could hide it
             raise UserError(f"{name[0]} {name[1]} has {tokens} tokens; the model's context is {context} tokens")
         return Row(segment.ids, segment.positions, tuple(self.spans[a] for a in self.past_of(name)))
+
+
+def read_preamble(
+    engine: SpanEngine, prompt: Prompt, room: int, *, offline: bool = True, first_apart: bool = False
+) -> Reading:
+    """Read the preamble into a cache with room for more.
+
+    Args:
+        first_apart: its first token, the begin of text where there is one, is a segment of its own.
+    """
+    ids, positions = prompt.preamble, unit_steps(0, len(prompt.preamble))
+    first = 1 if first_apart else len(ids)
+    reading = Reading(engine, PromptGraph(), engine.new_cache(len(ids) + room))
+    reading.graph.add(Segment(PREAMBLE, ids[:first], positions[:first]))
+    if ids[first:]:
+        reading.graph.add(Segment(PREAMBLE_REST, ids[first:], positions[first:], (PREAMBLE,)))
+    for name in list(reading.graph.segments):
+        reading.read([name], stage="preamble", offline=offline)
+    return reading

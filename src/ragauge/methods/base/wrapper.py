@@ -8,7 +8,7 @@ not override is forwarded. `EngineAround` forwards every call to another engine;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -28,15 +28,17 @@ class Wrapper(Method):
     @cached_property
     def wrapped(self) -> Method:
         """The wrapped method."""
-        return self._wrapped("")
+        from ragauge import methods
+
+        return methods.make(self.inner, **self.inner_options)
 
     def checked(self, where: str = "") -> Self:
         from ragauge import methods
 
-        wrapped = self._wrapped(where)
+        wrapped = methods.make(self.inner, f"{where}.inner", **self.inner_options)
         if isinstance(wrapped, type(self)):
             raise UserError(f"{where}.inner: {self.inner!r} is this method itself")
-        return replace(self, inner_options=methods.options(self.inner, f"{where}.inner", **self.inner_options))
+        return replace(self, inner_options=asdict(wrapped))
 
     def required(self) -> Capabilities:
         return self.requires | self.wrapped.required()
@@ -55,11 +57,6 @@ class Wrapper(Method):
 
     def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         return self.wrapped.answer(engine, state, prompt, limits)
-
-    def _wrapped(self, where: str) -> Method:
-        from ragauge import methods
-
-        return methods.make(self.inner, f"{where}.inner" if where else "", **self.inner_options)
 
 
 class EngineAround:
