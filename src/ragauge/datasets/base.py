@@ -168,7 +168,8 @@ class Dataset(ABC):
             first = lines.setdefault(example.key, number)
             if first != number:
                 raise UserError(f"{place}: same question as line {first} (key {example.key!r})")
-            if self.fold == "all" or (self.fold == "tuning") == is_for_tuning(example.key):
+            for_tuning = hashlib.sha256(f"fold {example.key}".encode()).digest()[0] % 5 == 0  # in any file and order
+            if self.fold in ("all", "tuning" if for_tuning else "test"):
                 yield example
 
 
@@ -185,7 +186,12 @@ class ArrangedDataset(Dataset):
 
     def arranged(self, example: Example, place: str) -> Example:
         """Apply these options to an example."""
-        example = fewer(example, self.documents, place)
+        if self.documents is not None:
+            gold, count = example.gold, len(example.documents)
+            if not len(gold) <= self.documents <= count:
+                raise UserError(f"{place}: must have {len(gold)} to {count} documents, not {self.documents}")
+            others = [i for i in range(count) if i not in gold]
+            example = reordered(example, sorted([*gold, *others[: self.documents - len(gold)]]))
         return joined(reordered(example, self.order(example, place)), self.joined)
 
     def order(self, example: Example, place: str) -> list[int]:
@@ -222,11 +228,6 @@ def example_of(
         answers=answers,
         gold=tuple(i for i, (row, at) in enumerate(rows) if field(row, gold, bool, at)),
     )
-
-
-def is_for_tuning(key: str) -> bool:
-    """Whether a question is among the fifth to choose options on: by a hash of its key alone, in any file and order."""
-    return hashlib.sha256(f"fold {key}".encode()).digest()[0] % 5 == 0
 
 
 def out_of_reach(name: str, source: str, reason: object) -> UserError:
@@ -271,16 +272,6 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
     gold = tuple(sorted(place_of[g] for g in example.gold))
     stretches = tuple(replace(s, document=place_of[s.document]) for s in example.gold_stretches)
     return replace(example, documents=documents, gold=gold, gold_stretches=stretches)
-
-
-def fewer(example: Example, count: int | None, place: str) -> Example:
-    """The example with its gold documents and as many of the others, from the first on, as make `count`; None: all."""
-    if count is None:
-        return example
-    others = [i for i in range(len(example.documents)) if i not in example.gold]
-    if not len(example.gold) <= count <= len(example.documents):
-        raise UserError(f"{place}: must have {len(example.gold)} to {len(example.documents)} documents, not {count}")
-    return reordered(example, sorted([*example.gold, *others[: count - len(example.gold)]]))
 
 
 def joined(example: Example, size: int) -> Example:
