@@ -16,11 +16,6 @@ def score(record: Fields) -> float | None:
     gold = record.get("gold_stretches")
     if record["evidence"] is None or not gold:
         return None
-    hit = [
-        any(
-            p["document"] == s["document"] and p["start"] < s["stop"] and s["start"] < p["stop"]
-            for p in record["evidence"]
-        )
-        for s in gold
-    ]
-    return sum(hit) / len(gold)
+    pieces = [(p["document"], p["start"], p["stop"]) for p in record["evidence"] if p["document"] is not None]
+    hits = (any(d == s["document"] and a < s["stop"] and s["start"] < b for d, a, b in pieces) for s in gold)
+    return sum(hits) / len(gold)

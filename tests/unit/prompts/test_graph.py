@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from prompt_graphs import chain, generations, mask
+from prompt_graphs import mask
 from ragauge.prompts import PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
 
 
@@ -64,23 +64,6 @@ def test_paths_of_a_fork_join_do_not_see_each_other_and_the_task_sees_all() -> N
     assert graph.ancestors(("query", 1)) == (PREAMBLE, ("document", 1))
     assert graph.ancestors(("document", 2)) == (PREAMBLE,)
     assert set(graph.ancestors(TASK)) == {s.name for s in graph} - {TASK}
-
-
-def test_the_chain_is_causal_at_unit_steps() -> None:
-    graph = chain([(PREAMBLE, [1, 2]), (("document", 0), [3, 4, 5]), (TASK, [6])])
-    assert [p for s in graph for p in s.positions] == [0, 1, 2, 3, 4, 5]
-    assert (mask(graph) == np.tri(6, dtype=bool)).all()
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_generations_hold_every_segment_once_after_its_ancestors_and_none_that_sees_another(seed: int) -> None:
-    graph = random_graph(seed)
-    read: set[Name] = set()
-    for generation in generations(graph):
-        assert all(set(graph.ancestors(name)) <= read for name in generation)
-        read |= set(generation)
-    assert read == {s.name for s in graph}
-    assert sum(map(len, generations(graph))) == len(read)
 
 
 def test_a_part_keeps_the_edges_among_its_segments() -> None:
