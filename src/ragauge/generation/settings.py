@@ -128,7 +128,11 @@ class PipelineSettings(BaseModel):
         for key in sorted(stated - mode.option_names()):
             if names := modes.with_option(key):
                 raise SettingError(key, f"only valid with mode {' or '.join(map(repr, names))}, not {self.mode!r}")
-        mode.check(self.engine, is_trained=bool(self.retrofit_minutes or self.adapters))
+        if mode.needs_training and not (self.retrofit_minutes or self.adapters):
+            raise SettingError("mode", f"{self.mode!r} must be trained first; give retrofit_minutes or adapters")
+        if self.engine not in mode.engines:
+            known = ", ".join(mode.engines)
+            raise SettingError("engine", f"{self.engine!r} does not run mode {self.mode!r}; known: {known}")
         self._check_server()
         return self
 

@@ -32,7 +32,6 @@ from ragauge.engines.rope import Rotation, rotate
 from ragauge.engines.weights import Layer, Linear, Norm
 from ragauge.errors import UserError
 from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, attend, pad, read_alone
-from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, Tokens
 
 CROSS_LAYERS, ENCODER_LAYERS = 3, 2
@@ -43,13 +42,6 @@ PER_LAYER = ("heads", "kv_heads", "ffn")  # sizes of a decoder's shape
 T = TypeVar("T")
 Memory = tuple[Tensor, Tensor, Tensor]
 """Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions (token,)."""
-
-
-def load(checkpoint: Checkpoint) -> CrossDecoder:
-    if checkpoint.adapters is None:
-        raise UserError("mode 'cross_attention' requires trained weights: give --adapters")
-    lm = checkpoint.decoder()
-    return CrossDecoder(lm, CrossWeights.load(checkpoint.adapters, lm, checkpoint.sha256))
 
 
 # --- the added layers ---

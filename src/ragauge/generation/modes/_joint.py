@@ -20,7 +20,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import torch
@@ -41,17 +40,12 @@ if TYPE_CHECKING:
 RANK = 8
 
 
-def load(checkpoint: Checkpoint, mode: JointAttention) -> JointDecoder:
-    lm, adapted = load_adapted(checkpoint)
-    return JointDecoder(lm, mode, adapted)
-
-
 def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
     """The decoder, and the same with trained adapters where there are any."""
     lm = checkpoint.decoder()
     if checkpoint.adapters is None:
         return lm, None
-    return lm, Adapters.load(Path(checkpoint.adapters), lm, checkpoint.sha256).merged(lm)
+    return lm, Adapters.load(checkpoint.adapters, lm, checkpoint.sha256).merged(lm)
 
 
 # --- reading ---

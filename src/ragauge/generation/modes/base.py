@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from ragauge.errors import SettingError, UnsupportedError
+from ragauge.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
@@ -83,15 +83,6 @@ class Mode(ABC):
         own = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         trained = {"retrofit_minutes", "adapters"} if cls.training else set()
         return own | trained | ({"weights"} if cls.own_model else set())
-
-    @classmethod
-    def check(cls, engine: str, is_trained: bool) -> None:
-        """Raise SettingError if a pipeline's engine does not run this mode, or it is not trained and must be."""
-        if cls.needs_training and not is_trained:
-            raise SettingError("mode", f"{cls.name!r} must be trained first; give retrofit_minutes or adapters")
-        if engine not in cls.engines:
-            message = f"{engine!r} does not run mode {cls.name!r}; known: {', '.join(cls.engines)}"
-            raise SettingError("engine", message)
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:

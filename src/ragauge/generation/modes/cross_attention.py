@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from ragauge.errors import UserError
 from ragauge.generation.modes.base import Checkpoint, Mode, ModeTraining
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class CrossAttention(Mode):
     training: ClassVar[type[ModeTraining]] = CrossAttentionTraining
 
     def load(self, checkpoint: Checkpoint) -> CrossDecoder:
-        from ragauge.generation.modes._cross_attention import load
+        from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights
 
-        return load(checkpoint)
+        if checkpoint.adapters is None:
+            raise UserError("mode 'cross_attention' requires trained weights: give --adapters")
+        lm = checkpoint.decoder()
+        return CrossDecoder(lm, CrossWeights.load(checkpoint.adapters, lm, checkpoint.sha256))

@@ -44,9 +44,10 @@ class JointAttention(Mode):
             from ragauge.generation.modes._joint_onnx import load_exported
 
             return load_exported(checkpoint, self)
-        from ragauge.generation.modes._joint import load
+        from ragauge.generation.modes._joint import JointDecoder, load_adapted
 
-        return load(checkpoint, self)
+        lm, adapted = load_adapted(checkpoint)
+        return JointDecoder(lm, self, adapted)
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
         from ragauge.generation.modes._joint_onnx import export

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from ragauge.errors import UserError
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
-from ragauge.generation.modes._joint import Adapters, JointDecoder
+from ragauge.generation.modes._joint import JointDecoder
 from ragauge.generation.modes.cross_attention import CrossAttention
 from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline
@@ -186,28 +185,7 @@ def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
         CrossAttention().load(Checkpoint())
 
 
-# ---- files
-
-
-def test_files_are_checked(lm: LM, weights: CrossWeights, tmp_path: Path) -> None:
-    path = tmp_path / "c.safetensors"
-    weights.save(path, model_sha256="abc")
-    again = CrossWeights.load(path, lm, "abc")
-    assert again.places == weights.places
-    for name, tensor in weights.state_dict().items():
-        torch.testing.assert_close(again.state_dict()[name], tensor)
-    with pytest.raises(UserError, match="trained for another decoder"):
-        CrossWeights.load(path, lm, "def")
-    with pytest.raises(UserError, match="for mode 'cross_attention', not 'joint'"):
-        Adapters.load(path, lm)
-    with pytest.raises(UserError, match="of other sizes"):
-        CrossWeights.load(path, tiny_models.tiny_lm(tiny_models.ALIBI))
-    weights.save(path, layers="0 7")
-    with pytest.raises(UserError, match="the decoder has 2 layers"):
-        CrossWeights.load(path, lm)
-    weights.save(path, encoder_layers="two")
-    with pytest.raises(UserError, match="has no sizes of mode"):
-        CrossWeights.load(path, lm)
+# ---- its layers
 
 
 @pytest.mark.parametrize(("layers", "count", "chosen"), [(30, 3, (9, 19, 29)), (12, 3, (3, 7, 11)), (2, 3, (0, 1))])
