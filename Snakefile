@@ -5,8 +5,7 @@ snakemake --cores all --configfile configs/ci/smoke.yaml       another experimen
 snakemake --cores all --config seed=1                          the same experiment with a key changed
 snakemake --list-rules                                         every table and figure is a rule
 
-The rules are in workflow/rules, one file a stage: assets, data, retrieval, pipeline, servers, staleness, training, answers,
-latency, judgements, predictions, items, report.
+The rules are in workflow/rules, one file a stage: data, retrieval, pipeline, servers, training, answers, latency, items.
 """
 
 

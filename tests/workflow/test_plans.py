@@ -42,7 +42,7 @@ def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> N
     jobs, output = planned.counts, planned.output
     assert (jobs["database"], jobs["evaluation_set"], jobs["staleness"]) == (2, 4, 3)
     assert jobs["chunks"] == jobs["embeddings"] == jobs["near_duplicates"] == 2 * 256
-    assert set(re.findall(r"--entry (\S+) --evaluation (\S+) --database", output)) == {
+    assert set(re.findall(r"--entry (\S+) --evaluation=(\S+) --threads", output)) == {
         (database, text) for database in ("c4", "c4_t5") for text in ("wikipedia", "realnews")
     }
     texts = set(re.findall(r"--entry (?:scored|timed)_(wikipedia|realnews|c4)_\S+ --database (\S+)", output))
@@ -99,7 +99,7 @@ def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan: Plan, 
     rules = {
         name
         for path in (checkout / "workflow/rules").glob("*.smk")
-        for name in re.findall(r"^rule (\w+):", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(r"^(?:rule|use rule \w+ as) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     head = (checkout / "configs/ci/smoke.yaml").read_text(encoding="utf-8").partition("\nrun:")[0]
     assert rules - plan(*SMOKE).counts.keys() - {"asset"} == set(re.findall(r"`(\w+)`", head))

@@ -1,6 +1,7 @@
 """Chunk databases and their indexes: one job a shard to cut, mark, embed and encode, then one to merge.
 
-A shard that fails is made again alone, and a job that was cut off leaves nothing half done.
+A shard that fails is made again alone, and a job that was cut off leaves nothing half done. Every step runs the command of
+the first rule; the others say what differs.
 """
 
 
@@ -20,13 +21,15 @@ rule chunks:
         mem_mb=grown(3000),
         runtime=240,
     params:
+        step="chunks",
         config=PATHS.settings,
         settings=PLAN.entry("databases/{database}", exclude={"encoder", "engine", "evaluation_sets", "indexes"}),
         code=code_of("retrieval.chunking"),
         folder=PATHS.database,
+        labels=PLAN.retrieval.label_options,
     shell:
-        "ragauge index chunks --config {params.config:q} --entry {wildcards.database:q} --shard {wildcards.shard:q}"
-        " --database {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index {params.step:q} --config {params.config:q} --entry {wildcards.database:q} {params.labels:q}"
+        " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule shards_cut:
@@ -38,7 +41,7 @@ rule shards_cut:
     localrule: True
 
 
-rule evaluation_set:
+use rule chunks as evaluation_set with:
     """Cut the text of another corpus that is predicted with a database."""
     input:
         PLAN.retrieval.evaluation_corpus,
@@ -46,23 +49,15 @@ rule evaluation_set:
         PATHS.evaluation_set,
     log:
         f"{PATHS.database_logs}/evaluation-{{evaluation}}.log",
-    retries: 2
-    conda:
-        ENVIRONMENT
     resources:
         mem_mb=grown(2000),
         runtime=1440,
     params:
-        config=PATHS.settings,
+        step="evaluation",
         settings=PLAN.entry("databases/{database}/evaluation_sets/{evaluation}"),
-        code=code_of("retrieval.chunking"),
-        folder=PATHS.database,
-    shell:
-        "ragauge index evaluation --config {params.config:q} --entry {wildcards.database:q}"
-        " --evaluation {wildcards.evaluation:q} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
-rule near_duplicates:
+use rule chunks as near_duplicates with:
     """Mark the documents of one shard that are near-duplicates of any evaluation text, of shards and of sets."""
     input:
         cut=PATHS.cut,
@@ -71,22 +66,14 @@ rule near_duplicates:
         PATHS.marked,
     log:
         f"{PATHS.database_logs}/near-duplicates-{{shard}}.log",
-    retries: 2
-    conda:
-        ENVIRONMENT
     resources:
         mem_mb=grown(4000),
         runtime=240,
     params:
-        config=PATHS.settings,
-        code=code_of("retrieval.chunking"),
-        folder=PATHS.database,
-    shell:
-        "ragauge index mark --config {params.config:q} --entry {wildcards.database:q} --shard {wildcards.shard:q}"
-        " --database {params.folder:q} 2>&1 | tee {log:q}"
+        step="mark",
 
 
-rule database:
+use rule chunks as database with:
     """Name the shards and their near-duplicates in order."""
     input:
         shards=PLAN.retrieval.of_shards(PATHS.shard),
@@ -96,21 +83,14 @@ rule database:
         PATHS.gathered,
     log:
         f"{PATHS.database_logs}/database.log",
-    conda:
-        ENVIRONMENT
     resources:
         mem_mb=grown(2000),
         runtime=60,
     params:
-        config=PATHS.settings,
-        code=code_of("retrieval.chunking"),
-        folder=PATHS.database,
-    shell:
-        "ragauge index gather --config {params.config:q} --entry {wildcards.database:q}"
-        " --database {params.folder:q} 2>&1 | tee {log:q}"
+        step="gather",
 
 
-rule embeddings:
+use rule chunks as embeddings with:
     """Embed the chunks of one shard."""
     input:
         shard=PATHS.shard,
@@ -119,23 +99,16 @@ rule embeddings:
         PATHS.embeddings,
     log:
         f"{PATHS.database_logs}/embeddings-{{shard}}.log",
-    retries: 2
-    conda:
-        ENVIRONMENT
     resources:
         mem_mb=grown(3000),
         runtime=4320,
     params:
-        config=PATHS.settings,
+        step="embed",
         settings=PLAN.entry("databases/{database}", include={"encoder", "engine"}),
         code=code_of("retrieval.embed"),
-        folder=PATHS.database,
-    shell:
-        "ragauge index embed --config {params.config:q} --entry {wildcards.database:q} --shard {wildcards.shard:q}"
-        " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
-rule index_training:
+use rule chunks as index_training with:
     """Train an index's centroids and quantisers on a sample of the vectors."""
     input:
         database=PATHS.gathered,
@@ -144,25 +117,18 @@ rule index_training:
         f"{PATHS.index}/trained/manifest.json",
     log:
         f"{PATHS.database_logs}/{{index}}-train.log",
-    retries: 2
-    conda:
-        ENVIRONMENT
     threads: PLAN.cores
     resources:
         mem_mb=PLAN.retrieval.train_mb,
         runtime=240,
         slurm_extra=ALONE,
     params:
-        config=PATHS.settings,
+        step="train",
         settings=PLAN.entry("databases/{database}/indexes/{index}"),
         code=PLAN.retrieval.index_code,
-        folder=PATHS.database,
-    shell:
-        "ragauge index train --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
-        " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
-rule index_codes:
+use rule index_training as index_codes with:
     """Encode the vectors of one shard, those that fill the index included."""
     input:
         trained=f"{PATHS.index}/trained/manifest.json",
@@ -171,23 +137,15 @@ rule index_codes:
         PATHS.codes,
     log:
         f"{PATHS.database_logs}/{{index}}-add-{{shard}}.log",
-    retries: 2
-    conda:
-        ENVIRONMENT
+    threads: 1
     resources:
         mem_mb=PLAN.retrieval.add_mb,
         runtime=720,
     params:
-        config=PATHS.settings,
-        settings=PLAN.entry("databases/{database}/indexes/{index}"),
-        code=PLAN.retrieval.index_code,
-        folder=PATHS.database,
-    shell:
-        "ragauge index add --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
-        " --shard {wildcards.shard:q} --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
+        step="add",
 
 
-rule index:
+use rule chunks as index with:
     """Merge the shards' codes on disk into the index that is searched, and into the parts of several servers."""
     input:
         PLAN.retrieval.of_shards(PATHS.codes),
@@ -195,24 +153,13 @@ rule index:
         PATHS.merged,
     log:
         f"{PATHS.database_logs}/{{index}}-merge.log",
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=grown(3000),
-        runtime=240,
     params:
-        config=PATHS.settings,
+        step="merge",
         settings=PLAN.entry("databases/{database}/indexes/{index}"),
         code=PLAN.retrieval.index_code,
-        folder=PATHS.database,
-        parts=PLAN.retrieval.parts,
-    shell:
-        "(for part in '' {params.parts:q}; do"
-        "   ragauge index merge --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
-        '   ${{part:+--part "$part"}} --database {params.folder:q} || exit; done) 2>&1 | tee {log:q}'
 
 
-rule index_recall:
+use rule index_codes as index_recall with:
     """Recall@k of an index against exact search, for held-out text."""
     input:
         index=PATHS.merged,
@@ -221,17 +168,10 @@ rule index_recall:
         PATHS.recall,
     log:
         f"{PATHS.database_logs}/{{index}}-recall.log",
-    conda:
-        ENVIRONMENT
     threads: 2
     resources:
         mem_mb=grown(4000),
         runtime=60,
     params:
-        config=PATHS.settings,
-        settings=PLAN.entry("databases/{database}/indexes/{index}"),
+        step="recall",
         code=code_of("cli.index"),
-        folder=PATHS.database,
-    shell:
-        "ragauge index recall --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
-        " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"

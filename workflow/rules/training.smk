@@ -35,9 +35,7 @@ rule sft_data:
 rule sft_train:
     """Fine-tune a decoder to CFIC's request for evidence, with DeepSpeed ZeRO-2."""
     input:
-        train=f"{PATHS.training}/data/train.jsonl",
-        held_out=f"{PATHS.training}/data/held_out.jsonl",
-        manifest=f"{PATHS.training}/data/manifest.json",
+        data=rules.sft_data.output,
         base=PLAN.asset("training/{training}/model"),
     output:
         model=directory(PATHS.trained),

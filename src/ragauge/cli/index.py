@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,12 @@ from ragauge.cli import _options as options
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ragauge.retrieval.chunking import DatabaseRecipe
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.embed import EncoderChoice
+    from ragauge.retrieval.indexes import IndexRecipe
     from ragauge.retrieval.settings import DatabaseSettings
+
+    Part = tuple[int, int] | None
 
 RECALL_QUERIES = 200
 logger = logging.getLogger(__name__)
@@ -31,19 +30,15 @@ STEPS = {
     "embed": "embed the chunks of one shard",
     "train": "train an index on a sample",
     "add": "encode the vectors of one shard",
-    "merge": "merge the shards; with --part I/N, those of one part",
+    "merge": "merge the shards, and each part of several; with --part I/N, that part alone",
     "recall": "measure recall@k against exact search, with held-out text",
     "verify": "hash every file of the database and its indexes",
 }
-WITH_RESULT = ("build", "recall", "verify")  # print a result of their own
 BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge", "recall")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One subcommand per step; all take the settings of the database."""
-    steps = parser.add_subparsers(required=True, metavar="STEP", dest="step")
-    for name, text in STEPS.items():
-        step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
+    for name, step in options.add_steps(parser, STEPS):
         add = step.add_argument
         options.add_config(step, "a configuration with a section `databases`")
         options.add_entry(step, "databases")
@@ -64,107 +59,96 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """One step, or all of them."""
-    settings = _settings(args)
-    steps: dict[str, Callable[[argparse.Namespace, DatabaseSettings], None]] = {
-        "build": _build,
-        "chunks": lambda args, settings: _chunks(args, settings, args.shard),
-        "evaluation": lambda args, settings: _evaluation(args, settings, _set_label(args, settings)),
-        "mark": lambda args, settings: _mark(args, settings, args.shard),
-        "gather": _gather,
-        "embed": lambda args, settings: _embed(args, settings, args.shard),
-        "train": lambda args, settings: _train(args, settings, _label(args, settings)),
-        "add": lambda args, settings: _add(args, settings, _label(args, settings), args.shard),
-        "merge": lambda args, settings: _merge(args, settings, _label(args, settings), args.part),
-        "recall": lambda args, settings: _recall(args, settings, _label(args, settings)),
-        "verify": _verify,
-    }
-    steps[args.step](args, settings)
-    if args.json and args.step not in WITH_RESULT:
-        options.show({"database": args.database, "step": args.step}, as_json=True)
+    settings, label, step = _settings(args), "", args.step
+    shard, part = getattr(args, "shard", 0), getattr(args, "part", None)
+    if step != "add" and not 0 <= shard < settings.shards:
+        raise UserError(f"--shard {shard}: the database has {settings.shards} shards, counted from 0")
+    if step == "evaluation":
+        where = ("evaluation set", "database: evaluation_sets", "--evaluation")
+        label = options.label(dict(settings.evaluation_sets), args.evaluation, *where)
+    if step in BY_INDEX:
+        label = options.label(dict(settings.indexes), args.index, "index", "indexes", "--index")
+    if step in (complete := {"build": _build, "recall": _recall, "verify": _verify}):
+        complete[step](args, settings, label)
+        return
+    if step in BY_INDEX:
+        _make_index(args, settings.indexes[label], label, step, shard, part)
+    else:
+        _make(args, settings, step, shard, label)
+    if args.json:
+        options.show({"database": args.database, "step": step}, as_json=True)
 
 
-# --- steps ---
-
-
-def _build(args: argparse.Namespace, settings: DatabaseSettings) -> None:
-    for shard in range(settings.shards):
-        _chunks(args, settings, shard)
+def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
+    shards = range(settings.shards)
+    for shard in shards:
+        _make(args, settings, "chunks", shard)
     for label in settings.evaluation_sets:
-        _evaluation(args, settings, label)
-    for shard in range(settings.shards):
-        _mark(args, settings, shard)
-    _gather(args, settings)
-    for shard in range(settings.shards):
-        _embed(args, settings, shard)
+        _make(args, settings, "evaluation", label=label)
+    for shard in shards:
+        _make(args, settings, "mark", shard)
+    _make(args, settings, "gather")
+    for shard in shards:
+        _make(args, settings, "embed", shard)
     for label, recipe in settings.indexes.items():
-        _train(args, settings, label)
+        _make_index(args, recipe, label, "train")
         for shard in range(recipe.shards or settings.shards):
-            _add(args, settings, label, shard)
-        for number in range(recipe.parts if recipe.parts > 1 else 0):
-            _merge(args, settings, label, (number, recipe.parts))
-        _merge(args, settings, label, None)
+            _make_index(args, recipe, label, "add", shard)
+        _make_index(args, recipe, label, "merge")
     options.tell(args, args.database, database=args.database, indexes=list(settings.indexes))
 
 
-def _chunks(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
-    from ragauge.retrieval.chunking import build_shard
+def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int = 0, label: str = "") -> None:
+    """Make the files of one step, and log that they were made, or were there already.
 
-    _log(build_shard(args.database, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
-
-
-def _evaluation(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
-    from ragauge.retrieval.chunking import Split, build_evaluation_set
+    Args:
+        label: of the evaluation set.
+    """
+    from ragauge.retrieval import chunking, embed
     from ragauge.retrieval.corpus import Corpus
-
-    chosen = settings.evaluation_sets[label]
-    corpus = Corpus(chosen.sources, chosen.text_field, chosen.limit)
-    _log(
-        build_evaluation_set(args.database, label, corpus, Split(chosen.part, chosen.share)), f"evaluation set {label}"
-    )
-
-
-def _mark(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
-    from ragauge.retrieval.chunking import mark
-
-    made = mark(args.database, settings.shards, _shard(shard, settings), list(settings.evaluation_sets))
-    _log(made, f"near-duplicates of shard {shard}")
-
-
-def _gather(args: argparse.Namespace, settings: DatabaseSettings) -> None:
-    from ragauge.retrieval.chunking import gather
     from ragauge.retrieval.database import Database
 
-    _log(gather(args.database, settings.shards, list(settings.evaluation_sets)), "gathered")
-    logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(args.database).counts.items()))
+    folder, sets = args.database, list(settings.evaluation_sets)
+    if step == "chunks":
+        corpus = Corpus(settings.sources, settings.text_field, settings.limit)
+        split = chunking.Split(settings.evaluation, settings.evaluation_share)
+        recipe = chunking.DatabaseRecipe(corpus, settings.tokenizer, settings.chunk_tokens, split, settings.shards)
+        _log(chunking.build_shard(folder, recipe, shard), f"chunks of shard {shard}")
+    elif step == "evaluation":
+        chosen = settings.evaluation_sets[label]
+        corpus = Corpus(chosen.sources, chosen.text_field, chosen.limit)
+        split = chunking.Split(chosen.part, chosen.share)
+        _log(chunking.build_evaluation_set(folder, label, corpus, split), f"evaluation set {label}")
+    elif step == "mark":
+        _log(chunking.mark(folder, settings.shards, shard, sets), f"near-duplicates of shard {shard}")
+    elif step == "gather":
+        _log(chunking.gather(folder, settings.shards, sets), "gathered")
+        logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(folder).counts.items()))
+    else:
+        _log(embed.build_embeddings(folder, shard, _encoder(args, settings)), f"embeddings of shard {shard}")
 
 
-def _embed(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
-    from ragauge.retrieval.embed import build_embeddings
+def _make_index(
+    args: argparse.Namespace, recipe: IndexRecipe, label: str, step: str, shard: int = 0, part: Part = None
+) -> None:
+    """Make the files of one step of an index; `merge` without a part makes each part of several and the whole."""
+    from ragauge.retrieval import index
 
-    made = build_embeddings(args.database, _shard(shard, settings), _encoder(args, settings))
-    _log(made, f"embeddings of shard {shard}")
-
-
-def _train(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
-    from ragauge.retrieval.index import train
-
+    folder = args.database
     _set_threads(args.threads)
-    _log(train(args.database, label, settings.indexes[label]), f"index {label}: trained")
+    if step == "train":
+        _log(index.train(folder, label, recipe), f"index {label}: trained")
+    elif step == "add":
+        _log(index.add(folder, label, recipe, shard), f"index {label}: shard {shard} added")
+    else:
+        parts = [(number, recipe.parts) for number in range(recipe.parts if recipe.parts > 1 else 0)]
+        for one in [part] if part else [*parts, None]:
+            what = f"index {label}: merged" + (f" part {one[0]} of {one[1]}" if one else "")
+            _log(index.merge(folder, label, recipe, one), what)
 
 
-def _add(args: argparse.Namespace, settings: DatabaseSettings, label: str, shard: int) -> None:
-    from ragauge.retrieval.index import add
-
-    _set_threads(args.threads)
-    _log(add(args.database, label, settings.indexes[label], shard), f"index {label}: shard {shard} added")
-
-
-def _merge(args: argparse.Namespace, settings: DatabaseSettings, label: str, part: tuple[int, int] | None) -> None:
-    from ragauge.retrieval.index import merge
-
-    of = f" part {part[0]} of {part[1]}" if part else ""
-    _log(merge(args.database, label, settings.indexes[label], part), f"index {label}: merged{of}")
+def _log(made: bool, what: str) -> None:
+    logger.info("%s%s", what, "" if made else ": there already")
 
 
 def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
@@ -178,7 +162,8 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     _set_threads(args.threads)
     database = Database(args.database)
     index, vectors = Index(database, label), Vectors.open(args.database, settings.indexes[label])
-    queries = _held_out_vectors(database, _encoder(args, settings), args.queries)
+    texts = _held_out_texts(database)
+    queries = _encoder(args, settings).load().encode(texts[:: max(1, len(texts) // args.queries)][: args.queries])
     report = {
         "index": index.sha256,
         "settings": settings.indexes[label].model_dump(),
@@ -192,7 +177,19 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     options.tell(args, path, out=path, recall=report["recall"])
 
 
-def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
+def _held_out_texts(database: Database) -> list[str]:
+    """Return the first whole chunk of every held-out text that is long enough."""
+    from ragauge.retrieval.database import encode
+
+    encoded = (encode(database.tokenizer, [held_out.text])[0] for held_out in database.evaluation())
+    size = database.chunk_tokens
+    texts = [database.tokenizer.decode(tokens[:size]) for tokens in encoded if len(tokens) >= size]
+    if not texts:
+        raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
+    return texts
+
+
+def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
     from ragauge.io import folders
     from ragauge.retrieval.database import Database, EvaluationSet
     from ragauge.retrieval.embed import Embeddings
@@ -212,9 +209,6 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     options.tell(args, message, database=args.database, **facts)
 
 
-# --- shared by the steps ---
-
-
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
     """The database of the configuration, or the defaults; --set overrides both."""
     from ragauge.config import loading
@@ -232,53 +226,10 @@ def _settings(args: argparse.Namespace) -> DatabaseSettings:
     return loading.parse_database(data, place, label)
 
 
-def _label(args: argparse.Namespace, settings: DatabaseSettings) -> str:
-    return options.label(dict(settings.indexes), args.index, "index", "indexes", "--index")
-
-
-def _set_label(args: argparse.Namespace, settings: DatabaseSettings) -> str:
-    sets = dict(settings.evaluation_sets)
-    return options.label(sets, args.evaluation, "evaluation set", "database: evaluation_sets", "--evaluation")
-
-
-def _recipe(settings: DatabaseSettings) -> DatabaseRecipe:
-    from ragauge.retrieval.chunking import DatabaseRecipe, Split
-    from ragauge.retrieval.corpus import Corpus
-
-    return DatabaseRecipe(
-        corpus=Corpus(settings.sources, settings.text_field, settings.limit),
-        tokenizer=settings.tokenizer,
-        chunk_tokens=settings.chunk_tokens,
-        split=Split(settings.evaluation, settings.evaluation_share),
-        shards=settings.shards,
-    )
-
-
 def _encoder(args: argparse.Namespace, settings: DatabaseSettings) -> EncoderChoice:
     from ragauge.retrieval.embed import EncoderChoice
 
     return EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype)
-
-
-def _shard(number: int, settings: DatabaseSettings) -> int:
-    if not 0 <= number < settings.shards:
-        raise UserError(f"--shard {number}: the database has {settings.shards} shards, counted from 0")
-    return number
-
-
-def _held_out_vectors(database: Database, choice: EncoderChoice, count: int) -> np.ndarray:
-    """Vectors (query, dim) of the first whole chunk of held-out texts, spread evenly over those long enough."""
-    from ragauge.retrieval.database import encode
-
-    texts = []
-    for held_out in database.evaluation():
-        [tokens] = encode(database.tokenizer, [held_out.text])
-        if len(tokens) >= database.chunk_tokens:
-            texts.append(database.tokenizer.decode(tokens[: database.chunk_tokens]))
-    if not texts:
-        raise UserError(f"{database.folder}: no held-out text of {database.chunk_tokens} tokens to search for")
-    step = max(1, len(texts) // count)
-    return choice.load().encode(texts[::step][:count])
 
 
 def _set_threads(threads: int | None) -> None:
@@ -286,8 +237,3 @@ def _set_threads(threads: int | None) -> None:
         import faiss
 
         faiss.omp_set_num_threads(threads)
-
-
-def _log(made: bool, what: str) -> None:
-    """Say what a step made, or that it was there already."""
-    logger.info("%s%s", what, "" if made else ": there already")

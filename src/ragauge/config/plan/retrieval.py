@@ -30,6 +30,10 @@ class RetrievalPlan(PlanPart):
 
     # --- databases ---
 
+    def label_options(self, labels: Labels) -> list[str]:
+        """Return the labels of a job of a database as options of `ragauge index`."""
+        return [f"--{name}={labels.get(name)}" for name in ("evaluation", "index", "shard") if labels.get(name)]
+
     def corpus(self, labels: Labels) -> list[str]:
         """The corpus's files, and of catalogued ones the manifests; a data set of the hub is read as it streams."""
         return corpus_files(self._database(labels).sources)
@@ -57,11 +61,6 @@ class RetrievalPlan(PlanPart):
         return [self.paths.evaluation_set.format(database=labels.database, evaluation=label) for label in sets]
 
     # --- indexes ---
-
-    def parts(self, labels: Labels) -> list[str]:
-        """The numbers I/N of an index's parts, where servers share it."""
-        count = self._index(labels).parts
-        return [f"{number}/{count}" for number in range(count)] if count > 1 else []
 
     def index_code(self, labels: Labels) -> str:
         """Of an index's steps; its type is found by name, so no import leads to it."""
