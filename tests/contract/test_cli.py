@@ -22,7 +22,6 @@ LOAD = ["load", "--methods", "bm25", *RUN[3:-2], "--out", "x.json"]
 MISTAKES = {
     "cache": ("prune --keep-gb -1", "argument --keep-gb: '-1' must be a number from 0"),
     "compare": ("a.jsonl b.jsonl", "a.jsonl: No such file or directory"),
-    "completion": ("zhs", "argument shell: unknown value 'zhs'; did you mean 'zsh'? known: bash, zsh"),
     "cost": ("--model mpt-7b --method naive", "unknown model shape 'mpt-7b'; known: "),
     "doctor": ("kernel", "unknown step 'kernel'; did you mean 'kernels'?"),
     "estimate": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),

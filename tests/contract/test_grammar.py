@@ -146,6 +146,7 @@ def test_json_is_one_object_on_the_last_line(
         (["index", "build", "--databse", "x"], "unknown option '--databse'; did you mean '--database'?"),
         (["query", "--servr=x"], "unknown option '--servr'; did you mean '--server'?"),
         (["list", "method"], "unknown value 'method'; did you mean 'methods'?"),
+        (["--print-completion", "zhs"], "unknown value 'zhs'; did you mean 'zsh'?"),
     ],
     ids=" ".join,
 )
@@ -205,7 +206,7 @@ def commands(path: Path) -> Iterator[list[str]]:
         lines = [ast.literal_eval(f"({one})") for one in re.findall(r"shell:\n((?: +[\"'].*\n?)+)", text)]
         found = [command for line in lines for command in re.findall(r"\bragauge (.*)", line)]
     else:
-        found = re.findall(r"^    ragauge (.*)$", text.replace("\\\n", " "), re.MULTILINE)
+        found = re.findall(r"^    ragauge (\w.*)$", text.replace("\\\n", " "), re.MULTILINE)
     for line in found:  # {params.verb:q}: the protocols of times share a rule
         yield re.split(r"2>&1|\|\||#", line.replace("{params.verb:q}", "time"))[0].split()
 
@@ -227,9 +228,15 @@ def completed(script: str, *words: str) -> list[str]:
     return done.stdout.split()
 
 
+def printed_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["--print-completion", shell])
+    assert left.value.code == 0
+    return capsys.readouterr().out
+
+
 def test_the_shell_completes_verbs_options_and_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
+    script = printed_completion("bash", capsys)
     assert completed(script, "ragauge", "re") == [name for name in VERBS if name.startswith("re")]
     assert completed(script, "ragauge", "index", "bu") == ["build"]
     assert completed(script, "ragauge", "index", "build", "--datab") == ["--database"]
@@ -237,8 +244,4 @@ def test_the_shell_completes_verbs_options_and_names(capsys: pytest.CaptureFixtu
     assert "smollm2-135m-instruct" in completed(script, "ragauge", "run", "--model", "smollm2-135")
     assert completed(script, "ragauge", "run", "--device", "c") == ["cpu", "cuda"]
     assert completed(script, "ragauge", "list", "metr") == ["metrics"]
-
-
-def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", "zsh"]) == 0
-    assert "compdef _shtab_ragauge" in capsys.readouterr().out
+    assert "compdef _shtab_ragauge" in printed_completion("zsh", capsys)

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -58,32 +58,32 @@ def add_settings(
     """
     from pydantic_core import PydanticUndefined
 
+    from ragauge.config.reading import alternatives
+
     for key, field in model.model_fields.items():
+        if key in exclude:
+            continue
         text = (field.description or "").removesuffix("; default: the key")
         if field.default not in (None, PydanticUndefined, []) and "default:" not in text:
             text += f" ({field.default})"
+        types = [one for one in alternatives(field.annotation) if one is not type(None)]
+        literals = [value for one in types for value in get_args(one)] if all(map(_is_literal, types)) else []
         about: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
-        if field.annotation is bool:
+        if key == "device":
+            about |= DEVICE
+        elif field.annotation is bool:
             about["action"] = argparse.BooleanOptionalAction
         elif get_origin(field.annotation) is list:
             about |= {"type": names, "metavar": "N,..."}
-        elif known := choices.get(key, _literals(field.annotation)):
+        elif known := choices.get(key, literals):
             about["choices"] = tuple(known)
         else:
             about["metavar"] = key.upper()
-        if key == "device" and key not in exclude:
-            add_device(parser, argparse.SUPPRESS, text)
-        elif key not in exclude:
-            parser.add_argument(f"--{key.replace('_', '-')}", **about)
+        parser.add_argument(f"--{key.replace('_', '-')}", **about)
 
 
-def _literals(annotation: Any) -> list[str]:
-    """Return the values of a type that enumerates them."""
-    from ragauge.config.reading import alternatives
-
-    types = [one for one in alternatives(annotation) if one is not type(None)]
-    are_literals = all(get_origin(one) is Literal for one in types)
-    return [value for one in types for value in get_args(one)] if are_literals else []
+def _is_literal(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal
 
 
 def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()) -> dict[str, Any]:
@@ -100,8 +100,14 @@ def add_steps(
         yield name, below.add_parser(name, help=text, description=text)
 
 
-def add_config(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE.yaml", help=help)
+def _adder(option: str, **about: Any) -> Callable[..., None]:
+    """Return a function of a parser and a help text that adds an option, with what it is given besides."""
+    return lambda parser, help, **more: parser.add_argument(option, help=help, **about | more)
+
+
+add_config = _adder("--config", type=Path, metavar="FILE.yaml")
+add_set = _adder("--set", action="append", default=[], metavar="KEY=VALUE")
+add_database = _adder("--database", type=Path, required=True, metavar="FOLDER")
 
 
 def add_only_config(parser: argparse.ArgumentParser) -> None:
@@ -116,14 +122,6 @@ def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
     parser.add_argument("--entry", metavar="LABEL", help=text)
 
 
-def add_set(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help)
-
-
-def add_database(parser: argparse.ArgumentParser, help: str, required: bool = True) -> None:
-    parser.add_argument("--database", type=Path, required=required, metavar="FOLDER", help=help)
-
-
 def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False, required: bool = False) -> None:
     """Add the address of a running server, or of one for each part of a database."""
     action = "append" if several else "store"
@@ -132,10 +130,11 @@ def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False
 
 def add_access(parser: argparse.ArgumentParser) -> None:
     """Add the certificates and the token that a server may require."""
-    parser.add_argument("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
+    add = parser.add_argument
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
+    add("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
+    add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
 
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
@@ -144,10 +143,11 @@ def access(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    add = parser.add_argument
     add_config(parser, "a configuration, whose labels the other options then use")
-    parser.add_argument("--dataset", required=required, help="a data set; with --config, one of its labels")
-    parser.add_argument("--data", type=Path, metavar="FILE", help="its official format (.jsonl, .jsonl.gz)")
-    parser.add_argument("--seed", type=int, help="seed of the document order (0)")
+    add("--dataset", required=required, help="a data set; with --config, one of its labels")
+    add("--data", type=Path, metavar="FILE", help="its official format (.jsonl, .jsonl.gz)")
+    add("--seed", type=int, help="seed of the document order (0)")
 
 
 def add_examples(parser: argparse.ArgumentParser) -> None:
@@ -190,10 +190,8 @@ def check_adapters(path: Path | None) -> None:
         raise UserError(f"--adapters: no such file: {path}")
 
 
-def add_device(parser: argparse.ArgumentParser, default: str = "cpu", help: str = "where the model runs (cpu)") -> None:
-    """Add a device; `auto` is resolved while options are parsed, so that no record depends on it."""
-    known = f"{{{','.join((AUTO, *DEVICES))}}}"
-    parser.add_argument("--device", type=device, default=default, metavar=known, help=help)
+def add_device(parser: argparse.ArgumentParser, help: str = "where the model runs (cpu)") -> None:
+    parser.add_argument("--device", default="cpu", help=help, **DEVICE)
 
 
 def count(text: str) -> int:
@@ -202,12 +200,15 @@ def count(text: str) -> int:
     return int(text)
 
 
-def device(text: str) -> str:
-    """Return a device in place of `auto`."""
+def _device(text: str) -> str:
+    """Return a device in place of `auto`, while options are parsed, so that no record depends on it."""
     try:
         return device_here(text)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+DEVICE: dict[str, Any] = {"type": _device, "metavar": f"{{{','.join((AUTO, *DEVICES))}}}"}
 
 
 def duration(text: str) -> float:

@@ -20,9 +20,10 @@ GROUPS = {
     "train": ("sft",),
     "time": ("time", "load", "stream", "cost"),
     "report": ("report", "publish"),
-    "this installation": ("list", "fetch", "cache", "doctor", "completion"),
+    "this installation": ("list", "fetch", "cache", "doctor"),
 }
-WITHOUT_RESULT = ("completion", "serve", "study")  # verbs that print no result
+WITHOUT_RESULT = ("serve", "study")  # verbs that print no result
+COMPONENTS = ("method", "dataset", "metric", "item")  # kinds that options and positionals name, also in the plural
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,37 +59,65 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def command_parser(arguments: Sequence[str] | None = None, *, every_verb: bool = False) -> Parser:
-    """Return the parser of a command line.
+def command_parser(arguments: Sequence[str] | None = None) -> Parser:
+    """Return the parser of a command line, with the options of the verb that it names, which alone is imported.
 
     Args:
-        arguments: default: those of this process. Only the verb that they name is imported.
-        every_verb: add the options of all verbs.
+        arguments: default: those of this process.
     """
     words = sys.argv[1:] if arguments is None else arguments
     named = next((word for word in words if not word.startswith("-")), "")
+    completes = bool(words) and words[0].startswith("--print-completion")  # by a script that knows every verb
     parser = Parser(
         prog="ragauge",
         description="What retrieval-augmented generation costs and what it is worth.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ragauge {__version__}")
+    text = "print a script for bash, zsh or another shell that completes verbs, options and names"
+    if completes:
+        import shtab
+
+        shtab.add_argument_to(parser, help=text)
+    else:
+        parser.add_argument("--print-completion", metavar="SHELL", help=text)
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser, help="see below")
     known, summaries = registry.names("verb"), {}
-    for name in [named] if named in known and not every_verb else known:
-        module = registry.module("verb", name)
-        summaries[name] = (module.__doc__ or "").partition("\n")[0]
+    for name in [named] if named in known and not completes else known:
+        summaries[name] = (registry.module("verb", name).__doc__ or "").partition("\n")[0]
         # the epilog has the summaries; a completion script needs them here
-        about: dict[str, Any] = {"description": summaries[name]} | ({"help": summaries[name]} if every_verb else {})
+        about: dict[str, Any] = {"description": summaries[name]} | ({"help": summaries[name]} if completes else {})
         verb = verbs.add_parser(name, **about)
-        if name == named or every_verb:
+        if name == named or completes:
             _add_options(verb, name)
+    if completes:
+        _add_names(parser)
     parser.epilog = _grouped(summaries)
     return parser
 
 
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    """Set the choices of options that name a component or a model; other values are completed as files."""
+    import shtab
+
+    from ragauge.assets.catalog import entries
+
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _add_names(below)
+        elif action.choices is None and action.nargs != 0:
+            if str(action.metavar).startswith("{"):
+                action.choices = str(action.metavar).strip("{}").split(",")
+            elif action.dest == "model":
+                action.choices = [name for name, entry in entries().items() if entry.kind == "model"]
+            elif (kind := action.dest.removesuffix("s")) in COMPONENTS:
+                action.choices = registry.names(kind)
+            else:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+
+
 def parser_of(verb: str) -> Parser:
-    """Return the parser of one verb."""
     parser = Parser(prog=f"ragauge {verb}")
     _add_options(parser, verb)
     return parser

@@ -79,7 +79,7 @@ def _show_kernels(args: argparse.Namespace) -> None:
     tables = tuning.load_or_measure_tables([getattr(torch, name) for name in args.dtypes], args.again)
     if args.out:
         write_file(args.out, tuning.encode_tables(tables))
-    path, lines = str(tuning.table_path()), []
+    path, lines = str(tuning.table_path()), list[str]()
     for name, table in tables.items():
         for size, row in table.items():
             times = sorted((seconds, kernel) for kernel, seconds in row["seconds"].items())
@@ -92,9 +92,9 @@ def _show_kernels(args: argparse.Namespace) -> None:
 
 
 def findings(measure: bool = False) -> Iterator[Finding]:
-    """Yield all findings in the order in which they are shown; nothing slow unless `measure`."""
+    """Yield all findings as they are shown; nothing is measured unless `measure`."""
     yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    yield from (processor(), memory(), compiler(), torch_build(), gpu(), *extras(), *onnx_runtime(), store())
+    yield from (processor(), memory(), compiler(), *torch_and_gpu(), *extras(), *onnx_runtime(), store())
     yield from speed(measure)
 
 
@@ -124,9 +124,9 @@ def memory() -> Finding:
     import psutil
 
     usage = psutil.virtual_memory()
-    too_small = usage.available < MIN_MEMORY_BYTES
-    todo = "the default experiment takes 4 GB; end other programs or choose a smaller model" if too_small else ""
-    return Finding("memory", f"{usage.total / 1e9:.1f} GB, {usage.available / 1e9:.1f} GB of them available", todo)
+    todo = "the default experiment takes 4 GB; end other programs or choose a smaller model"
+    text = f"{usage.total / 1e9:.1f} GB, {usage.available / 1e9:.1f} GB of them available"
+    return Finding("memory", text, todo if usage.available < MIN_MEMORY_BYTES else "")
 
 
 def compiler() -> Finding:
@@ -138,26 +138,22 @@ def compiler() -> Finding:
     return Finding("compiler", f"none of {names} on the PATH", "install one: the fastest kernels are compiled here")
 
 
-def torch_build() -> Finding:
-    import torch
-
-    cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for processors alone"
-    threads = torch.get_num_threads()
-    return Finding("torch", f"{torch.__version__}, {cuda}, {threads} thread{'s' * (threads > 1)}")
-
-
-def gpu() -> Finding:
+def torch_and_gpu() -> Iterator[Finding]:
     import torch
 
     from ragauge.cost.machine import gpu_state
 
+    cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for processors alone"
+    threads = torch.get_num_threads()
+    yield Finding("torch", f"{torch.__version__}, {cuda}, {threads} thread{'s' * (threads > 1)}")
     if state := gpu_state():
         count = f"{state['count']} x " if state["count"] > 1 else ""
-        return Finding("gpu", f"{count}{state['name']}, {state['memory_bytes'] / 1e9:.0f} GB, driver {state['driver']}")
-    if shutil.which("nvidia-smi") is None:
-        return Finding("gpu", "none: no nvidia-smi on the PATH")
-    todo = "install torch's build for CUDA" if not torch.version.cuda else "see what `nvidia-smi` says of the driver"
-    return Finding("gpu", "none that torch can use, though nvidia-smi is there", todo)
+        yield Finding("gpu", f"{count}{state['name']}, {state['memory_bytes'] / 1e9:.0f} GB, driver {state['driver']}")
+    elif shutil.which("nvidia-smi") is None:
+        yield Finding("gpu", "none: no nvidia-smi on the PATH")
+    else:
+        todo = "see what `nvidia-smi` says of the driver" if torch.version.cuda else "install torch's build for CUDA"
+        yield Finding("gpu", "none that torch can use, though nvidia-smi is there", todo)
 
 
 def extras() -> Iterator[Finding]:

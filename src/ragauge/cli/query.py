@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from ragauge.retrieval.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
+PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "longest": 100}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,48 +27,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     content.add_argument("--token-ids", metavar="ID,...", help="the query as token ids of the database's tokenizer")
     add("--k", type=int, default=2, help="neighbours (2)")
     nprobe = parser.add_mutually_exclusive_group()
-    nprobe.add_argument(
-        "--nprobe",
-        type=int,
-        metavar="N",
-        help="inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own",
-    )
-    nprobe.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit this time"
-    )
+    text = "inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
+    nprobe.add_argument("--nprobe", type=int, metavar="N", help=text)
+    text = "use the largest nprobe predicted to fit this time"
+    nprobe.add_argument("--budget", type=float, metavar="SECONDS", help=text)
     add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
-    add(
-        "--retries",
-        type=int,
-        default=0,
-        metavar="N",
-        help="retries within the deadline after a lost connection (0)",
-    )
-    add(
-        "--repeat",
-        type=options.count,
-        default=1,
-        metavar="N",
-        help="ask N times and print the latency's percentiles (1)",
-    )
+    add("--retries", type=int, default=0, metavar="N", help="retries within the deadline after a lost connection (0)")
+    text = "ask N times and print the latency's percentiles (1)"
+    add("--repeat", type=options.count, default=1, metavar="N", help=text)
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     options.add_access(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the neighbours of one query."""
-    from ragauge.retrieval.service.client import Client
+    import numpy as np
 
-    query = _query(args)
+    from ragauge.retrieval.service.client import Client
+    from ragauge.retrieval.service.fanout import Fanout
+
+    query, seconds = _query(args), []
     with ExitStack() as stack:
         access = {"deadline_s": args.deadline, "retries": args.retries, **options.access(args)}
         clients = [stack.enter_context(Client(address, **access)) for address in args.server]
-        found, seconds = _repeated(clients, query, args.partial, args.repeat)
-        missing = getattr(found, "missing", ())
-        reached = next(client for client in clients if client.address not in missing)
-        result = _result(found, _texts(reached, found))
-        result["latency_ms"] = _tail(seconds)
+        searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=args.partial)
+        for _ in range(args.repeat):
+            started = time.perf_counter()
+            [neighbours] = searcher.search([query])
+            seconds.append(time.perf_counter() - started)
+        result = _result(clients, neighbours)
+    tail = np.percentile(1e3 * np.asarray(seconds), [*PERCENTILES.values()]).tolist()
+    result["latency_ms"] = {"calls": args.repeat, **dict(zip(PERCENTILES, tail, strict=True))}
     print(json.dumps(result, ensure_ascii=False) if args.json else _readable(result))
 
 
@@ -84,71 +73,44 @@ def _query(args: argparse.Namespace) -> Query:
     return Query(tokens=list(map(int, ids)), **fields)
 
 
-def _repeated(clients: Sequence[Client], query: Query, partial: bool, times: int) -> tuple[Neighbours, list[float]]:
-    """The last answer, and the seconds of each call."""
-    from ragauge.retrieval.service.fanout import Fanout
-
-    searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=partial)
-    seconds = []
-    for _ in range(times):
-        started = time.perf_counter()
-        [found] = searcher.search([query])
-        seconds.append(time.perf_counter() - started)
-    return found, seconds
-
-
-def _tail(seconds: Sequence[float]) -> dict[str, float]:
-    """Percentiles of the calls' latency; with few calls the high ones are the longest."""
-    import numpy as np
-
-    values = np.percentile(1e3 * np.asarray(seconds), [50, 95, 99, 100])
-    return {"calls": len(seconds), **dict(zip(("p50", "p95", "p99", "longest"), map(float, values), strict=True))}
-
-
-def _texts(client: Client, found: Neighbours) -> list[str]:
-    """The texts of the neighbours and then of their continuations; empty for those without tokens."""
+def _result(clients: list[Client], found: Neighbours) -> dict[str, Any]:
+    """Return the neighbours as JSON values, with the texts of their tokens by a server that answered."""
+    missing = list(getattr(found, "missing", ()))
     tokens = [row[:n].tolist() for row, n in zip(found.tokens, found.lengths, strict=True)]
     tokens += [row[:n].tolist() for row, n in zip(found.continuations, found.continuation_lengths, strict=True)]
     sequences = [ids for ids in tokens if ids]
-    texts = iter(client.detokenize(sequences) if sequences else [])
-    return [next(texts) if ids else "" for ids in tokens]
-
-
-def _result(found: Neighbours, texts: Sequence[str]) -> dict[str, Any]:
-    """What was found, as JSON values."""
+    reached = next(client for client in clients if client.address not in missing)
+    spelled = iter(reached.detokenize(sequences) if sequences else [])
+    texts = [next(spelled) if ids else "" for ids in tokens]
+    count = len(found.ids)
     neighbours = [
         {
             "id": int(found.ids[i]),
             "distance": float(found.distances[i]),
             "document": int(found.documents[i]),
             "text": texts[i],
-            "continuation": texts[len(found.ids) + i],
-            "tokens": found.tokens[i, : found.lengths[i]].tolist(),
-            "continuation_tokens": found.continuations[i, : found.continuation_lengths[i]].tolist(),
+            "continuation": texts[count + i],
+            "tokens": tokens[i],
+            "continuation_tokens": tokens[count + i],
         }
-        for i in range(len(found.ids))
+        for i in range(count)
         if found.ids[i] >= 0
     ]
-    missing = list(getattr(found, "missing", ()))
     return {"neighbours": neighbours, "nprobe": found.nprobe, "seconds": found.seconds, "missing_servers": missing}
 
 
 def _readable(result: dict[str, Any]) -> str:
-    """One paragraph per neighbour, and one line of costs."""
+    """Return one paragraph per neighbour, and one line of costs."""
     lines = []
     for place, one in enumerate(result["neighbours"], start=1):
         lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")
-        lines += [f"   {_one_line(text)}" for text in (one["text"], one["continuation"]) if text]
+        texts = [" ".join(one[key].split()) for key in ("text", "continuation") if one[key]]
+        lines += [f"   {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}" for text in texts]
     stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
     lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
     if (latency := result["latency_ms"])["calls"] > 1:
-        shown = ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p95", "p99", "longest"))
+        shown = ", ".join(f"{name} {latency[name]:.2f} ms" for name in PERCENTILES)
         lines.append(f"latency of {latency['calls']} calls: {shown}")
     if result["missing_servers"]:
         lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
     return "\n".join(lines)
-
-
-def _one_line(text: str) -> str:
-    joined = " ".join(text.split())
-    return joined if len(joined) <= SHOWN else f"{joined[:SHOWN]}..."

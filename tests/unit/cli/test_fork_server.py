@@ -21,8 +21,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 # The process, in which one verb has a defect.
 STARTED = """
 import runpy
-from ragauge.cli import completion
-completion.run = lambda args: 1 / 0
+from ragauge.cli import validate
+validate.run = lambda args: 1 / 0
 runpy.run_module("ragauge.cli._fork_server", run_name="__main__", alter_sys=True)
 """
 
@@ -90,7 +90,7 @@ def test_a_command_has_its_own_folder_and_environment(forks: ForkServer, tmp_pat
 
 
 def test_a_defect_is_a_traceback(forks: ForkServer) -> None:
-    done = forks.run("completion", "bash")
+    done = forks.run("validate", "config.yaml")
     assert done.returncode == 1
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
     assert forks.run("--version").returncode == 0
