@@ -31,7 +31,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        return math.inf if self.budget_s is None else self.budget_s - self.spent_s
+        return self.at(1.0) - time.monotonic()
 
     def at(self, share: float) -> float:
         """The moment of the monotonic clock when a share of the budget is spent."""
@@ -62,25 +62,19 @@ class Deadline:
         """Run a command; return its exit code, or None if it was ended, with all that it started, to have a reserve."""
         if self.budget_s is None:
             return subprocess.run(command, check=False).returncode
-        with subprocess.Popen(command, start_new_session=True, preexec_fn=_accept_interrupts) as process:
+
+        def accept_interrupts() -> None:  # which a shell has what it starts in the background ignore
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+        with subprocess.Popen(command, start_new_session=True, preexec_fn=accept_interrupts) as process:
             try:
                 return process.wait(max(0.0, self.left_s - reserve_s))
             except subprocess.TimeoutExpired:
                 return None
             finally:
-                _end(process)
-
-
-def _accept_interrupts() -> None:
-    """Undo that a shell has what it starts in the background, and all that this starts, ignore interrupts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process as a terminal would, and after some patience it and its whole session."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+                if process.poll() is None:  # as a terminal would, and after some patience with its whole session
+                    process.send_signal(signal.SIGINT)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(PATIENCE_S)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)

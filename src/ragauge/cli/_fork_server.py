@@ -43,9 +43,6 @@ MODULES = (
     "matplotlib.backends.backend_pdf",
     "ragauge.results.provenance",
 )
-STARTER = """#!/bin/sh
-exec {python} -IS {command} "$@"
-"""
 COMMAND = """
 import json, os, socket, sys
 arguments = sys.argv[1:]
@@ -74,10 +71,15 @@ def serve(folder: Path) -> None:
             importlib.import_module(name)
     gc.freeze()  # keep existing objects out of garbage collection: forks share their memory
     private = tempfile.mkdtemp(prefix="ragauge-")  # a folder of this user alone
+    address, command, starter = f"{private}/socket", folder.resolve() / "command.py", folder / "unfinished"
+    folder.mkdir(parents=True, exist_ok=True)
+    command.write_text(COMMAND.format(python=sys.executable, address=address))
+    starter.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(command))} "$@"\n')
+    starter.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{private}/socket")
+        listener.bind(address)
         listener.listen(128)
-        _write_command(folder, f"{private}/socket")
+        starter.replace(folder / "ragauge")
         watched: list[Any] = [listener, RUN]
         while RUN not in select.select(watched, [], [])[0]:
             connection, _ = listener.accept()
@@ -86,15 +88,6 @@ def serve(folder: Path) -> None:
                     listener.close()
                     _answer(connection)
     shutil.rmtree(private)
-
-
-def _write_command(folder: Path, address: str) -> None:
-    command, starter = folder.resolve() / "command.py", folder / "unfinished"
-    folder.mkdir(parents=True, exist_ok=True)
-    command.write_text(COMMAND.format(python=sys.executable, address=address))
-    starter.write_text(STARTER.format(python=shlex.quote(sys.executable), command=shlex.quote(str(command))))
-    starter.chmod(0o755)
-    starter.replace(folder / "ragauge")
 
 
 def _answer(connection: socket.socket) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
-def add_measured(parser: argparse.ArgumentParser) -> None:
-    """Add the methods, the questions and the model that are measured, and the file of the result."""
+def add_measured(parser: argparse.ArgumentParser, settings: type[BaseModel], exclude: Collection[str]) -> None:
+    """Add the methods, the questions, the model, the settings of a protocol and the file of the result."""
     add = parser.add_argument
     add("--methods", type=options.names, metavar="M,...", help="methods; with --config, its variants")
     options.add_answered_questions(parser, exclude={"engine"})
     add("--allow-load", action="store_true", help="report times even if other processes were busy")
     add("--out", type=Path, required=True, metavar="FILE.json")
+    options.add_settings(parser, settings, exclude)
 
 
 def read(

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ragauge.cli import _options as options
 from ragauge.cli import _timing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.cost.settings import LoadSettings
 
-    _timing.add_measured(parser)
-    options.add_settings(parser, LoadSettings, {"methods", "dataset", "threads"})
+    _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "threads"})
 
 
 def run(args: argparse.Namespace) -> None:

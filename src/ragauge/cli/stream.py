@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from ragauge.cli import _options as options
 from ragauge.cli import _timing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.cost.settings import StreamSettings
 
-    _timing.add_measured(parser)
-    options.add_settings(parser, StreamSettings, {"methods", "dataset", "threads"})
+    _timing.add_measured(parser, StreamSettings, {"methods", "dataset", "threads"})
 
 
 def run(args: argparse.Namespace) -> None:

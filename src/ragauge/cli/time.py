@@ -15,11 +15,10 @@ OPTIONS = {"trials", "warmup", "documents", "tokens"}  # keys of the section `la
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.cost.settings import LatencySettings
 
-    _timing.add_measured(parser)
+    _timing.add_measured(parser, LatencySettings, set(LatencySettings.model_fields) - OPTIONS)
     add = parser.add_argument
     random = "random weights of the model's shape, on random tokens; --dataset then names token counts"
     add("--random-weights", action="store_true", help=random)
-    options.add_settings(parser, LatencySettings, set(LatencySettings.model_fields) - OPTIONS)
     add("--new-tokens", type=options.counts, metavar="N,...", help="tokens generated in a trial, a run per number (5)")
     add("--prompts", type=options.count, default=3, metavar="N", help="prompts that share the trials (3)")
     add("--machine", type=Path, metavar="FILE.json", help="written by `ragauge doctor machine`; default: measure now")
