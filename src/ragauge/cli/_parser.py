@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ragauge import __version__, registry
@@ -84,7 +85,8 @@ def command_parser(arguments: Sequence[str] | None = None) -> Parser:
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser, help="see below")
     known, summaries = registry.names("verb"), {}
     for name in [named] if named in known and not completes else known:
-        summaries[name] = (registry.module("verb", name).__doc__ or "").partition("\n")[0]
+        source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")  # imported only where it is used
+        summaries[name] = source.partition("\n")[0].strip('"')
         # the epilog has the summaries; a completion script needs them here
         about: dict[str, Any] = {"description": summaries[name]} | ({"help": summaries[name]} if completes else {})
         verb = verbs.add_parser(name, **about)

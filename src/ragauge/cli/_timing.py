@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from ragauge.cli import _options as options
+from ragauge.config.reading import checked_options
+from ragauge.config.schema import Config, ModelEntry
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from ragauge.config.schema import Config, ModelEntry
     from ragauge.measure.inputs import Questions
     from ragauge.methods import Method
 
@@ -48,8 +49,6 @@ def read(
     Raises:
         UserError: no methods are named, or an option has no valid value.
     """
-    from ragauge.config.reading import checked_options
-
     config = options.configuration(args)
     configured = section(config) if config else None
     stated = {key: v for key, v in options.given(args, kind).items() if v is not None and v is not False}

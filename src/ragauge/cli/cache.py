@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
 from ragauge.errors import UserError
+from ragauge.io.files import os_errors_as_user_errors
 
 if TYPE_CHECKING:
     from ragauge.assets.cache import CacheEntry
@@ -60,7 +61,6 @@ def _verify(args: argparse.Namespace, entries: list[CacheEntry]) -> None:
 
 def _prune(args: argparse.Namespace) -> None:
     from ragauge.assets import cache
-    from ragauge.io.files import os_errors_as_user_errors
 
     keep = None if args.keep_gb is None else int(args.keep_gb * 1e9)
     selected = cache.to_prune(_entries(args), time.time(), args.older_than_days, keep)

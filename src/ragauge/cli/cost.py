@@ -8,8 +8,10 @@ from typing import Any
 
 from ragauge import registry
 from ragauge.cli import _options as options
+from ragauge.config.reading import checked
 from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
 from ragauge.errors import UserError
+from ragauge.generation.settings import PipelineSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,9 +70,7 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
 
 def _schedule(model: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return a pipeline's cost: of RETRO with the sizes of its paper, or of a decoder that reads neighbours itself."""
-    from ragauge.config.reading import checked
     from ragauge.generation import cost
-    from ragauge.generation.settings import PipelineSettings
     from ragauge.generation.sizes import PAPER
     from ragauge.measure.timing import shape_of
 

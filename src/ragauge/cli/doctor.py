@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ragauge.cli import _options as options
+from ragauge.errors import EXTRAS, unknown
+from ragauge.io.files import file_system, write_file
 
 FLAGS = {  # of /proc/cpuinfo: what decoding gains by
     "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI", "avx512_bf16": "AVX-512 BF16",
@@ -68,8 +70,6 @@ def _show_kernels(args: argparse.Namespace) -> None:
 
     from ragauge.cost.hardware import DTYPES
     from ragauge.engines import tuning
-    from ragauge.errors import unknown
-    from ragauge.io.files import write_file
 
     for name in args.dtypes:
         if name not in (known := (*DTYPES, "int8")):
@@ -158,8 +158,6 @@ def torch_and_gpu() -> Iterator[Finding]:
 
 def extras() -> Iterator[Finding]:
     """Yield each extra with the packages that it lacks."""
-    from ragauge.errors import EXTRAS
-
     for extra in sorted(set(EXTRAS.values())):
         missing = [name for name, needed_by in EXTRAS.items() if needed_by == extra and util.find_spec(name) is None]
         found = f"without {', '.join(missing)}" if missing else "installed"
@@ -182,7 +180,6 @@ def onnx_runtime() -> Iterator[Finding]:
 def store() -> Finding:
     """Return the folder where assets are cached, its file system and its free space."""
     from ragauge.assets.store import home
-    from ragauge.io.files import file_system
 
     folder = home()
     try:

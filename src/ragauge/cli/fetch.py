@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 from ragauge.cli import _options as options
+from ragauge.config import loading
 from ragauge.errors import UserError
+from ragauge.io.redaction import redacted_values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,6 @@ def _fetch_questions(args: argparse.Namespace) -> None:
 
 def _fetch_one(args: argparse.Namespace) -> None:
     from ragauge import assets
-    from ragauge.io.redaction import redacted_values
 
     manifest = redacted_values(assets.describe(args.asset, offline=False))
     if args.out:
@@ -64,7 +65,7 @@ def _fetch_one(args: argparse.Namespace) -> None:
 
 def _fetch_all(args: argparse.Namespace) -> None:
     from ragauge.assets import pins
-    from ragauge.config import loading, sources
+    from ragauge.config import sources
 
     if args.out:
         raise UserError("--out: only valid with an asset or --dataset; --lock writes down what a configuration reads")

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
+from ragauge.config import loading
 from ragauge.errors import UserError
+from ragauge.io import folders
 
 if TYPE_CHECKING:
     from ragauge.retrieval.database import Database
@@ -190,7 +192,6 @@ def _held_out_texts(database: Database) -> list[str]:
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
-    from ragauge.io import folders
     from ragauge.retrieval.database import Database, EvaluationSet
     from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.index import Index
@@ -211,8 +212,6 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
     """The database of the configuration, or the defaults; --set overrides both."""
-    from ragauge.config import loading
-
     place, label, data = "--set", args.entry or "database", {}
     if args.config:
         databases = loading.load(args.config).databases

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragauge.cli import _options as options
+from ragauge.io.folders import create
 
 WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/ci/smoke.yaml")
 EXAMPLES = ("documents", "questions.csv")
@@ -26,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.config.launch import workflow_files
-    from ragauge.io.folders import create
     from ragauge.study import EXAMPLE
 
     folder: Path = args.folder

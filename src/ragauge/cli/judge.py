@@ -13,9 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from ragauge.cli import _options as options
+from ragauge.config.checks import check_source
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
+from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
+from ragauge.io.progress import bar
 
 if TYPE_CHECKING:
     from ragauge.evidence.chat import Chat
@@ -58,7 +63,6 @@ def _chat(args: argparse.Namespace) -> Chat:
 
     if args.model is None:
         return EndpointChat(Endpoint.from_environment("RAGAUGE_JUDGE", "judges, unless --model names a local judge"))
-    from ragauge.config.checks import check_source
 
     source = check_source(args.model, "--model")
     return options.local_chat(source, dtype=args.dtype, device=args.device, threads=args.threads)
@@ -78,8 +82,6 @@ def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
 def _judge(chat: Chat, sample: list[Record], out: Path, inquiry: Callable[[Record], Inquiry]) -> list[Judgement]:
     """Judge the records in their order, each safe on disk before the next; the file is put in order at the end."""
     from ragauge.evidence.judge import judge
-    from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
-    from ragauge.io.progress import bar
 
     judgements: list[Judgement] = []
     with os_errors_as_user_errors(out), locked(out):
@@ -103,7 +105,6 @@ def _read(out: Path) -> dict[str, Judgement]:
     Raises:
         UserError: the file holds something else.
     """
-    from pydantic import ValidationError
 
     from ragauge.evidence.judge import Judgement
 

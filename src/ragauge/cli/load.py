@@ -6,16 +6,14 @@ import argparse
 from typing import Any
 
 from ragauge.cli import _timing
+from ragauge.cost.settings import LoadSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.cost.settings import LoadSettings
-
     _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "threads"})
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.cost.settings import LoadSettings
     from ragauge.measure import load, timing
 
     def levels(stated: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ragauge.cli import _options as options
+from ragauge.config import loading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.config import loading
     from ragauge.report import crate
     from ragauge.results.runs import Runs
 

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 from ragauge.cli import _options as options
+from ragauge.config import loading
+from ragauge.io.files import write_file
 
 STEPS = {
     "page": "a self-contained page with figures, tables, records and recommendations",
@@ -35,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the file that the step names, and print where it is."""
     from ragauge import report
-    from ragauge.config import loading
     from ragauge.rendering import writing
 
     if args.step == "reproduction":
@@ -50,8 +51,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _reproduction(args: argparse.Namespace) -> Path:
     """Compare committed tables with what the papers' configuration plans; needs neither records nor weights."""
-    from ragauge.config import loading
-    from ragauge.io.files import write_file
     from ragauge.measure.predictions import predict
     from ragauge.report.reproduction import page
     from ragauge.results.planned import planned

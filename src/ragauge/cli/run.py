@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.cli import _options as options
+from ragauge.config.checks import check_source
+from ragauge.config.reading import checked_options
+from ragauge.config.schema import Answers, Config, Generation, ModelEntry, Served
 
 if TYPE_CHECKING:
-    from ragauge.config.schema import Config, ModelEntry, Served
     from ragauge.measure.runner import Job
 
 FAILED = 3  # the exit code if questions have no answer
@@ -27,8 +29,6 @@ class _Gather(argparse.Action):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.config.schema import Generation
-
     add = parser.add_argument
     add("--method", required=True, help="a method; with --config, one of its variants")
     options.add_answered_questions(parser)
@@ -54,8 +54,6 @@ def run(args: argparse.Namespace) -> int:
         records.gather(args.gather, args.out)
         options.tell(args, args.out, out=args.out)
         return 0
-    from ragauge.config.reading import checked_options
-    from ragauge.config.schema import Generation
 
     config = options.configuration(args)
     stated = options.given(args, Generation)
@@ -100,8 +98,6 @@ def _reasons(reasons: dict[str, list[str]]) -> list[str]:
 
 def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None) -> tuple[Job, Served | None]:
     """Return the job that the options name, and how its model is reached if it is behind a server."""
-    from ragauge.config.schema import Answers
-
     name, method = options.method(args, args.method, config)
     model = options.model(args, config)
     questions = options.questions(args, config)
@@ -123,9 +119,6 @@ def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None
 
 def _finder(name: str | None, model: ModelEntry, config: Config | None) -> ModelEntry | None:
     """Return the model of --finder, which overrides the configuration's."""
-    from ragauge.config.checks import check_source
-    from ragauge.config.schema import ModelEntry
-
     label = name or model.finder
     if label and config and label in config.models:
         return config.models[label]

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
+from ragauge.config.reading import checked_options
 from ragauge.errors import UserError
+from ragauge.retrieval.service.settings import ServerSettings
 
 if TYPE_CHECKING:
     from ragauge.retrieval.service.server import LoadedIndex
-    from ragauge.retrieval.service.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.retrieval.service.settings import ServerSettings
-
     add = parser.add_argument
     options.add_database(parser, "the database whose index is served")
     add("--index", required=True, metavar="LABEL", help="an index of the database")
@@ -48,10 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ragauge.config.reading import checked_options
     from ragauge.retrieval.service import credentials, jobs
     from ragauge.retrieval.service.cores import pin
-    from ragauge.retrieval.service.settings import ServerSettings
 
     settings = checked_options(ServerSettings, options.given(args, ServerSettings))
     credentials.check_reachable(

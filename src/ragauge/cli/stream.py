@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 
 from ragauge.cli import _timing
+from ragauge.cost.settings import StreamSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.cost.settings import StreamSettings
-
     _timing.add_measured(parser, StreamSettings, {"methods", "dataset", "threads"})
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.cost.settings import StreamSettings
     from ragauge.measure import stream, timing
 
     settings, variants, model, questions, seed = _timing.read(args, StreamSettings, lambda config: config.stream)

@@ -13,10 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from ragauge import study
 from ragauge.cli import _options as options
 from ragauge.cli._deadline import Deadline
+from ragauge.config import loading
+from ragauge.config.checks import check_source
+from ragauge.config.dtypes import with_dtype
+from ragauge.config.schema import ModelEntry
 from ragauge.errors import UserError
+from ragauge.study import budget, folder, writing
 
 if TYPE_CHECKING:
     from ragauge.evidence.chat import Chat
@@ -76,7 +83,6 @@ def run(args: argparse.Namespace) -> None:
     deadline = Deadline(args.budget)
     _check(args)
     from ragauge.config import launch
-    from ragauge.study import folder, writing
 
     name = writing.label(args.out.resolve().name)
     config = args.out / writing.CONFIG
@@ -91,8 +97,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Check the options, and spell the names of models as the catalog does."""
-    from ragauge.config.checks import check_source
-
     if not 0 <= args.overlap_tokens < args.passage_tokens:
         raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
     if args.out.resolve().is_relative_to(args.documents.resolve()):
@@ -109,11 +113,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     """Write the study's folder with its data set and configuration; return the seconds reserved for a report."""
-    import yaml
-
-    from ragauge.config import loading
-    from ragauge.study import budget, folder, writing
-
     draft = _prepare(args, name, deadline)
     place = str(args.out / writing.CONFIG)
     folder.write(args.out, draft.files)  # which the configuration and the estimate read
@@ -131,10 +130,8 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
 
 def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[Limited, float]:
     """Limit the configuration to the budget and print the estimate; return also the seconds reserved for a report."""
-    from ragauge.config import loading
     from ragauge.cost.machine import MAX_LOAD
     from ragauge.measure.estimate import duration, estimate, machine_for, time_text
-    from ragauge.study import budget
 
     machine = machine_for(loading.parse(draft.settings, place))
 
@@ -160,7 +157,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     """Cut the passages, read or generate the questions, and retrieve passages for them."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
-    from ragauge.study import corpus, documents, folder, retrieval, writing
+    from ragauge.study import corpus, documents, retrieval
     from ragauge.study.questions import read_questions
 
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
@@ -196,7 +193,7 @@ def _generated(
     """Have a model write questions: (the questions, the file that holds them, an account of them)."""
     from ragauge.evidence.chat import EndpointChat, RecordedChat
     from ragauge.evidence.endpoint import Endpoint
-    from ragauge.study import generation, writing
+    from ragauge.study import generation
 
     endpoint = Endpoint.from_environment(WRITER, "writes the questions") if args.writer == ENDPOINT else None
     reader = writer = _local(args.model)
@@ -224,8 +221,6 @@ def _local(source: str) -> Chat:
 
     If other processes are busy it has one thread: threads that wait for each other are many times slower then.
     """
-    from ragauge.config.dtypes import with_dtype
-    from ragauge.config.schema import ModelEntry
     from ragauge.cost import machine
 
     with machine.competing_load() as load:
@@ -257,7 +252,6 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve
 def _report_what_is_done(out: Path, name: str) -> None:
     """Render the page of a run that was ended, which names what is missing."""
     from ragauge import report
-    from ragauge.config import loading
     from ragauge.rendering.writing import render, write_provenance
 
     results, reports = out / "results" / name, out / "reports" / name

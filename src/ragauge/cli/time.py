@@ -8,13 +8,12 @@ from typing import Any
 
 from ragauge.cli import _options as options
 from ragauge.cli import _timing
+from ragauge.cost.settings import LatencySettings
 
 OPTIONS = {"trials", "warmup", "documents", "tokens"}  # keys of the section `latency` that are options as they are
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.cost.settings import LatencySettings
-
     _timing.add_measured(parser, LatencySettings, set(LatencySettings.model_fields) - OPTIONS)
     add = parser.add_argument
     random = "random weights of the model's shape, on random tokens; --dataset then names token counts"
@@ -26,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.cost import gap, machine
-    from ragauge.cost.settings import LatencySettings
     from ragauge.measure import latency, timing
 
     def lengths(stated: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ragauge.cli import _options as options
+from ragauge.io import progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.config import sources
-    from ragauge.io import progress
 
     config = options.only_config(args)
     if unpinned := sources.unpinned(config):
