@@ -11,22 +11,16 @@ until a name is used.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragauge.errors import UserError
-    from ragauge.library import (
-        Answer,
-        Dataset,
-        Method,
-        Model,
-        Question,
-        Results,
-        evaluate,
-        load_dataset,
-        load_model,
-        method,
-    )
+    from ragauge.library.evaluation import evaluate
+    from ragauge.library.methods import Answer, Method, method
+    from ragauge.library.models import Model, load_model
+    from ragauge.library.questions import Dataset, Question, load_dataset
+    from ragauge.library.results import Results
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,13 +41,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ragauge' has no attribute {name!r}")
-    from ragauge import errors
-
-    if hasattr(errors, name):  # UserError, which needs no torch
-        return getattr(errors, name)
-    from ragauge import library
-
-    return getattr(library, name)
+    home = importlib.import_module("ragauge.errors" if name == "UserError" else "ragauge.library")  # which needs torch
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -11,28 +11,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
 from ragauge.errors import UserError, explain_missing_extra
 
 OWN = "ragauge"  # the package of our own components
-GROUPS = {  # kind -> group of entry points
-    "method": "ragauge.methods",
-    "dataset": "ragauge.datasets",
-    "metric": "ragauge.metrics",
-    "ranker": "ragauge.rankers",
-    "compressor": "ragauge.compressors",
-    "engine": "ragauge.engines",
-    "item": "ragauge.items",
-    "schedule": "ragauge.schedules",
-    "index": "ragauge.indexes",
-}
+KINDS = ("method", "dataset", "metric", "ranker", "compressor", "engine", "item", "schedule", "index")
+
+
+def plural(kind: str) -> str:
+    return "indexes" if kind == "index" else f"{kind}s"
 
 
 @dataclass(frozen=True, order=True)
@@ -76,8 +68,11 @@ class Component:
 @cache
 def installed() -> tuple[Component, ...]:
     """The components of all plugins, sorted; names may clash (`registry` refuses them)."""
-    points = metadata.entry_points()
-    found = {_component(kind, point) for kind, group in GROUPS.items() for point in points.select(group=group)}
+    found = set()
+    for kind in KINDS:
+        for point in metadata.entry_points(group=f"ragauge.{plural(kind)}"):
+            assert point.dist is not None  # as `metadata.entry_points` finds them
+            found.add(Component(kind, point.name, point.value.strip(), point.dist.name, point.dist.version))
     return tuple(sorted(found))
 
 
@@ -96,21 +91,13 @@ def packages() -> dict[str, str]:
 @cache
 def path_of(module: str) -> Path | None:
     """The file of a module of a plugin; None where there is none. Nothing is imported: its packages are searched."""
-    parts, places, spec = module.split("."), None, None
-    for depth in range(len(parts)):
-        spec = _spec(".".join(parts[: depth + 1]), places)
+    name, places, spec = "", None, None
+    finders = [finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    for part in module.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        spec = next((spec for find in finders if (spec := find(name, places)) is not None), None)
         if spec is None:
             return None
-        places = list(spec.submodule_search_locations) if spec.submodule_search_locations is not None else []
+        places = spec.submodule_search_locations or []
     path = Path(spec.origin) if spec and spec.has_location and spec.origin else None
     return path if path and path.is_file() else None
-
-
-def _spec(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
-    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
-    return next((spec for find in finders if find and (spec := find(name, places)) is not None), None)
-
-
-def _component(kind: str, point: metadata.EntryPoint) -> Component:
-    assert point.dist is not None  # as `metadata.entry_points` finds them
-    return Component(kind, point.name, point.value.strip(), point.dist.name, point.dist.version)

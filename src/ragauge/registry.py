@@ -114,23 +114,20 @@ def _component(kind: str, name: str, where: str) -> Component:
 def _components(kind: str) -> dict[str, list[Component]]:
     """The components of each name; several where names clash."""
     package = importlib.util.find_spec(PACKAGES[kind])
-    own = _below(package.submodule_search_locations or (), PACKAGES[kind]) if package else ()
+    own = _below(kind, package.submodule_search_locations or (), PACKAGES[kind]) if package else ()
     found: dict[str, list[Component]] = {}
-    for one in (
-        *(Component(kind, name, path) for name, path in own),
-        *(plugin for plugin in plugins.installed() if plugin.kind == kind),
-    ):
+    for one in (*own, *(plugin for plugin in plugins.installed() if plugin.kind == kind)):
         found.setdefault(one.name, []).append(one)
     return found
 
 
-def _below(folders: Iterable[str], package: str, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The name and module of every component in a folder and below it."""
+def _below(kind: str, folders: Iterable[str], package: str, prefix: str = "") -> Iterator[Component]:
+    """Yield the components in a folder and below it."""
     for found in pkgutil.iter_modules(folders):
         if found.name.startswith("_") or found.name == "base":
             continue
         if found.ispkg:
             inside = [str(Path(folder, found.name)) for folder in folders]
-            yield from _below(inside, f"{package}.{found.name}", f"{prefix}{found.name}_")
+            yield from _below(kind, inside, f"{package}.{found.name}", f"{prefix}{found.name}_")
         else:
-            yield f"{prefix}{found.name}", f"{package}.{found.name}"
+            yield Component(kind, f"{prefix}{found.name}", f"{package}.{found.name}")

@@ -2,23 +2,10 @@
 
 They run the code that `ragauge run` and the workflow run, and read and write the same files.
 """
+# ruff: noqa: F401
 
-from ragauge.library.answers import Answer
 from ragauge.library.evaluation import evaluate
-from ragauge.library.methods import Method, method
+from ragauge.library.methods import Answer, Method, method
 from ragauge.library.models import Model, load_model
 from ragauge.library.questions import Dataset, Question, load_dataset
 from ragauge.library.results import Results
-
-__all__ = [
-    "Answer",
-    "Dataset",
-    "Method",
-    "Model",
-    "Question",
-    "Results",
-    "evaluate",
-    "load_dataset",
-    "load_model",
-    "method",
-]

@@ -76,13 +76,11 @@ def evaluate(
 
 def _variants(methods: Methods) -> dict[str, Method]:
     """The methods by their labels."""
-    if isinstance(methods, Mapping):
-        labelled = [(label, _method(one)) for label, one in methods.items()]
-    else:
-        several = [methods] if isinstance(methods, str | Method) else methods
-        labelled = [(one.name, one) for one in map(_method, several)]
     variants: dict[str, Method] = {}
-    for label, one in labelled:
+    several = [methods] if isinstance(methods, str | Method) else methods
+    for label, given in several.items() if isinstance(several, Mapping) else [(None, one) for one in several]:
+        one = given if isinstance(given, Method) else method(given)
+        label = label or one.name
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label):
             raise UserError(f"evaluate: methods: {label!r} must be made of letters, digits, '.', '_' and '-'")
         if label in variants:
@@ -93,7 +91,3 @@ def _variants(methods: Methods) -> dict[str, Method]:
     if not variants:
         raise UserError("evaluate: methods: none are given; name at least one of `ragauge list methods`")
     return variants
-
-
-def _method(given: str | Method) -> Method:
-    return given if isinstance(given, Method) else method(given)

@@ -1,21 +1,60 @@
-"""A method with its options, ready to answer."""
+"""Methods with their options, ready to answer, and answers with their sources and costs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any
 
 from ragauge import methods
+from ragauge.cost.cycles import compute_cycles
+from ragauge.cost.trace import Call
 from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
 from ragauge.errors import UserError, explain_missing_extra
-from ragauge.library.answers import Answer, of_record
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
 from ragauge.measure import runner
 
 Documents = Sequence[str | tuple[str, str] | Document]  # texts, (title, text), or a data set's
 NEW_TOKENS = 100  # of an answer, where the data set's own protocol says nothing
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A method's answer to one question. Multiply-accumulates are None where the model's shape is not known."""
+
+    text: str  # everything that was generated
+    prediction: str  # the answer: the text before the first newline
+    kept: tuple[int, ...]  # the documents that it was generated from, in reading order: their places among those given
+    documents: tuple[Document, ...]  # these documents
+    saliency: tuple[float | None, ...]  # one score a given document, where the method scores any
+    evidence: tuple[str, ...] | None  # what it was generated from; None: the method looks for none
+    tokens: Mapping[str, Any]  # token counts: preamble, documents (one each), query, task, generated
+    macs: int | None  # multiply-accumulates of everything, what was prepared before the question included
+    cycles: int | None  # those that the user waits for, of parallel paths the longest
+    online_s: float | None  # seconds of the calls that the user waits for
+    first_token_s: float | None  # seconds from the question to the first token
+    offline_s: float | None  # seconds of the calls before the question
+    cache_bytes: int | None  # of cached keys and values at their peak
+    trace: tuple[Call, ...] = field(repr=False, default=())  # every call of the model
+
+    def __str__(self) -> str:
+        return self.prediction
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        measured = {
+            "compute cycles (MACs)": (self.cycles, ".3g"),
+            "MACs in all": (self.macs, ".3g"),
+            "seconds": (self.online_s, ".3f"),
+            "seconds to the first token": (self.first_token_s, ".3f"),
+            "seconds before the question": (self.offline_s, ".3f"),
+        }
+        texts = {"documents used": ", ".join(document.title for document in self.documents)}
+        texts |= {name: f"{value:{form}}" for name, (value, form) in measured.items() if value is not None}
+        rows = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in texts.items() if text)
+        return f"<p>{escape(self.prediction)}</p><table>{rows}</table>"
 
 
 @dataclass(frozen=True)
@@ -75,7 +114,24 @@ class Method:
         record = runner.ask(model.engines.ready(specification, adapted), adapted, example, specification)
         if record.status == "failed":
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
-        return of_record(record, example.documents, model.shape)
+        trace = tuple(Call.from_json(call) for call in record.trace)
+        shape = model.shape if trace else None  # a server's trace can be empty
+        return Answer(
+            text=record.text,
+            prediction=record.prediction,
+            kept=tuple(record.kept),
+            documents=tuple(example.documents[at] for at in record.kept),
+            saliency=tuple(record.saliency),
+            evidence=None if record.evidence is None else tuple(piece.text for piece in record.evidence),
+            tokens=record.tokens,
+            macs=compute_cycles(trace, shape, "total") if shape else None,
+            cycles=compute_cycles(trace, shape) if shape else None,
+            online_s=record.online_s,
+            first_token_s=record.first_token_s,
+            offline_s=record.offline_s,
+            cache_bytes=record.cache_bytes,
+            trace=trace,
+        )
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -88,7 +88,11 @@ class Results:
             registry.module_name("metric", metric, "compare")
         if base is not None and base not in (names := {variant.name for variant in self._runs.run}):
             raise unknown("variant", base, names, "compare")
-        pairs = [pair for group in self._runs.groups() for pair in _pairs(self._runs.of(*group), base)]
+        pairs = list[tuple[Variant, Variant]]()
+        for variants in (self._runs.of(*group) for group in self._runs.groups()):
+            bases = [variant for variant in variants if variant.name == base]
+            with_base = [(one, other) for other in bases for one in variants if one is not other]
+            pairs += combinations(variants, 2) if base is None else with_base
         return pd.DataFrame([self._compared(a, b, metric) for a, b in pairs])
 
     @explain_missing_extra()
@@ -152,10 +156,3 @@ class Results:
 
 def _names(variant: Variant) -> dict[str, str]:
     return {"dataset": variant.dataset, "model": variant.model, "variant": variant.name, "method": variant.method}
-
-
-def _pairs(variants: list[Variant], base: str | None) -> list[tuple[Variant, Variant]]:
-    """All pairs, or each variant with the one of that name."""
-    if base is None:
-        return list(combinations(variants, 2))
-    return [(one, other) for other in variants if other.name == base for one in variants if one is not other]

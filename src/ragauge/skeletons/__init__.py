@@ -36,7 +36,13 @@ def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]
     Raises:
         UserError: the name is none of a Python module or taken, or the folder holds something.
     """
-    _check(kind, name)
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise UserError(f"NAME: {name!r} must be words of small letters and digits joined by '_', as in last_first")
+    if iskeyword(name):
+        raise UserError(f"NAME: {name!r} is a word of Python; choose another")
+    for each in MODULES[kind]:
+        if name in registry.names(each):
+            raise UserError(f"NAME: {each} {name!r} is in {registry.origins(each, name)[0]} already; choose another")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UserError(f"{folder}: exists already; name another folder with --out")
     texts = _files(kind, name, "kv_" if kv else "")
@@ -54,20 +60,14 @@ def package(name: str) -> str:
     return f"ragauge-{name.replace('_', '-')}"
 
 
-def _check(kind: str, name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        raise UserError(f"NAME: {name!r} must be words of small letters and digits joined by '_', as in last_first")
-    if iskeyword(name):
-        raise UserError(f"NAME: {name!r} is a word of Python; choose another")
-    for each in MODULES[kind]:
-        if name in registry.names(each):
-            raise UserError(f"NAME: {each} {name!r} is in {registry.origins(each, name)[0]} already; choose another")
-
-
 def _files(kind: str, name: str, variant: str) -> dict[str, str]:
     """The text of each file by its place in the package's folder."""
     module = package(name).replace("-", "_")
     points = (f'[project.entry-points."ragauge.{k}s"]\n{name} = "{module}.{k}s.{name}"\n' for k in MODULES[kind])
+
+    def filled(text: str) -> str:
+        return Template((TEXTS / f"{text}.txt").read_text(encoding="utf-8")).substitute(words)
+
     words = {
         "kind": kind,
         "name": name,
@@ -78,16 +78,12 @@ def _files(kind: str, name: str, variant: str) -> dict[str, str]:
         "entry_points": "\n".join(points),
     }
     files = {
-        "pyproject.toml": _filled("pyproject", words),
-        "README.md": _filled("readme", words),
+        "pyproject.toml": filled("pyproject"),
+        "README.md": filled("readme"),
         f"src/{module}/__init__.py": f'"""The {kind} `{name}` for ragauge."""\n',
-        f"tests/test_{name}.py": _filled(f"test_{variant}{kind}", words),
+        f"tests/test_{name}.py": filled(f"test_{variant}{kind}"),
     }
     for each in MODULES[kind]:
         text = f"{variant}{kind}" if each == kind else f"{kind}_{each}"
-        files |= {f"src/{module}/{each}s/__init__.py": "", f"src/{module}/{each}s/{name}.py": _filled(text, words)}
+        files |= {f"src/{module}/{each}s/__init__.py": "", f"src/{module}/{each}s/{name}.py": filled(text)}
     return files
-
-
-def _filled(text: str, words: dict[str, str]) -> str:
-    return Template((TEXTS / f"{text}.txt").read_text(encoding="utf-8")).substitute(words)
