@@ -9,7 +9,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -91,9 +91,7 @@ def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[
     return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
 
 
-def add_steps(
-    parser: argparse.ArgumentParser, steps: Mapping[str, str]
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def add_steps(parser: argparse.ArgumentParser, steps: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Add the steps of a verb, with their help; yield (name, its parser), whose options follow."""
     below = parser.add_subparsers(required=True, metavar="STEP", dest="step")
     for name, text in steps.items():
@@ -221,13 +219,10 @@ def duration(text: str) -> float:
 
 
 def amount(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
-    return number
+    with suppress(ValueError):
+        if 0 <= (number := float(text)) < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
 
 
 def counts(text: str) -> list[int]:
@@ -250,22 +245,16 @@ def names(text: str) -> list[str]:
 
 
 def configuration(args: argparse.Namespace) -> Config | None:
-    """Load the configuration of --config, if there is one."""
+    """Load the configuration of --config, or of `add_only_config`, if there is one."""
     from ragauge.config import loading
 
-    return loading.load(args.config) if args.config else None
+    path = args.config or getattr(args, "only_config", None)
+    return loading.load(path) if path else None
 
 
-def only_config(args: argparse.Namespace) -> Config:
-    """Load the configuration of `add_only_config`."""
-    from ragauge.config import loading
-
-    return loading.load(args.config or args.only_config)
-
-
-def entry(section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> Any:
+def entry(section: Mapping[str, Any], name: str | None, what: str, where: str) -> Any:
     """Return the entry with that label, or the section's only one."""
-    return section[label(section, name, what, where, option)]
+    return section[label(section, name, what, where)]
 
 
 def label(section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> str:
@@ -273,9 +262,9 @@ def label(section: Mapping[str, Any], name: str | None, what: str, where: str, o
     if not section:
         place, _, key = where.rpartition(": ")
         raise UserError(f"{place}: has no section `{key}`")
-    if name is None and len(section) == 1:
-        return next(iter(section))
     if name is None:
+        if len(section) == 1:
+            return next(iter(section))
         raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section)}")
     if name not in section:
         raise unknown(what, name, section, where)
@@ -389,7 +378,4 @@ def show(result: Any, as_json: bool) -> None:
 
 def tell(args: argparse.Namespace, text: object, **result: Any) -> None:
     """Print a text, or with --json the result as one JSON object on the last line."""
-    if args.json:
-        show(result, as_json=True)
-    else:
-        print(text)
+    print(json.dumps(result, ensure_ascii=False, default=str) if args.json else text)

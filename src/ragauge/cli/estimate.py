@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge.measure import estimate
 
-    config = options.only_config(args)
-    found = estimate.estimate(config, estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config))
-    options.tell(args, estimate.text(found), **found.to_json())
+    config = options.configuration(args)
+    assert config  # which is required
+    estimated = estimate.estimate(config, estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config))
+    options.tell(args, estimate.text(estimated), **estimated.to_json())

@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge.config import sources
 
-    config = options.only_config(args)
+    config = options.configuration(args)
+    assert config  # which is required
     if unpinned := sources.unpinned(config):
         to_pin = "to pin them: ragauge fetch --config FILE --lock"
         progress.line(f"not pinned by a hash or a commit: {', '.join(unpinned)}; {to_pin}")
