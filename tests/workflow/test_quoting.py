@@ -33,7 +33,7 @@ class Values:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return [HOSTILE, HOSTILE] if name in ("options", "judge", "part", "parts", "evaluation") else HOSTILE
+        return [HOSTILE, HOSTILE] if name in ("options", "judge", "part", "labels", "evaluation") else HOSTILE
 
     def __str__(self) -> str:
         return HOSTILE
@@ -53,11 +53,7 @@ def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arguments", "log"]
     assert (tmp_path / "log").read_text() == HOSTILE
     arguments = (tmp_path / "arguments").read_text().split("\0")[:-1]
-    expected = {
-        HOSTILE,
-        "--part",
-        *shlex.split(re.sub(r"\{[^}]*\}", "", LINES[name].split("2>&1")[0]).replace("(for", "")),
-    }
+    expected = {HOSTILE, *shlex.split(re.sub(r"\{[^}]*\}", "", LINES[name].split("2>&1")[0]))}
     assert HOSTILE in arguments
     assert all(argument in expected or argument == "1" for argument in arguments)
 
