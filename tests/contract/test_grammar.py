@@ -145,7 +145,6 @@ def test_json_is_one_object_on_the_last_line(
         (["run", "--modle", "x"], "unknown option '--modle'; did you mean '--model'?"),
         (["index", "build", "--databse", "x"], "unknown option '--databse'; did you mean '--database'?"),
         (["query", "--servr=x"], "unknown option '--servr'; did you mean '--server'?"),
-        (["list", "method"], "unknown value 'method'; did you mean 'methods'?"),
         (["--print-completion", "zhs"], "unknown value 'zhs'; did you mean 'zsh'?"),
     ],
     ids=" ".join,

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -49,6 +49,7 @@ class Run:
         self.folder = folder
         self.commands = commands
         self.out = folder / "results" / name / "answers" / "nq_open" / "tiny" / f"{VARIANT}.jsonl"
+        self.partial = self.out.with_name(f"{self.out.name}.partial")
         settings = configure(folder, {VARIANT: METHODS[VARIANT]}, "many.jsonl", name)
         target = str(self.out.relative_to(folder))
         self.arguments = [target, "--cores", "1", "--configfile", settings.name]
@@ -58,9 +59,8 @@ class Run:
         """A run and the process that answers in it, once it has some answers."""
         process = start(self.folder, *self.arguments, commands=self.commands)
         try:
-            partial = self.out.with_name(f"{self.out.name}.partial")
             deadline = time.monotonic() + PATIENCE_S
-            while not (partial.exists() and partial.read_bytes().count(b'\n{"key"') > 2):
+            while not (self.partial.exists() and self.partial.read_bytes().count(b'\n{"key"') > 2):
                 assert process.poll() is None, "it ended before it was killed"
                 assert time.monotonic() < deadline, "no answer yet"
                 time.sleep(0.005)
@@ -74,16 +74,25 @@ class Run:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_killed_job(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
-    """The workflow fails and says so; the next run asks what is left."""
-    run = Run(folder, "job", preloaded)
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_killed_job(
+    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded, everything: bool
+) -> None:
+    """The workflow, unless it is killed too, fails and says so; the next run asks what is left and nothing else."""
+    run = Run(folder, f"job-{everything}", preloaded)
     with run.begun() as (process, job):
-        job.kill()
-        _, told = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert "Error in rule answers" in told
+        if everything:
+            kill(process)
+        with suppress(psutil.NoSuchProcess):
+            job.kill()
+        job.wait(PATIENCE_S)
+        printed = "" if everything else process.communicate(timeout=PATIENCE_S)[1]
+    assert everything or (process.returncode == 1 and "Error in rule answers" in printed)
     assert not run.out.exists()
+    *lines, _torn = run.partial.read_text().split("\n")
     run.again()
+    answered = [line for line in lines if line.startswith('{"key"')]
+    assert run.out.read_text().splitlines()[: len(answered)] == answered  # their clocks, too
     assert records(run.out) == undisturbed
 
 

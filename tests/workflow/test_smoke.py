@@ -1,9 +1,8 @@
-"""The workflow from end to end on a tiny model: all of it, nothing twice, only what changed, and on after a kill."""
+"""The workflow from end to end on a tiny model: all of it, nothing twice, and only what changed."""
 
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ import pytest
 import yaml
 
 from preloaded import Preloaded
-from ragauge.cli import main
 from ragauge.config.loading import load
 from ragauge.report.problems import problems
 from ragauge.results import Runs
 from ragauge.testing import write_checkpoint, write_questions
-from workflow_folder import METHODS, configure, copy_workflow, kill, needs_snakemake, records, snakemake, start
+from workflow_folder import METHODS, configure, copy_workflow, needs_snakemake, records, snakemake
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 
@@ -132,19 +130,6 @@ def test_an_added_variant_is_asked_alone(folder: Path, finished: Path, preloaded
     assert {Path(path).name for path in written} == {"oracle.jsonl", "oracle.meta.json"}
 
 
-def test_a_target_has_its_own_variants_answered_and_no_others(
-    folder: Path, finished: Path, preloaded: Preloaded
-) -> None:
-    answers = Path("results", "chosen", "answers", "nq_open", "tiny")
-    targets = [str(answers / f"{variant}.jsonl") for variant in ("naive", "bm25_k1")]
-    settings = configure(folder, METHODS, name="chosen")
-    done = snakemake(folder, *targets, "--cores", "1", "--configfile", settings.name, commands=preloaded)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {path.name.partition(".")[0] for path in (folder / answers).iterdir()} == {"naive", "bm25_k1"}
-    for target in targets:
-        assert records(folder / target) == records(finished / Path(target).relative_to("results/chosen"))
-
-
 def test_jobs_as_forks_of_one_process_make_the_same(
     folder: Path, finished: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,35 +150,3 @@ def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Pat
     run(folder, {"naive": {}}, preloaded)
     assert out.read_text().count("\n") == 3
     assert out.read_text().startswith(before)  # its clocks, too
-
-
-def test_a_killed_run_goes_on_where_it_was(folder: Path, preloaded: Preloaded) -> None:
-    """The killed run is by the installed commands: what a kill of their process group leaves."""
-    write_questions(folder / "many.jsonl", count=40)
-    settings = configure(folder, {"superposition_k1": METHODS["superposition_k1"]}, "many.jsonl", "killed")
-    out = folder / "results" / "killed" / "answers" / "nq_open" / "tiny" / "superposition_k1.jsonl"
-    workflow = [str(out.relative_to(folder)), "--cores", "1", "--configfile", settings.name]
-    kept = kill_after_first_records(folder, workflow, out.with_name(f"{out.name}.partial"))
-    done = snakemake(folder, *workflow, commands=preloaded)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert out.read_text().splitlines()[: len(kept)] == kept  # their clocks, too: they were not asked again
-    undisturbed = folder / "undisturbed.jsonl"
-    model = ["--model", str(folder / "model"), "--template", "chat", "--threads", "1", "--max-new-tokens", "16"]
-    data = ["--dataset", "nq_open", "--data", str(folder / "many.jsonl")]
-    assert main(["run", "--method", "superposition", *data, *model, "--out", str(undisturbed)]) == 0
-    assert records(out) == records(undisturbed)
-
-
-def kill_after_first_records(folder: Path, arguments: list[str], partial: Path) -> list[str]:
-    """Start a run, SIGKILL all of its processes as soon as it has answers; the whole lines that it left."""
-    process = start(folder, *arguments)
-    try:
-        deadline = time.monotonic() + 120
-        while not (partial.exists() and partial.read_bytes().count(b'\n{"key"') > 2):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline, "no answer in two minutes"
-            time.sleep(0.002)
-    finally:
-        kill(process)
-    *lines, _torn = partial.read_text().split("\n")
-    return [line for line in lines if line.startswith('{"key"')]

@@ -83,23 +83,8 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
 def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:
     assert cli.main(["init", str(tmp_path / "mine"), "--quiet"]) == 0
     written = {path.relative_to(tmp_path / "mine") for path in (tmp_path / "mine").rglob("*") if path.is_file()}
-    assert {
-        Path("Snakefile"),
-        Path("workflow/Snakefile"),
-        Path("config.yaml"),
-        Path("workflow/rules/common.smk"),
-    } <= written
+    assert set(map(Path, ("Snakefile", "workflow/Snakefile", "config.yaml", "workflow/rules/common.smk"))) <= written
     assert all((tmp_path / "mine" / path).read_bytes() == (root / path).read_bytes() for path in written)
-
-
-def test_init_leaves_what_stands_there_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "config.yaml").write_text("mine: true\n")
-    assert cli.main(["init", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "holds files that ragauge did not make there" in told
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
-    assert (tmp_path / "config.yaml").read_text() == "mine: true\n"
 
 
 def test_the_example_is_documents_that_answer_its_questions(
