@@ -56,7 +56,13 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
     if args.schedule:
         if args.counter == "fvcore":
             raise UserError("--counter fvcore: counts the calls of a --method, not of a --schedule")
-        return _schedule(args.model, {**params, "schedule": args.schedule})
+        from ragauge.generation import cost
+        from ragauge.generation.sizes import PAPER
+        from ragauge.measure.timing import shape_of
+
+        entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
+        # RETRO has the sizes of its paper; other decoders read the neighbours themselves.
+        return {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model))}
     registry.module_name("method", args.method, "--method")  # before anything heavy is imported
     from ragauge import methods
     from ragauge.measure import costing
@@ -66,13 +72,3 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
     precision = Precision(args.dtype, args.weights, args.kv)
     counted = (args.tokens, args.new_tokens, args.accounting, precision, args.counter)
     return costing.project(args.method, method, args.model, *counted)
-
-
-def _schedule(model: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return a pipeline's cost: of RETRO with the sizes of its paper, or of a decoder that reads neighbours itself."""
-    from ragauge.generation import cost
-    from ragauge.generation.sizes import PAPER
-    from ragauge.measure.timing import shape_of
-
-    entry = checked(PipelineSettings, settings, "--set")
-    return {"model": model, **cost.report(entry, PAPER if model == "retro" else shape_of(model))}

@@ -19,6 +19,8 @@ from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
+from ragauge.evidence.endpoint import Endpoint
+from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
 from ragauge.io.progress import bar
 
@@ -43,29 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ragauge.evidence.chat import EndpointChat
     from ragauge.evidence.judge import drawn
-    from ragauge.io import records
 
     sample = drawn(records.read(args.records), args.limit)
     if (args.of == "answers") != (args.examples is not None):
         raise UserError("--examples: goes with --of answers, whose passages it has")
     if args.of == "evidence" and all(record.evidence is None for record in sample):
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
-    judgements = _judge(_chat(args), sample, args.out, _inquiries(args.examples))
+    if args.model is None:
+        endpoint = Endpoint.from_environment("RAGAUGE_JUDGE", "judges, unless --model names a local judge")
+        chat: Chat = EndpointChat(endpoint)
+    else:
+        source, where = check_source(args.model, "--model"), {"device": args.device, "threads": args.threads}
+        chat = options.local_chat(source, dtype=args.dtype, **where)
+    judgements = _judge(chat, sample, args.out, _inquiries(args.examples))
     judged = sum(judgement.label is not None for judgement in judgements)
     failed = len(judgements) - judged
     options.tell(args, f"{args.out}: {judged} judged, {failed} not", out=args.out, judged=judged, not_judged=failed)
-
-
-def _chat(args: argparse.Namespace) -> Chat:
-    from ragauge.evidence.chat import EndpointChat
-    from ragauge.evidence.endpoint import Endpoint
-
-    if args.model is None:
-        return EndpointChat(Endpoint.from_environment("RAGAUGE_JUDGE", "judges, unless --model names a local judge"))
-
-    source = check_source(args.model, "--model")
-    return options.local_chat(source, dtype=args.dtype, device=args.device, threads=args.threads)
 
 
 def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
@@ -105,7 +102,6 @@ def _read(out: Path) -> dict[str, Judgement]:
     Raises:
         UserError: the file holds something else.
     """
-
     from ragauge.evidence.judge import Judgement
 
     judgements: dict[str, Judgement] = {}

@@ -11,6 +11,7 @@ from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.config.reading import checked_options
 from ragauge.config.schema import Answers, Config, Generation, ModelEntry, Served
+from ragauge.io import records
 
 if TYPE_CHECKING:
     from ragauge.measure.runner import Job
@@ -49,12 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.gather:
-        from ragauge.io import records
-
         records.gather(args.gather, args.out)
         options.tell(args, args.out, out=args.out)
         return 0
-
     config = options.configuration(args)
     stated = options.given(args, Generation)
     configured = config.generation if config else Generation(documents_gb=4)
@@ -73,8 +71,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _summary(args: argparse.Namespace) -> int:
     """Print how many questions were answered, and why others failed; return the exit code."""
-    from ragauge.io import records
-
     answered, reasons = records.outcome(args.out)
     failed = sum(map(len, reasons.values()))
     lines = [f"{args.out}: {answered} answered, {failed} failed", *_reasons(reasons)]

@@ -18,18 +18,19 @@ import yaml
 from ragauge import study
 from ragauge.cli import _options as options
 from ragauge.cli._deadline import Deadline
-from ragauge.config import loading
+from ragauge.config import launch, loading
 from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
 from ragauge.config.schema import ModelEntry
 from ragauge.errors import UserError
+from ragauge.evidence.endpoint import Endpoint
 from ragauge.study import budget, folder, writing
+from ragauge.study.questions import StudyQuestion, read_questions
 
 if TYPE_CHECKING:
     from ragauge.evidence.chat import Chat
     from ragauge.study.budget import Limited
     from ragauge.study.corpus import PassageCorpus
-    from ragauge.study.questions import StudyQuestion
 
 WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
 JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
@@ -82,8 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     deadline = Deadline(args.budget)
     _check(args)
-    from ragauge.config import launch
-
     name = writing.label(args.out.resolve().name)
     config = args.out / writing.CONFIG
     command = launch.command(args.out.resolve(), config.resolve())
@@ -158,7 +157,6 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
     from ragauge.study import corpus, documents, retrieval
-    from ragauge.study.questions import read_questions
 
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
     questions = read_questions(args.questions) if args.questions else []
@@ -192,15 +190,13 @@ def _generated(
 ) -> tuple[list[StudyQuestion], dict[str, bytes], dict[str, Any]]:
     """Have a model write questions: (the questions, the file that holds them, an account of them)."""
     from ragauge.evidence.chat import EndpointChat, RecordedChat
-    from ragauge.evidence.endpoint import Endpoint
     from ragauge.study import generation
 
     endpoint = Endpoint.from_environment(WRITER, "writes the questions") if args.writer == ENDPOINT else None
-    reader = writer = _local(args.model)
-    if endpoint:
-        writer = EndpointChat(endpoint)
-    elif args.writer not in (None, args.model):
-        writer = _local(args.writer)
+    reader = _local(args.model)
+    writer = (
+        reader if args.writer in (None, args.model) else EndpointChat(endpoint) if endpoint else _local(args.writer)
+    )
     generated = generation.generate(
         args.generate_questions,
         made.passages,
