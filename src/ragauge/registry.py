@@ -58,9 +58,8 @@ def module(kind: str, name: str, where: str = "") -> ModuleType:
     Raises:
         UserError: as `module_name`; a component of another package cannot be imported.
     """
-    found = _component(kind, name, where)
     try:
-        return found.load()
+        return _component(kind, name, "").load()
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
 
@@ -103,7 +102,7 @@ def usable(kind: str) -> list[str]:
 def _component(kind: str, name: str, where: str) -> Component:
     known = _components(kind)
     if name not in known:
-        raise unknown(kind, name, sorted(known), where)
+        raise unknown(kind, name, known, where)
     if len(known[name]) > 1:
         packages = " and in ".join(origins(kind, name))
         raise UserError(f"{where and f'{where}: '}{kind} {name!r} is in {packages}; uninstall one of them")

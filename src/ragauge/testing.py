@@ -60,14 +60,11 @@ def byte_tokenizer() -> Any:
 def write_questions(path: Path, count: int = 3) -> Path:
     """Questions in NQ-Open's official format, each over four documents, the first of them gold."""
     with open(path, "w", encoding="utf-8") as file:
-        for number in range(count):
-            file.write(json.dumps(_question(number)) + "\n")
+        for number in range(2, count + 2):
+            passages = [
+                {"title": title, "text": f"{title} has {number + place} old bridges.", "isgold": place == 0}
+                for place, title in enumerate(TITLES)
+            ]
+            question = {"question": f"which city has {number} bridges", "answers": ["Paris"], "ctxs": passages}
+            file.write(json.dumps(question) + "\n")
     return path
-
-
-def _question(number: int) -> dict[str, Any]:
-    passages = [
-        {"title": title, "text": f"{title} has {number + 2 + place} old bridges.", "isgold": place == 0}
-        for place, title in enumerate(TITLES)
-    ]
-    return {"question": f"which city has {number + 2} bridges", "answers": ["Paris"], "ctxs": passages}

@@ -37,19 +37,17 @@ class Parser(argparse.ArgumentParser):
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         arguments = list(sys.argv[1:] if args is None else args)
-        for option in self._own_options(arguments):
-            if option not in self._option_string_actions:
-                near = meant(option, [one for one in self._option_string_actions if one.startswith("--")])
+        known = self._option_string_actions
+        for argument in arguments:
+            if argument == "--" or (
+                self._subparsers and not argument.startswith("-")
+            ):  # a step's parser knows the rest
+                break
+            option = argument.partition("=")[0]
+            if argument.startswith("--") and " " not in option and option not in known:
+                near = meant(option, [one for one in known if one.startswith("--")])
                 self.error(f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
         return super().parse_known_args(arguments, namespace)
-
-    def _own_options(self, arguments: Sequence[str]) -> Iterator[str]:
-        """Yield the options before the verb or step whose parser knows the others."""
-        for argument in arguments:
-            if argument == "--" or (self._subparsers and not argument.startswith("-")):
-                return
-            if argument.startswith("--") and " " not in argument.partition("=")[0]:
-                yield argument.partition("=")[0]
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

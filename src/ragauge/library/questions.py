@@ -23,11 +23,7 @@ class Dataset(list[Question]):
     """The questions of a data set; `load_dataset` makes it."""
 
     def __init__(self, source: Questions, limit: int | None = None) -> None:
-        """
-        Args:
-            source: of the questions, as records name it.
-        """
-        self.source = source
+        self.source = source  # of the questions, as records name it
         super().__init__(Question(**vars(example), dataset=source.dataset) for example in source.examples(limit))
 
     @property

@@ -26,11 +26,7 @@ SECONDS = ("offline_s", "online_s", "first_token_s")
 class Results:
     """The records of a folder: of `evaluate`, or of the workflow (`results/<run>`)."""
 
-    def __init__(self, folder: Path, *, temporary: bool = False) -> None:
-        """
-        Args:
-            temporary: the folder goes with this object.
-        """
+    def __init__(self, folder: Path, *, temporary: bool = False) -> None:  # a temporary folder goes with this object
         self.folder = folder
         self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
         self._runs = Runs(folder)
