@@ -35,14 +35,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.step == "list":
-        _show(_entries(args), args, "cached")
-    elif args.step == "verify":
-        _verify(args, _entries(args))
-    elif args.older_than_days is None and args.keep_gb is None:
+    from ragauge.assets import cache, store
+    from ragauge.engines.store import files_of
+
+    if args.step == "prune" and args.older_than_days is None and args.keep_gb is None:
         raise UserError("cache prune: give --older-than-days N, --keep-gb X or both")
+    entries = cache.entries(store.home())
+    if folder := args.document_store:
+        if not folder.is_dir():
+            raise UserError(f"--document-store: {folder}: no such folder")
+        entries += [cache.CacheEntry.of(DOCUMENTS, path) for path in files_of(folder)]
+    if args.step == "list":
+        _show(entries, args, "cached")
+    elif args.step == "verify":
+        _verify(args, entries)
     else:
-        _prune(args)
+        keep = None if args.keep_gb is None else int(args.keep_gb * 1e9)
+        selected = cache.to_prune(entries, time.time(), args.older_than_days, keep)
+        for entry in selected if args.remove else ():
+            with os_errors_as_user_errors(entry.path):
+                cache.discard(entry)
+        _show(selected, args, "removed" if args.remove else "would be removed; remove them with --remove")
 
 
 def _verify(args: argparse.Namespace, entries: list[CacheEntry]) -> None:
@@ -57,30 +70,6 @@ def _verify(args: argparse.Namespace, entries: list[CacheEntry]) -> None:
     options.tell(args, text, looked_at=len(entries), damaged=damaged)
     if damaged:
         raise UserError(f"{len(damaged)} damaged, the first {next(iter(damaged))}; remove it: it is then made again")
-
-
-def _prune(args: argparse.Namespace) -> None:
-    from ragauge.assets import cache
-
-    keep = None if args.keep_gb is None else int(args.keep_gb * 1e9)
-    selected = cache.to_prune(_entries(args), time.time(), args.older_than_days, keep)
-    for entry in selected if args.remove else ():
-        with os_errors_as_user_errors(entry.path):
-            cache.discard(entry)
-    _show(selected, args, "removed" if args.remove else "would be removed; remove them with --remove")
-
-
-def _entries(args: argparse.Namespace) -> list[CacheEntry]:
-    """Return the entries of the cache, and of the document store where one is named."""
-    from ragauge.assets import cache, store
-    from ragauge.engines.store import files_of
-
-    entries = cache.entries(store.home())
-    if folder := args.document_store:
-        if not folder.is_dir():
-            raise UserError(f"--document-store: {folder}: no such folder")
-        entries += [cache.CacheEntry.of(DOCUMENTS, path) for path in files_of(folder)]
-    return entries
 
 
 def _show(entries: list[CacheEntry], args: argparse.Namespace, what: str) -> None:
