@@ -68,12 +68,12 @@ class Component:
 @cache
 def installed() -> tuple[Component, ...]:
     """The components of all plugins, sorted; names may clash (`registry` refuses them)."""
-    found = set()
+    components = set()
     for kind in KINDS:
         for point in metadata.entry_points(group=f"ragauge.{plural(kind)}"):
             assert point.dist is not None  # as `metadata.entry_points` finds them
-            found.add(Component(kind, point.name, point.value.strip(), point.dist.name, point.dist.version))
-    return tuple(sorted(found))
+            components.add(Component(kind, point.name, point.value.strip(), point.dist.name, point.dist.version))
+    return tuple(sorted(components))
 
 
 @cache

@@ -67,20 +67,20 @@ def module(kind: str, name: str, where: str = "") -> ModuleType:
 def component(kind: str, name: str, base: type, where: str = "") -> type:
     """The one subclass of `base` that the component's module defines."""
     there = module(kind, name, where)
-    found = [
+    classes = [
         value
         for value in vars(there).values()
         if inspect.isclass(value) and issubclass(value, base) and value.__module__ == there.__name__
     ]
-    if len(found) != 1:
-        problem = f"{there.__name__} defines {len(found)} subclasses of {base.__name__}; it needs one"
+    if len(classes) != 1:
+        problem = f"{there.__name__} defines {len(classes)} subclasses of {base.__name__}; it needs one"
         raise TypeError(problem) if origins(kind, name) == [OWN] else UserError(f"{kind} {name!r}: {problem}")
-    return found[0]
+    return classes[0]
 
 
 def origins(kind: str, name: str) -> list[str]:
     """The packages that a component comes from, with their versions; several where names clash."""
-    return [found.origin for found in _components(kind)[name]]
+    return [one.origin for one in _components(kind)[name]]
 
 
 def problem(kind: str, name: str) -> str | None:
@@ -114,19 +114,19 @@ def _components(kind: str) -> dict[str, list[Component]]:
     """The components of each name; several where names clash."""
     package = importlib.util.find_spec(PACKAGES[kind])
     own = _below(kind, package.submodule_search_locations or (), PACKAGES[kind]) if package else ()
-    found: dict[str, list[Component]] = {}
+    components: dict[str, list[Component]] = {}
     for one in (*own, *(plugin for plugin in plugins.installed() if plugin.kind == kind)):
-        found.setdefault(one.name, []).append(one)
-    return found
+        components.setdefault(one.name, []).append(one)
+    return components
 
 
 def _below(kind: str, folders: Iterable[str], package: str, prefix: str = "") -> Iterator[Component]:
     """Yield the components in a folder and below it."""
-    for found in pkgutil.iter_modules(folders):
-        if found.name.startswith("_") or found.name == "base":
+    for entry in pkgutil.iter_modules(folders):
+        if entry.name.startswith("_") or entry.name == "base":
             continue
-        if found.ispkg:
-            inside = [str(Path(folder, found.name)) for folder in folders]
-            yield from _below(kind, inside, f"{package}.{found.name}", f"{prefix}{found.name}_")
+        if entry.ispkg:
+            inside = [str(Path(folder, entry.name)) for folder in folders]
+            yield from _below(kind, inside, f"{package}.{entry.name}", f"{prefix}{entry.name}_")
         else:
-            yield Component(kind, f"{prefix}{found.name}", f"{package}.{found.name}")
+            yield Component(kind, f"{prefix}{entry.name}", f"{package}.{entry.name}")

@@ -1,6 +1,6 @@
 """Retrieval servers that are jobs of their own, where pipelines have `server: job`: on a cluster, on nodes of theirs.
 
-A server runs beside its pipelines, so that neither is an input of the other: they find each other by files.
+A server runs at the same time as its pipelines, so that neither is an input of the other: they find each other by files.
 """
 
 
@@ -21,7 +21,7 @@ rule retrieval_server:
         temp(touch(PATHS.server_ended)),  # the next run that needs it begins it again
     log:
         f"{PATHS.logs}/servers/{{database}}/{{index}}.log",
-    priority: 100  # a pipeline that began first would wait for it
+    priority: 100  # a pipeline that started first would wait for it
     conda:
         ENVIRONMENT
     threads: PLAN.servers.threads
@@ -81,7 +81,7 @@ rule served_pipeline:
 
 
 rule gathered_pipeline:
-    """Take over a pipeline's records when the server that it asked has ended."""
+    """Take over a pipeline's records when its server has ended."""
     input:
         records=f"{PATHS.served}.jsonl",
         meta=f"{PATHS.served}.meta.json",

@@ -23,11 +23,11 @@ class Deadline:
     """So many seconds from now on; None: no limit."""
 
     def __init__(self, budget_s: float | None) -> None:
-        self.budget_s, self.began = budget_s, time.monotonic()
+        self.budget_s, self.started = budget_s, time.monotonic()
 
     @property
     def spent_s(self) -> float:
-        return time.monotonic() - self.began
+        return time.monotonic() - self.started
 
     @property
     def left_s(self) -> float:
@@ -35,7 +35,7 @@ class Deadline:
 
     def at(self, share: float) -> float:
         """The moment of the monotonic clock when a share of the budget is spent."""
-        return math.inf if self.budget_s is None else self.began + share * self.budget_s
+        return math.inf if self.budget_s is None else self.started + share * self.budget_s
 
     @contextmanager
     def guarding(self, activity: str) -> Iterator[None]:

@@ -25,7 +25,7 @@ MIN_MEMORY_BYTES, MIN_DISK_BYTES = 4e9, 5e9  # of the default experiment, with w
 
 
 class Finding(NamedTuple):
-    """One line: what was found, and what to do where it is not as it should be."""
+    """One line: a fact about this machine, and what to do where it falls short."""
 
     topic: str
     found: str
@@ -52,9 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    found = list(findings(args.measure))
-    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in found]
-    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in found])
+    all_findings = list(findings(args.measure))
+    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in all_findings]
+    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in all_findings])
 
 
 def _measure_machine(args: argparse.Namespace) -> None:
@@ -160,8 +160,8 @@ def extras() -> Iterator[Finding]:
     """Yield each extra with the packages that it lacks."""
     for extra in sorted(set(EXTRAS.values())):
         missing = [name for name, needed_by in EXTRAS.items() if needed_by == extra and util.find_spec(name) is None]
-        found = f"without {', '.join(missing)}" if missing else "installed"
-        yield Finding(f"[{extra}]", found, f"where it is needed: pip install 'ragauge[{extra}]'" if missing else "")
+        state = f"without {', '.join(missing)}" if missing else "installed"
+        yield Finding(f"[{extra}]", state, f"where it is needed: pip install 'ragauge[{extra}]'" if missing else "")
 
 
 def onnx_runtime() -> Iterator[Finding]:

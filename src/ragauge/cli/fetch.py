@@ -74,10 +74,10 @@ def _fetch_all(args: argparse.Namespace) -> None:
         os.environ.pop(pins.VARIABLE, None)
     else:
         config = loading.load(args.config)
-    found = sources.fetch(config, lock=args.lock)
-    counted = {"assets": found.assets, "data sets": found.datasets, "corpora": found.corpora}
+    fetched = sources.fetch(config, lock=args.lock)
+    counted = {"assets": fetched.assets, "data sets": fetched.datasets, "corpora": fetched.corpora}
     text = ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some) or "nothing to fetch"
     path = pins.lock_path(args.config) if args.lock else None
     if path:
-        pins.write(path, found)
-    options.tell(args, f"{path}: {text}" if path else text, lock=path, **found.model_dump(exclude_none=True))
+        pins.write(path, fetched)
+    options.tell(args, f"{path}: {text}" if path else text, lock=path, **fetched.model_dump(exclude_none=True))

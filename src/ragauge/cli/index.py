@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--part", type=options.part, metavar="I/N", help="every N-th shard, from shard I, counted from 0")
         if name == "recall":
             add("--queries", type=int, default=RECALL_QUERIES, metavar="N", help=f"held-out chunks ({RECALL_QUERIES})")
-            add("--out", type=Path, metavar="FILE.json", help="default: recall.json beside the index")
+            add("--out", type=Path, metavar="FILE.json", help="default: recall.json next to the index")
 
 
 def run(args: argparse.Namespace) -> None:

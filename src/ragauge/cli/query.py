@@ -1,4 +1,4 @@
-"""Query a retrieval server, or the servers of all parts of a database, and print the neighbours found."""
+"""Query a retrieval server, or the servers of all parts of a database, and print the neighbours."""
 
 from __future__ import annotations
 
@@ -73,30 +73,30 @@ def _query(args: argparse.Namespace) -> Query:
     return Query(tokens=list(map(int, ids)), **fields)
 
 
-def _result(clients: list[Client], found: Neighbours) -> dict[str, Any]:
+def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
     """Return the neighbours as JSON values, with the texts of their tokens by a server that answered."""
-    missing = list(getattr(found, "missing", ()))
-    tokens = [row[:n].tolist() for row, n in zip(found.tokens, found.lengths, strict=True)]
-    tokens += [row[:n].tolist() for row, n in zip(found.continuations, found.continuation_lengths, strict=True)]
+    missing = list(getattr(answer, "missing", ()))
+    tokens = [row[:n].tolist() for row, n in zip(answer.tokens, answer.lengths, strict=True)]
+    tokens += [row[:n].tolist() for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)]
     sequences = [ids for ids in tokens if ids]
     reached = next(client for client in clients if client.address not in missing)
     spelled = iter(reached.detokenize(sequences) if sequences else [])
     texts = [next(spelled) if ids else "" for ids in tokens]
-    count = len(found.ids)
+    count = len(answer.ids)
     neighbours = [
         {
-            "id": int(found.ids[i]),
-            "distance": float(found.distances[i]),
-            "document": int(found.documents[i]),
+            "id": int(answer.ids[i]),
+            "distance": float(answer.distances[i]),
+            "document": int(answer.documents[i]),
             "text": texts[i],
             "continuation": texts[count + i],
             "tokens": tokens[i],
             "continuation_tokens": tokens[count + i],
         }
         for i in range(count)
-        if found.ids[i] >= 0
+        if answer.ids[i] >= 0
     ]
-    return {"neighbours": neighbours, "nprobe": found.nprobe, "seconds": found.seconds, "missing_servers": missing}
+    return {"neighbours": neighbours, "nprobe": answer.nprobe, "seconds": answer.seconds, "missing_servers": missing}
 
 
 def _readable(result: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Serve an index, or a part of it, over gRPC until told to stop (SIGTERM or SIGINT); SIGHUP opens the index again.
+"""Serve an index, or a part of it, over gRPC until it is stopped (SIGTERM or SIGINT); SIGHUP opens the index again.
 
 Prints `serving HOST:PORT` on standard output when it answers, and everything else on standard error.
 """
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None, files: list[Path]) -> None:
-    """Serve until told to stop, or until all files exist."""
+    """Serve until a signal stops it, or until all files exist."""
     from ragauge.retrieval.service import credentials, jobs
     from ragauge.retrieval.service.metrics import Metrics
     from ragauge.retrieval.service.process import serve

@@ -38,10 +38,10 @@ class Results:
         Raises:
             UserError: there are no records in it.
         """
-        found = cls(Path(folder))
-        if not found._runs.run:
+        results = cls(Path(folder))
+        if not results._runs.run:
             raise UserError(f"{folder}: holds no records: no answers/DATASET/MODEL/VARIANT.jsonl")
-        return found
+        return results
 
     def to_pandas(self) -> pd.DataFrame:
         """Tabulate one row a question and variant: the prediction, every metric of the data set, and the costs.
@@ -127,7 +127,7 @@ class Results:
             }
 
     def _summary(self, variant: Variant) -> dict[str, Any]:
-        found, cost = quality(self._runs, variant), standard(self._runs, variant)
+        score, cost = quality(self._runs, variant), standard(self._runs, variant)
         cycles = list(costs(variant, online_cycles).values())
         seconds = [r["online_s"] for r in variant.records.values() if r["online_s"] is not None]
         return {
@@ -135,19 +135,19 @@ class Results:
             "questions": len(variant.records),
             "failed": len(variant.failed),
             "metric": self._runs.metrics(variant.dataset)[0],
-            "quality": found.value,
-            "low": found.low,
-            "high": found.high,
+            "quality": score.value,
+            "low": score.low,
+            "high": score.high,
             "online_cycles": sum(cycles) / len(cycles) if cycles else None,
             "speedup": cost["critical_path_speedup"].value,
             "online_s": median(seconds) if seconds else None,
         }
 
     def _compared(self, a: Variant, b: Variant, metric: str | None) -> dict[str, Any]:
-        found = difference(self._runs, a, b, metric)
-        measured = {name: getattr(found, name) for name in ("low", "high", "p", "n")}
+        test = difference(self._runs, a, b, metric)
+        measured = {name: getattr(test, name) for name in ("low", "high", "p", "n")}
         names = {"dataset": a.dataset, "model": a.model, "metric": metric or self._runs.metrics(a.dataset)[0]}
-        return {**names, "a": a.name, "b": b.name, "difference": found.value, **measured, "note": found.reason}
+        return {**names, "a": a.name, "b": b.name, "difference": test.value, **measured, "note": test.reason}
 
 
 def _names(variant: Variant) -> dict[str, str]:
