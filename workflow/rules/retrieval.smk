@@ -1,7 +1,6 @@
 """Chunk databases and their indexes: one job a shard to cut, mark, embed and encode, then one to merge.
 
-A shard that fails is made again alone, and a job that was cut off leaves nothing half done. Every step runs the command of
-the first rule; the others say what differs.
+A shard that fails is made again alone. Every step runs the command of the first rule; the others say what differs.
 """
 
 
