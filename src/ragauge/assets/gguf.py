@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def check_decoder(header: Header) -> None:
         ValueError: a tensor is missing, of another size, or unknown: transformers would leave it out, or fill it with
             random numbers.
     """
-    expected = dict(_expected(header))
+    expected = _expected(header)
     for name, size in expected.items():
         if name not in header.sizes:
             raise ValueError(f"it has no tensor {name!r}")
@@ -126,33 +126,32 @@ def check_decoder(header: Header) -> None:
             raise ValueError(f"tensor {name!r} is not of a plain {header.values['general.architecture']} decoder")
 
 
-def _expected(header: Header) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield (name, size) of the tensors that the file must have."""
+def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
+    """Return the sizes of the tensors that the file must have."""
     kind = header.values["general.architecture"]
 
-    def size(key: str, default: int | None = None) -> int:
-        value = header.values.get(f"{kind}.{key}", default)
+    def key(name: str, default: int | None = None) -> int:
+        value = header.values.get(f"{kind}.{name}", default)
         if type(value) is not int or not 0 < value < 1 << 32:
-            raise ValueError(f"{kind}.{key}: {str(value)[:40]} is not a valid model size")
+            raise ValueError(f"{kind}.{name}: {str(value)[:40]} is not a valid model size")
         return value
 
-    layers, d, ffn = size("block_count"), size("embedding_length"), size("feed_forward_length")
-    heads = size("attention.head_count")
-    kv_heads, dim = size("attention.head_count_kv", heads), size("attention.key_length", max(1, d // heads))
+    layers, d, ffn, heads = map(key, ("block_count", "embedding_length", "feed_forward_length", "attention.head_count"))
+    kv_heads, dim = key("attention.head_count_kv", heads), key("attention.key_length", max(1, d // heads))
     if layers > len(header.sizes):
         raise ValueError(f"{kind}.block_count: {layers:,} layers of {len(header.sizes):,} tensors")
-    yield "token_embd.weight", (header.values.get("tokenizer.ggml.tokens"), d)
-    yield "output_norm.weight", (d,)
-    outputs = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "attn_v": kv_heads * dim}
-    for layer in range(layers):
-        block = f"blk.{layer}"
-        yield from ((f"{block}.{norm}.weight", (d,)) for norm in ("attn_norm", "ffn_norm"))
-        yield from ((f"{block}.{name}.weight", (rows, d)) for name, rows in outputs.items())
-        if kind == "qwen2":
-            yield from ((f"{block}.{name}.bias", (rows,)) for name, rows in outputs.items())
-        yield f"{block}.attn_output.weight", (d, heads * dim)
-        yield from ((f"{block}.{name}.weight", (ffn, d)) for name in ("ffn_gate", "ffn_up"))
-        yield f"{block}.ffn_down.weight", (d, ffn)
+    rows = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "attn_v": kv_heads * dim}
+    layer: dict[str, tuple[int, ...]] = {
+        "attn_norm.weight": (d,),
+        "ffn_norm.weight": (d,),
+        "attn_output.weight": (d, heads * dim),
+    }
+    layer |= {"ffn_gate.weight": (ffn, d), "ffn_up.weight": (ffn, d), "ffn_down.weight": (d, ffn)}
+    layer |= {f"{name}.weight": (count, d) for name, count in rows.items()}
+    layer |= {f"{name}.bias": (count,) for name, count in rows.items()} if kind == "qwen2" else {}
+    blocks = {f"blk.{number}.{name}": size for number in range(layers) for name, size in layer.items()}
+    embedding = header.values.get("tokenizer.ggml.tokens"), d
+    return {"token_embd.weight": embedding, "output_norm.weight": (d,), **blocks}
 
 
 # --- what transformers leaves out ---

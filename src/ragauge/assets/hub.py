@@ -19,11 +19,7 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def fetch(
-    store: Store,
-    repository: str,
-    revision: str | None = None,
-    tokenizer: str | None = None,
-    sha256: str | None = None,
+    store: Store, repository: str, revision: str | None = None, tokenizer: str | None = None, sha256: str | None = None
 ) -> Path:
     """Return a folder with the repository's settings, tokenizer and safetensors (or else `pytorch_model*.bin`).
 

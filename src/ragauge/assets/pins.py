@@ -87,10 +87,8 @@ def add_pin(source: str, revision: str | None, sha256: str | None) -> str:
     """
     key, value = ("revision", revision) if revision else ("sha256", sha256)
     if not source.startswith(REMOTE):
-        raise SettingError(
-            key,
-            f"{value!r}: only of a source that is fetched; `ragauge fetch --config FILE --lock` pins catalog names",
-        )
+        reason = "only of a source that is fetched; `ragauge fetch --config FILE --lock` pins catalog names"
+        raise SettingError(key, f"{value!r}: {reason}")
     if revision and not source.startswith("hf:"):
         raise SettingError(key, f"{value!r}: only of a source hf:org/name; others are pinned by sha256")
     try:

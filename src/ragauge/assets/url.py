@@ -84,9 +84,8 @@ def download(url: str, path: Path) -> None:
         size = path.stat().st_size
         failures, received = (failures + 1 if size <= received else 1), max(received, size)
         if failures >= ATTEMPTS:
-            raise UserError(
-                f"{redacted(url)}: download failed after {ATTEMPTS} attempts: {reason}; run again to resume"
-            )
+            reason = f"download failed after {ATTEMPTS} attempts: {reason}; run again to resume"
+            raise UserError(f"{redacted(url)}: {reason}")
         time.sleep(PAUSE_S * 2 ** (failures - 1))
 
 

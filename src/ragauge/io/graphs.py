@@ -94,7 +94,6 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
     except Exception as error:  # the library raises a dozen kinds that share no class of their own
         raise UserError(f"{path}: ONNX Runtime cannot read it: {' '.join(str(error).split())[:200]}") from None
     if session.get_providers()[0] != wanted:  # it goes on without a provider that it cannot load
-        raise UserError(
-            f"device 'cuda': ONNX Runtime cannot load its {wanted}; are CUDA and cuDNN of its version here?"
-        )
+        hint = "are CUDA and cuDNN of its version here?"
+        raise UserError(f"device 'cuda': ONNX Runtime cannot load its {wanted}; {hint}")
     return session

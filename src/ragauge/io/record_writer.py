@@ -13,20 +13,9 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from ragauge.errors import UserError
+from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
-from ragauge.io.records import (
-    VERSION,
-    AnyRecord,
-    Record,
-    check_version,
-    fingerprint_difference,
-    join_lines,
-    lines_by_key,
-    meta_path,
-    partial_path,
-    read_meta,
-    write_finished,
-)
+from ragauge.io.records import AnyRecord, Record, meta_path, partial_path
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +84,8 @@ class RecordWriter:
         with os_errors_as_user_errors(self.out), ExitStack() as resources:
             resources.enter_context(locked(self.out, wait=False))
             self._records = self._read_finished() | self._read_partial()
-            header = json.dumps({"version": VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes})
-            replace_atomically(self.partial, join_lines([header, *self._records.values()]))
+            header = json.dumps({"version": records.VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes})
+            replace_atomically(self.partial, records.join_lines([header, *self._records.values()]))
             self._file = resources.enter_context(open(self.partial, "ab", buffering=0))
             resources.callback(self._started.unlink, missing_ok=True)
             self._started_file = resources.enter_context(open(self._started, "wb", buffering=0))
@@ -149,31 +138,31 @@ class RecordWriter:
             raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")
         lines = [self._records[key] for key in self._keys]
         with os_errors_as_user_errors(self.out):
-            meta_there = read_meta(self.out) or {}
+            meta_there = records.read_meta(self.out) or {}
             is_same_run = meta_there.get("fingerprint") == self._fingerprint and self.out.exists()
-            if not (is_same_run and self.out.read_bytes() == join_lines(lines)):  # else its provenance stays
+            if not (is_same_run and self.out.read_bytes() == records.join_lines(lines)):  # else its provenance stays
                 if self._discard_reason:
                     self._move_aside(self.out, self._discard_reason)
-                write_finished(self.out, lines, self._fingerprint, meta)
+                records.write_finished(self.out, lines, self._fingerprint, meta)
             self.partial.unlink(missing_ok=True)
 
     def _read_finished(self) -> dict[str, str]:
         """Return the records of a finished run with the same fingerprint, whatever its limit was."""
         if not self.out.exists():
             return {}
-        meta = read_meta(self.out)
-        check_version(self.out, meta or {})
-        difference = fingerprint_difference((meta or {}).get("fingerprint") or {}, self._fingerprint)
+        meta = records.read_meta(self.out)
+        records.check_version(self.out, meta or {})
+        difference = records.fingerprint_difference((meta or {}).get("fingerprint") or {}, self._fingerprint)
         if meta is None or difference:
             unknown = f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
             self._discard_reason = f"holds records of {unknown if meta is None else f'another run: {difference}'}"
             if not self._overwrite:
                 raise UserError(f"{self.out}: {self._discard_reason}; use --overwrite or another --out")
             return {}
-        records = lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
-        if more := len(set(records) - set(self._keys)):
+        lines = records.lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
+        if more := len(set(lines) - set(self._keys)):
             self._discard_reason = f"holds {more} records that this run does not ask for"
-        return records
+        return lines
 
     def _read_partial(self) -> dict[str, str]:
         """Return the records of a run that did not finish, without a torn last line; count its crashes."""
@@ -183,17 +172,17 @@ class RecordWriter:
         header: dict[str, Any] = {}
         with suppress(IndexError, ValueError, RecursionError):
             header = _as_dict(json.loads(lines[0]))
-        check_version(self.partial, header)
-        difference = fingerprint_difference(_as_dict(header.get("fingerprint")), self._fingerprint)
+        records.check_version(self.partial, header)
+        difference = records.fingerprint_difference(_as_dict(header.get("fingerprint")), self._fingerprint)
         if difference:
             if len(lines) > 1:
                 self._move_aside(self.partial, f"belongs to another run: {difference}")
             return {}
-        records = lines_by_key(lines[1:], self.partial, 2, self._kind)
+        answered = records.lines_by_key(lines[1:], self.partial, 2, self._kind)
         crashes = Counter(_as_dict(header.get("crashes")))
         crashes.update(set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ())
-        self.crashes = {key: crashes[key] for key in crashes if key not in records}
-        return records
+        self.crashes = {key: crashes[key] for key in crashes if key not in answered}
+        return answered
 
     def _move_aside(self, path: Path, reason: str) -> None:
         """Move records, finished or not, and their metadata to the folder `former`, under a name with their hash."""
