@@ -15,8 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge.config.plan import Plan
-from ragauge.config.plan.paths import Paths
+from ragauge.config.plan import Paths, Plan
 from ragauge.config.schema import Answers, Config
 from ragauge.generation.settings import PipelineSettings
 from ragauge.results.cells import Status

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 
@@ -166,9 +167,9 @@ def _timed_stages(
 def spread(values: Sequence[float | None]) -> dict[str, float]:
     """{"median", "q1", "q3", "n"} of the values that are there."""
     known = [v for v in values if v is not None]
-    if len(known) < 2:
-        return {**{key: value for value in known for key in ("median", "q1", "q3")}, "n": len(known)}
-    q1, median, q3 = statistics.quantiles(known, n=4, method="inclusive")
+    if not known:
+        return {"n": 0}
+    q1, median, q3 = map(float, np.quantile(known, (0.25, 0.5, 0.75)))
     return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
 
 

@@ -12,16 +12,7 @@ from ragauge.cli import main
 from ragauge.cost.machine import Load
 from ragauge.items import load_curve
 from ragauge.results.runs import Runs
-from ragauge.testing import write_checkpoint, write_questions
 from synthetic_run import MODEL, write_load
-
-
-@pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("material")
-    data = write_questions(folder / "questions.jsonl")
-    model = write_checkpoint(folder / "model")
-    return ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
 
 
 def measured(out: Path, material: list[str], *options: str, allow_load: bool = True) -> dict[str, Any]:

@@ -18,17 +18,8 @@ from ragauge.items.reuse import stream
 from ragauge.measure.stream import requests
 from ragauge.methods.base.stored import read_apart
 from ragauge.results.runs import Runs
-from ragauge.testing import write_checkpoint, write_questions
 from synthetic_run import write_stream
 from tiny_models import tiny_prompt
-
-
-@pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("material")
-    data = write_questions(folder / "questions.jsonl")
-    model = write_checkpoint(folder / "model")
-    return ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
 
 
 def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:

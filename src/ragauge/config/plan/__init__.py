@@ -9,8 +9,7 @@ from functools import cached_property
 
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
 from ragauge.config.plan.items import ItemPlan
-from ragauge.config.plan.part import ALONE, ASSET, Labels, PlanPart, code_of, grown, manifest
-from ragauge.config.plan.paths import Paths
+from ragauge.config.plan.part import ALONE, ASSET, Labels, Paths, PlanPart, code_of, grown, manifest
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.plan.retrieval import RetrievalPlan
 from ragauge.config.plan.servers import ServerPlan

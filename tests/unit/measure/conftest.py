@@ -1,0 +1,14 @@
+"""Questions and a model that protocols measure."""
+
+import pytest
+
+from ragauge.testing import write_checkpoint, write_questions
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The options that name them."""
+    folder = tmp_path_factory.mktemp("material")
+    data = write_questions(folder / "questions.jsonl")
+    model = write_checkpoint(folder / "model")
+    return ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
