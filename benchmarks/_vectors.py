@@ -16,11 +16,10 @@ import numpy as np
 
 from ragauge.retrieval.indexes.base import Stop
 from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
-from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.retriever import About, Neighbours, Query
 from ragauge.retrieval.service.process import serve
 from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings
-from ragauge.retrieval.service.wire import About
 
 TOKENS = 64  # of a chunk, as the service sends them
 RECIPE = Hnsw()

@@ -21,8 +21,7 @@ from ragauge.generation.specification import PipelineSpecification
 from ragauge.generation.windows import CHUNK, Windows
 from ragauge.retrieval.chunking import DatabaseRecipe, build_shard, gather, mark
 from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.service.wire import About
+from ragauge.retrieval.retriever import About, Neighbours, Query
 from ragauge.testing import write_checkpoint
 
 

@@ -20,11 +20,10 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval.indexes.base import Stop
-from ragauge.retrieval.retriever import Neighbours, Query, Searcher
+from ragauge.retrieval.retriever import About, Neighbours, Query, Searcher
 from ragauge.retrieval.service.process import Running, running_command, serve
 from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings
-from ragauge.retrieval.service.wire import About
 
 CHUNK, VOCABULARY, LISTS = 8, 250, 16
 SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s

@@ -120,7 +120,6 @@ def _load(args: argparse.Namespace, threads: int | None) -> LoadedIndex:
     """Open the index, and measure its latency unless that is switched off."""
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.service.server import LoadedIndex
-    from ragauge.retrieval.service.wire import About
 
     place, keys = (args.database.absolute(), args.index), ("encoder", "engine", "part", "verify")
     retriever = Retriever.open(*place, threads=threads, **{name: getattr(args, name) for name in keys})
@@ -131,4 +130,4 @@ def _load(args: argparse.Namespace, threads: int | None) -> LoadedIndex:
         line = retriever.calibrate([nprobe for nprobe in recipe.MEASURED if nprobe <= recipe.max_nprobe])
         text = f"a call of one query takes {1e3 * line.intercept_s:.2f} ms and {1e3 * line.slope_s:.3f} ms"
         logger.info("%s for each unit of %s, to within %.0f%%", text, recipe.NPROBE_KEY, 100 * line.error)
-    return LoadedIndex(retriever, About(**retriever.describe()), retriever.database.tokenizer.batch_decode)
+    return LoadedIndex(retriever, retriever.describe(), retriever.database.tokenizer.batch_decode)

@@ -98,25 +98,16 @@ class BuiltFolder:
 class Shard(BuiltFolder):
     """One shard of a database."""
 
+    chunks: int
+    documents: int
+    chunk_tokens: int  # of a full chunk
+
     @classmethod
     def open(cls, folder: Path, verify: bool = False) -> Shard:
         """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
-        return cls(folder, folders.read(folder, SHARD, verify))
-
-    @property
-    def chunks(self) -> int:
-        """Chunks of the shard."""
-        return int(self.manifest["counts"]["chunks"])
-
-    @property
-    def documents(self) -> int:
-        """Documents of the shard."""
-        return int(self.manifest["counts"]["documents"])
-
-    @property
-    def chunk_tokens(self) -> int:
-        """Tokens of a full chunk."""
-        return int(self.manifest["made_from"]["chunk_tokens"])
+        manifest = folders.read(folder, SHARD, verify)
+        counts = manifest["counts"]
+        return cls(folder, manifest, counts["chunks"], counts["documents"], manifest["made_from"]["chunk_tokens"])
 
     @cached_property
     def tokens(self) -> np.ndarray:
@@ -169,6 +160,9 @@ class Database:
         for shard, name in zip(self.shards, names, strict=True):
             if shard.sha256 != name:
                 raise UserError(f"{shard.folder}: not the shard that the database was gathered from; gather it again")
+        self.chunk_tokens: int = self.manifest["chunk_tokens"]  # of a full chunk
+        # documents read and stored, chunks, tokens, evaluation texts, and near-duplicates of them
+        self.counts: dict[str, int] = self.manifest["counts"]
         self.chunk_starts = np.cumsum([0, *(shard.chunks for shard in self.shards)])
         self.document_starts = np.cumsum([0, *(shard.documents for shard in self.shards)])
 
@@ -180,16 +174,6 @@ class Database:
     def sha256(self) -> str:
         """The database's identity: that of its shards and of the near-duplicates."""
         return folders.sha256(self.folder / "database")
-
-    @property
-    def chunk_tokens(self) -> int:
-        """Tokens of a full chunk."""
-        return int(self.manifest["chunk_tokens"])
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Documents read and stored, chunks, tokens, evaluation texts, and near-duplicates of them."""
-        return dict(self.manifest["counts"])
 
     @cached_property
     def tokenizer(self) -> Any:

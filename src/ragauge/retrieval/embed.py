@@ -199,6 +199,8 @@ def _whole_blocks(partial: Path, block_bytes: int) -> int:
 class Embeddings(BuiltFolder):
     """The vectors of one shard."""
 
+    dim: int  # width of a vector
+
     @classmethod
     def open(cls, database: Path, number: int, verify: bool = False) -> Embeddings:
         """Raises UserError if they are missing, truncated, modified, or of another state of their shard."""
@@ -206,12 +208,7 @@ class Embeddings(BuiltFolder):
         manifest = folders.read(folder, EMBEDDINGS, verify)
         if manifest["made_from"]["shard"] != Shard.open(shard_folder(database, number)).sha256:
             raise UserError(f"{folder}: embeddings of an earlier state of shard {number}; embed it again")
-        return cls(folder, manifest)
-
-    @property
-    def dim(self) -> int:
-        """Width of a vector."""
-        return int(self.manifest["dim"])
+        return cls(folder, manifest, manifest["dim"])
 
     @cached_property
     def vectors(self) -> np.ndarray:

@@ -143,6 +143,7 @@ class Index:
         except (KeyError, TypeError, AttributeError, ValidationError) as error:
             problem = f"its manifest is not that of an index ({type(error).__name__})"
             raise UserError(f"{self.folder}: {problem}; rebuild it") from None
+        self.encoder_sha256: str = self.manifest["made_from"]["encoder"]  # whose vectors it holds
         self._opened = self.recipe.open(self.folder)
 
     def __len__(self) -> int:
@@ -153,11 +154,6 @@ class Index:
     def sha256(self) -> str:
         """The identity of the index."""
         return folders.sha256(self.folder)
-
-    @property
-    def encoder_sha256(self) -> str:
-        """Identity of the encoder whose vectors it holds."""
-        return str(self.manifest["made_from"]["encoder"])
 
     @property
     def nprobes(self) -> list[int]:

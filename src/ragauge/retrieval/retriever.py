@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -76,6 +76,20 @@ class Neighbours:
     continuation_lengths: np.ndarray  # (k,) int32: 0 if the document ends
     nprobe: int  # of the search that found them
     seconds: dict[str, float]  # by stage, of the whole call that the query was part of
+
+
+@dataclass(frozen=True)
+class About:
+    """What is searched. Servers whose answers are merged agree in all but `index` and `vectors`."""
+
+    index: str  # digest
+    tokenizer: str  # digest
+    encoder: str  # digest
+    metric: str  # "l2" or "inner_product"
+    vectors: int
+    max_nprobe: int  # the largest nprobe of a search; 0 if it has none
+    vocabulary: int  # token ids are below it
+    chunk_tokens: int
 
 
 class Searcher(Protocol):
@@ -150,18 +164,13 @@ class Retriever:
             faiss.omp_set_num_threads(threads)
         return cls(database, index, choice.load())
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> About:
         """What is searched: digests, metric, sizes."""
-        return {
-            "index": self.index.sha256,
-            "tokenizer": self.database.manifest["tokenizer"],
-            "encoder": self.index.encoder_sha256,
-            "metric": self.index.recipe.metric,
-            "vectors": len(self.index),
-            "max_nprobe": self.index.recipe.max_nprobe,
-            "vocabulary": self.database.vocabulary,
-            "chunk_tokens": self.database.chunk_tokens,
-        }
+        database, index = self.database, self.index
+        return About(
+            index.sha256, database.manifest["tokenizer"], index.encoder_sha256, index.recipe.metric,
+            len(index), index.recipe.max_nprobe, database.vocabulary, database.chunk_tokens,
+        )  # fmt: skip
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query, in order; queries with the same k and nprobe are searched together.

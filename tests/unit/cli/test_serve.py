@@ -27,7 +27,6 @@ from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.fanout import Fanout
 from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings
-from ragauge.retrieval.service.wire import About
 from ragauge.testing import write_checkpoint
 
 SHARDS, CHUNK, NLIST = 2, 8, 4
@@ -96,7 +95,7 @@ def queries(retriever: Retriever) -> list[Query]:
 def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: Retriever) -> None:
     with Client(address) as client:
         parts.assert_same(client.search(queries(retriever)), retriever.search(queries(retriever)))
-        assert vars(client.describe()) == retriever.describe()
+        assert client.describe() == retriever.describe()
 
 
 def test_requests_searched_together_get_what_each_gets_by_itself(retriever: Retriever) -> None:
@@ -144,7 +143,7 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
             part = Retriever.open(
                 folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1, part=(number, SHARDS)
             )
-            server = opened.enter_context(Server(LoadedIndex(part, About(**part.describe())), ServerSettings(port=0)))
+            server = opened.enter_context(Server(LoadedIndex(part, part.describe()), ServerSettings(port=0)))
             clients.append(opened.enter_context(Client(server.address)))
         merged, whole = Fanout(clients).search(asked), retriever.search(asked)
         with pytest.raises(RetrievalError, match="budget_s requires a retriever whose latency was measured"):

@@ -35,7 +35,7 @@ from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind, read_meta
 from ragauge.results import comparison
 from ragauge.retrieval.database import Database
-from ragauge.retrieval.service.wire import About
+from ragauge.retrieval.retriever import About
 from retro_parts import EXACT, ExactRetriever, specified, tokens, write_database
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]

@@ -291,12 +291,6 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> No
     assert [n.nprobe for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]
 
 
-def test_the_latency_is_measured_over_all_nprobe(retriever: Retriever) -> None:
-    line = retriever.calibrate(trials=2)
-    assert retriever.latency is line
-    assert line(8) > 0
-
-
 @pytest.mark.parametrize(
     ("query", "message"),
     [
@@ -336,12 +330,6 @@ def test_an_encoder_of_another_width_is_refused(folder: Path) -> None:
     database = Database(folder)
     with pytest.raises(UserError, match="vectors of width 32; the encoder's are 64"):
         Retriever(database, Index(database, "ivf"), Wide())
-
-
-def test_what_is_searched_is_described(retriever: Retriever) -> None:
-    about = retriever.describe()
-    assert about["vectors"] == len(retriever.database)
-    assert (about["max_nprobe"], about["metric"], about["chunk_tokens"]) == (8, "l2", CHUNK)
 
 
 # --- killed, damaged

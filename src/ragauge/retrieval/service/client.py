@@ -20,11 +20,10 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.retriever import About, Neighbours, Query
 from ragauge.retrieval.service import credentials, wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.settings import check_address
-from ragauge.retrieval.service.wire import About
 
 DEADLINE_S = 10.0
 MAX_RETRIES = 4  # gRPC makes at most 5 attempts

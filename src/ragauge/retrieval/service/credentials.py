@@ -23,11 +23,9 @@ def check_reachable(host: str, *, encrypted: bool, authenticated: bool, insecure
     if insecure or is_loopback(host) or (encrypted and authenticated):
         return
     tls = [] if encrypted else ["--tls-cert with --tls-key"]
-    callers = [] if authenticated else ["--token-file or --tls-client-ca"]
-    missing = " and ".join(tls + callers)
-    raise UserError(
-        f"--host {host}: other machines can reach it; give {missing}, or --insecure to accept anyone's queries"
-    )
+    missing = " and ".join([*tls, *([] if authenticated else ["--token-file or --tls-client-ca"])])
+    ways = f"give {missing}, or --insecure to accept anyone's queries"
+    raise UserError(f"--host {host}: other machines can reach it; {ways}")
 
 
 def is_loopback(host: str) -> bool:
@@ -50,10 +48,8 @@ def read_token(path: Path) -> str:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     if not MIN_CHARACTERS <= len(token) <= MAX_CHARACTERS or not all(0x21 <= byte <= 0x7E for byte in token):
-        raise UserError(
-            f"{path}: must hold a token of {MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII characters "
-            "without blanks"
-        )
+        characters = f"{MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII characters without blanks"
+        raise UserError(f"{path}: must hold a token of {characters}")
     return token.decode()
 
 
@@ -78,8 +74,7 @@ def server_credentials(certificate: Path, key: Path, client_ca: Path | None = No
         UserError: files that are missing, not PEM, or do not match.
     """
     authorities = _read_authorities(client_ca) if client_ca else None
-    pair = _read_key_pair(certificate, key)
-    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
+    return grpc.ssl_server_credentials([_read_key_pair(certificate, key)], authorities, authorities is not None)
 
 
 def channel_credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials | None:

@@ -14,9 +14,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.retriever import About, Neighbours, Query
 from ragauge.retrieval.service.client import Client, LostError, RetrievalError
-from ragauge.retrieval.service.wire import About
 
 logger = logging.getLogger(__name__)
 
@@ -60,22 +59,22 @@ class Fanout:
         Raises:
             RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
         """
-        pending = [(client, client.start(queries)) for client in self._clients]
+        pending = {client: client.start(queries) for client in self._clients}
         answers: dict[str, list[Neighbours]] = {}
         lost: dict[str, LostError] = {}
         try:
-            for client, call in pending:
+            for client, call in pending.items():
                 try:
-                    found = call.result()
+                    neighbours = call.result()
                     self._check(client)
-                    answers[client.address] = found
+                    answers[client.address] = neighbours
                 except LostError as error:
                     if not self._partial:
                         raise
                     logger.warning("partial answer: %s", error)
                     lost[client.address] = error
         finally:
-            for _, call in pending:
+            for call in pending.values():
                 call.cancel()
         if not answers:
             raise LostError("; ".join(map(str, lost.values())))
@@ -94,12 +93,10 @@ class Fanout:
         about = client.describe()
         for address, other in self._about.items():
             shared = [name for name in sorted(vars(about)) if name not in ("index", "vectors")]
-            differing = [name for name in shared if getattr(about, name) != getattr(other, name)]
+            differing = ", ".join(name for name in shared if getattr(about, name) != getattr(other, name))
             if differing:
-                raise MismatchError(
-                    f"retrieval servers {address} and {client.address} hold parts of different databases: they differ "
-                    f"in {', '.join(differing)}"
-                )
+                servers = f"retrieval servers {address} and {client.address}"
+                raise MismatchError(f"{servers} hold parts of different databases: they differ in {differing}")
         self._about[client.address] = about
 
 
@@ -113,9 +110,8 @@ def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -
     """
     chunks, counts = np.unique([i for part in parts for i in {*part.ids.tolist()} if i >= 0], return_counts=True)
     if (counts > 1).any():
-        raise MismatchError(
-            f"chunk {chunks[counts > 1][0]} is held by two retrieval servers: their parts must be disjoint"
-        )
+        chunk = chunks[counts > 1][0]
+        raise MismatchError(f"chunk {chunk} is held by two retrieval servers: their parts must be disjoint")
     ids = np.concatenate([part.ids for part in parts])
     distances = np.concatenate([part.distances for part in parts])
     nearest = np.lexsort((ids, np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances)))[:k]

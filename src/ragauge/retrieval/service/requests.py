@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import grpc
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import Query
+from ragauge.retrieval.retriever import About, Query
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.search_queue import RefusedError
-from ragauge.retrieval.service.wire import About
 
 MAX_K, MAX_CONTINUATION = 256, 16
 MAX_TOKENS, MAX_CHARACTERS = 4096, 32768  # of a query

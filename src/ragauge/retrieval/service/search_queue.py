@@ -91,8 +91,8 @@ class SearchQueue:
         """Search a request, and wait for its answer no longer than its caller does. Raises RefusedError."""
         with self._changed:
             if self._unanswered == self._capacity:
-                message = f"{self._capacity} requests are under way, which is the limit"
-                raise RefusedError(grpc.StatusCode.UNAVAILABLE, message)
+                limit = f"{self._capacity} requests are under way, which is the limit"
+                raise RefusedError(grpc.StatusCode.UNAVAILABLE, limit)
             self._unanswered += 1
             self._waiting.append(job)
             self._changed.notify_all()
@@ -103,8 +103,8 @@ class SearchQueue:
             return job.answer.result(context.time_remaining())
         except (CancelledError, CancelledSearchError, TimeoutError):
             self._abandon(job)
-            code = grpc.StatusCode.DEADLINE_EXCEEDED
-            raise RefusedError(code, "the request's time ran out before it was searched") from None
+            late = "the request's time ran out before it was searched"
+            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, late) from None
         finally:
             with self._changed:
                 self._unanswered -= 1

@@ -20,19 +20,18 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
+from ragauge.retrieval.retriever import About
 from ragauge.retrieval.service import credentials, wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.requests import read_queries, read_sequences
 from ragauge.retrieval.service.search_queue import JointSearcher, RefusedError, SearchJob, SearchQueue
 from ragauge.retrieval.service.settings import ServerSettings
-from ragauge.retrieval.service.wire import About
 
 if TYPE_CHECKING:
     from ragauge.retrieval.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-GRACE_S = 30.0  # for requests under way when the server stops
 SPARE_THREADS = 8  # for health, descriptions and refusals, besides those of the requests under way
 WAITING_CALLS = 256  # calls that may wait for a thread; gRPC refuses more
 OPTIONS = [
@@ -99,7 +98,9 @@ class Server:
         calls = {
             "Search": self._handler("search", pb.SearchRequest, self._search),
             "Detokenize": self._handler("detokenize", pb.DetokenizeRequest, self._detokenize),
-            "Describe": self._handler("describe", pb.DescribeRequest, self._describe),
+            "Describe": self._handler(
+                "describe", pb.DescribeRequest, lambda *_: pb.Description(**asdict(self.loaded.about))
+            ),
         }
         self._server = grpc.server(
             ThreadPoolExecutor(threads, thread_name_prefix="retrieval"),
@@ -123,7 +124,7 @@ class Server:
         for name in ("", wire.SERVICE):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
-    def stop(self, grace_s: float = GRACE_S) -> bool:
+    def stop(self, grace_s: float = 30.0) -> bool:
         """Refuse new requests and wait for running ones; False if a search still runs after `grace_s`."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
@@ -176,9 +177,6 @@ class Server:
         sequences = read_sequences(request, loaded.about, self._max_queries)
         with self._decoding:
             return pb.DetokenizeReply(texts=loaded.detokenize(sequences))
-
-    def _describe(self, _: pb.DescribeRequest, __: grpc.ServicerContext) -> pb.Description:
-        return pb.Description(**asdict(self.loaded.about))
 
 
 def _refusal(error: Exception, undecodable: str) -> RefusedError:

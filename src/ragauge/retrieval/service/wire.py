@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,20 +16,6 @@ MAX_ROW_TOKENS = 1 << 16  # of a neighbour: a reply must not make the client tak
 
 class GarbledError(Exception):
     """A reply that contradicts itself."""
-
-
-@dataclass(frozen=True)
-class About:
-    """What a server holds. Servers whose answers are merged agree in all but `index` and `vectors`."""
-
-    index: str  # digest
-    tokenizer: str  # digest
-    encoder: str  # digest
-    metric: str  # "l2" or "inner_product"
-    vectors: int
-    max_nprobe: int  # the largest nprobe of a search; 0 if it has none
-    vocabulary: int  # token ids are below it
-    chunk_tokens: int
 
 
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
