@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
     own = settings.evaluation in (None, settings.database)
     read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
-    found = [one for text in read for one in comparison.of(text.key, text.ids)]
+    found = [one for text in read for one in comparison.compare(text.key, text.ids)]
     if not found:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
         raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")

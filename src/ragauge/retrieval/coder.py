@@ -42,7 +42,7 @@ class Coder:
 
     def codes(self, residuals: np.ndarray) -> np.ndarray:
         """The centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
-        found = np.empty((len(residuals), self._parts), np.uint8)
+        nearest = np.empty((len(residuals), self._parts), np.uint8)
         each = max(1, -(-len(residuals) // self._threads))
 
         def fill(first: int) -> None:
@@ -54,11 +54,11 @@ class Coder:
                 extended[:, : len(rows), :-1] = rows.transpose(1, 0, 2)
                 for part in range(self._parts):
                     np.matmul(extended[part], self._turned[part], out=distances)
-                    found[start : start + len(rows), part] = distances[: len(rows)].argmin(1)
+                    nearest[start : start + len(rows), part] = distances[: len(rows)].argmin(1)
 
         if self._threads == 1:  # starting a thread where memory is short can hang for ever: CPython issue 140746
             fill(0)
-            return found
+            return nearest
         with ThreadPoolExecutor(self._threads) as pool:
             list(pool.map(fill, range(0, len(residuals), each)))
-        return found
+        return nearest

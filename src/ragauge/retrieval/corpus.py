@@ -44,7 +44,7 @@ class Corpus:
         Raises:
             UserError: an unknown source, or a file that cannot be read, with its line.
         """
-        parts, share = self._dealt(share)
+        parts, share = self._assigned(share)
         position, stream_share = 0, share if self.limit is None else Share()
         for part in parts:
             if part.startswith("hf:"):  # owned: of files that no other shard reads
@@ -60,7 +60,7 @@ class Corpus:
 
     def identity(self, share: Share) -> dict[str, Any]:
         """What the documents of a shard depend on: the hashes of its files, the revisions of its hub data sets."""
-        parts, _ = self._dealt(share)
+        parts, _ = self._assigned(share)
         return {
             "parts": [
                 {"hub": part, "revision": hub.revision(part)}
@@ -73,7 +73,7 @@ class Corpus:
             "share": [share.number, share.of],
         }
 
-    def _dealt(self, share: Share) -> tuple[list[str], Share]:
+    def _assigned(self, share: Share) -> tuple[list[str], Share]:
         """The files and hub data sets that a shard reads, and its share of their documents."""
         parts = [part for source in self.sources for part in _resolve(source)]
         if len(parts) >= share.of and self.limit is None:

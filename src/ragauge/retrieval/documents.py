@@ -155,12 +155,12 @@ def _blocks_by(lines: Iterator[tuple[str, str]], title: re.Pattern[str] | None) 
     """Documents that begin at each line of the pattern, or (None) that blank lines separate, as in BERT's corpora."""
     block: _Block | None = None
     for place, line in lines:
-        found = title.fullmatch(line) if title else None
-        if block and (found or (title is None and not line.strip())):
+        match = title.fullmatch(line) if title else None
+        if block and (match or (title is None and not line.strip())):
             yield block
             block = None
         if block is None:
-            block = _Block(place, found[1] if found else "", [])
+            block = _Block(place, match[1] if match else "", [])
         block.add(line)
     if block:
         yield block

@@ -36,10 +36,10 @@ SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<rev
 
 def fields(source: str) -> dict[str, str | None]:
     """Path, configuration (name) and revision of a source. Raises UserError if it is not spelled so."""
-    found = SOURCE.fullmatch(source)
-    if found is None:
+    match = SOURCE.fullmatch(source)
+    if match is None:
         raise UserError(f"corpus {source!r}: must be hf:org/name:configuration@revision")
-    return found.groupdict()
+    return match.groupdict()
 
 
 def stated(source: str) -> Pin:

@@ -101,7 +101,7 @@ def _origin(vectors: Vectors) -> dict[str, Any]:
     return {
         "database": vectors.database.sha256,
         "embeddings": [part.sha256 for part in vectors.embeddings],
-        "encoder": vectors.encoder_sha256,
+        "encoder": vectors.embeddings[0].manifest["made_from"]["encoder"],
         **vectors.recipe.origin(),
     }
 

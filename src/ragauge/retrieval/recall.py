@@ -37,15 +37,15 @@ def recall(index: Index, vectors: Vectors, queries: np.ndarray, ks: Sequence[int
     """The share of the exact k nearest chunks that the index finds, for each k and nprobe.
 
     The values of nprobe are powers of two and the largest, under the index type's key for it. Drawn vectors among the
-    k found take the places of chunks and count as misses; their share is reported.
+    k results take the places of chunks and count as misses; their share is reported.
     """
     exact = exact_search(vectors, queries, max(ks))[1]
     rows = []
     for nprobe in index.nprobes:
-        found = index.search_raw(queries, max(ks), nprobe)[1]
-        drawn = float(np.mean(found >= len(index.database)))
+        ids = index.search_raw(queries, max(ks), nprobe)[1]
+        drawn = float(np.mean(ids >= len(index.database)))
         for k in ks:
-            hits = np.array([np.isin(found[i, :k], exact[i, :k]).sum() / k for i in range(len(queries))])
+            hits = np.array([np.isin(ids[i, :k], exact[i, :k]).sum() / k for i in range(len(queries))])
             error = float(hits.std(ddof=1) / np.sqrt(len(hits))) if len(hits) > 1 else None
             measured = {"recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
             rows.append({"k": k, index.recipe.NPROBE_KEY or "nprobe": nprobe, **measured})

@@ -62,7 +62,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What was found for one query, nearest first. A place without a neighbour has id -1 and no tokens.
+    """The answer to one query, nearest neighbour first. A place without a neighbour has id -1 and no tokens.
 
     Tokens beyond a length are 0.
     """
@@ -186,7 +186,7 @@ class Retriever:
 
         Each request is encoded by itself: padding to another's length would change the last bits of its vectors.
 
-        Raises UserError as `search` does, and CancelledSearchError once `stop` says so: it is asked between the
+        Raises UserError as `search` does, and CancelledSearchError once `stop` says so: it is called between the
         stages, and between the lists of a long search.
         """
         queries = [query for request in requests for query in request]

@@ -45,7 +45,7 @@ class Comparison:
         first = -(-max(self.stale_tokens) // size) * size
         return range(first, len(ids) - size + 1, size)
 
-    def of(self, key: str, ids: Sequence[int]) -> list[Likeness]:
+    def compare(self, key: str, ids: Sequence[int]) -> list[Likeness]:
         """The likenesses of all places of one text; none if it is too short.
 
         Raises:

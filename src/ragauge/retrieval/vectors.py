@@ -1,6 +1,6 @@
 """The vectors that go into an index: the chunks' own, and those drawn around them to fill it.
 
-A *filled* index holds, besides the chunks' own vectors, vectors drawn around them until it has the size asked for: a
+A *filled* index holds, besides the chunks' own vectors, vectors drawn around them until it has the stated size: a
 search costs what it costs in a database of that size. Its neighbours are still real chunks: a drawn vector
 stands for the chunk that it was drawn around.
 """
@@ -56,11 +56,6 @@ class Vectors:
     def dim(self) -> int:
         """Width of a vector."""
         return self.embeddings[0].dim
-
-    @property
-    def encoder_sha256(self) -> str:
-        """Identity of the encoder."""
-        return str(self.embeddings[0].manifest["made_from"]["encoder"])
 
     @cached_property
     def rows(self) -> list[np.ndarray]:

@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-RETRIEVALS = ("bm25", "dense", "fused")  # how passages are found; fused: both, by the sum of reciprocal ranks
+RETRIEVALS = ("bm25", "dense", "fused")  # how passages are retrieved; fused: both, by the sum of reciprocal ranks
 EXAMPLE = Path(__file__).parent / "example"  # documents and questions that `ragauge init --example` writes

@@ -32,7 +32,7 @@ Ranking = list[list[int]]  # (question, rank) passages, the best first
 
 @dataclass(frozen=True)
 class Retrieval:
-    """How passages are found."""
+    """How passages are retrieved."""
 
     kind: str = "bm25"  # one of RETRIEVALS
     encoder: str = "minilm"  # of dense retrieval: a name in the catalog, or a source

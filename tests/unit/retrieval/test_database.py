@@ -203,17 +203,6 @@ def test_a_shard_cut_short_is_refused(tmp_path: Path, corpus: Path, tokenizer: P
         Database(folder)
 
 
-def test_a_changed_shard_is_refused_where_hashes_are_asked_for(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
-    folder, _ = build(tmp_path, corpus, tokenizer)
-    path = shard_folder(folder, 0) / "tokens.bin"
-    data = bytearray(path.read_bytes())
-    data[7] ^= 1
-    path.write_bytes(data)
-    Database(folder)
-    with pytest.raises(UserError, match=r"tokens\.bin: not the bytes"):
-        Database(folder, verify=True)
-
-
 def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     folder, recipe = build(tmp_path, corpus, tokenizer)
     tiny_database.write_corpus(corpus, 12, seed=3)

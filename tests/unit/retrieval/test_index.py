@@ -211,18 +211,11 @@ def test_steps_out_of_order_are_told(folder: Path) -> None:
         Index(Database(folder), "unknown")
 
 
-def test_an_index_cut_short_or_of_another_database_is_refused(tmp_path: Path) -> None:
+def test_an_index_of_another_database_is_refused(tmp_path: Path) -> None:
     corpus = tiny_database.write_corpus(tmp_path / "c.jsonl", 60)
     recipe = tiny_database.recipe(corpus, tiny_database.write_tokenizer(tmp_path / "t"), 1)
     small = INDEX.model_copy(update={"nlist": 2})
     tiny_database.build(tmp_path / "db", recipe, settings=small)
-    for name in ("index.faiss", "index.ivfdata"):
-        path = tmp_path / "db" / "indexes" / "ivf" / "merged" / name
-        whole = path.read_bytes()
-        path.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(UserError, match=rf"{name}: .* cut short; rebuild it"):
-            Index(Database(tmp_path / "db"), "ivf")
-        path.write_bytes(whole)
     tiny_database.write_corpus(corpus, 60, seed=5)
     database = tiny_database.build_chunks(tmp_path / "db", recipe)
     with pytest.raises(UserError, match="an index of another database"):

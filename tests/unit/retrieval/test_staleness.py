@@ -44,14 +44,14 @@ def tokens(comparison: Comparison, count: int) -> list[int]:
 
 def test_a_place_is_asked_for_once_fresh_and_once_for_each_staleness(comparison: Comparison) -> None:
     ids = tokens(comparison, 5 * CHUNK)
-    found = comparison.of("a", ids)
-    assert comparison.of("short", ids[: 2 * CHUNK - 1]) == []
+    found = comparison.compare("a", ids)
+    assert comparison.compare("short", ids[: 2 * CHUNK - 1]) == []
     assert [(one.key, one.start) for one in found] == [("a", place) for place in range(CHUNK, 5 * CHUNK, CHUNK)]
     assert all(len(one.chunks) == 1 + len(STALE) == 1 + len(one.cosine) for one in found)
 
 
 def test_the_cosine_is_that_of_the_two_chunks(comparison: Comparison) -> None:
-    for one in comparison.of("a", tokens(comparison, 4 * CHUNK)):
+    for one in comparison.compare("a", tokens(comparison, 4 * CHUNK)):
         for chunk, cosine in zip(one.chunks[1:], one.cosine, strict=True):
             texts = [comparison.database.tokenizer.decode(_tokens(comparison, c)) for c in (one.chunks[0], chunk)]
             fresh, stale = CountEncoder().encode(texts)
@@ -59,7 +59,7 @@ def test_the_cosine_is_that_of_the_two_chunks(comparison: Comparison) -> None:
 
 
 def test_a_query_a_whole_chunk_stale_finds_what_was_fresh_a_chunk_before(comparison: Comparison) -> None:
-    found = comparison.of("a", tokens(comparison, 5 * CHUNK))
+    found = comparison.compare("a", tokens(comparison, 5 * CHUNK))
     for before, after in pairwise(found):
         assert after.chunks[2] == before.chunks[0]
 
@@ -74,7 +74,7 @@ def test_what_finds_nothing_has_no_cosine(comparison: Comparison, monkeypatch: p
         return distances, ids
 
     monkeypatch.setattr(comparison.searcher.index, "search", empty)  # type: ignore[attr-defined]
-    first = comparison.of("a", tokens(comparison, 2 * CHUNK))[0]
+    first = comparison.compare("a", tokens(comparison, 2 * CHUNK))[0]
     assert first.chunks[0] == -1
     assert first.cosine == (None, None)
 

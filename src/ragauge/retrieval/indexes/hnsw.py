@@ -38,7 +38,7 @@ class Hnsw(IndexRecipe):
 
     @property
     def max_nprobe(self) -> int:
-        """The most candidates that a search can be asked for, whatever the size of a part."""
+        """The most candidates of a search, whatever the size of a part."""
         return MAX_NPROBE
 
     def vector_bytes(self, dim: int) -> float:

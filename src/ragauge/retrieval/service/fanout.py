@@ -80,7 +80,7 @@ class Fanout:
             raise LostError("; ".join(map(str, lost.values())))
         larger = self._about[next(iter(answers))].metric == "inner_product"
         merged = [merge(parts, query.k, larger) for query, *parts in zip(queries, *answers.values(), strict=True)]
-        return [PartialNeighbours(**vars(found), missing=tuple(lost)) for found in merged] if lost else merged
+        return [PartialNeighbours(**vars(answer), missing=tuple(lost)) for answer in merged] if lost else merged
 
     def round_trip_s(self) -> float:
         """Seconds of a message to the furthest server and back (`Client.round_trip_s`)."""

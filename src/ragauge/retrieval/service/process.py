@@ -51,7 +51,7 @@ def serve(
             ended in any way.
         reload: called in a thread on SIGHUP, once for all signals that come while it runs.
         on_ready: called when the server answers.
-        is_finished: asked several times a second; the server stops when it returns true.
+        is_finished: called several times a second; the server stops when it returns true.
     """
     stopped = threading.Event()
 

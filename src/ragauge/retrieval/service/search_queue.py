@@ -1,6 +1,6 @@
 """One bounded queue of searches: requests that wait at the same time are searched in one call of the index.
 
-A request whose caller is gone leaves the queue at once; a search whose callers are all gone stops at its next check.
+A request that its caller abandons leaves the queue at once; a search that all callers abandon stops at its next check.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The retrieval service: a searcher behind gRPC, from start to stop.
 
-The service returns exactly its searcher's answers. It checks and bounds every field before it searches (`requests`),
-and searches requests that wait together in one call (`search_queue`). On SIGTERM it finishes what runs and refuses
-what is new.
+The service returns exactly its searcher's answers. It checks and bounds every field before it searches, and searches
+requests that wait together in one call (`search_queue`). On SIGTERM it finishes what runs and refuses what is new.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,10 +19,9 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import About
+from ragauge.retrieval.retriever import About, Query
 from ragauge.retrieval.service import credentials, wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.requests import read_queries, read_sequences
 from ragauge.retrieval.service.search_queue import JointSearcher, RefusedError, SearchJob, SearchQueue
 from ragauge.retrieval.service.settings import ServerSettings
 
@@ -39,6 +37,11 @@ OPTIONS = [
     ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a megabyte could unpack to a gigabyte
     ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
 ]
+
+MAX_K, MAX_CONTINUATION = 256, 16
+MAX_TOKENS, MAX_CHARACTERS = 4096, 32768  # of a query
+MAX_CHUNKS = 16384  # in one reply
+MAX_BUDGET_S = 3600.0
 
 Request = TypeVar("Request", bound=Message)
 
@@ -164,19 +167,21 @@ class Server:
 
     def _search(self, request: pb.SearchRequest, context: grpc.ServicerContext) -> pb.SearchReply:
         loaded = self.loaded
-        job = SearchJob(loaded.searcher, read_queries(request, loaded.about, self._max_queries))
-        found = self.queue.search(job, context)
+        job = SearchJob(loaded.searcher, _read_queries(request, loaded.about, self._max_queries))
+        answers = self.queue.search(job, context)
         if self.metrics:
-            self.metrics.count_search(len(found), job.joined, {"queue": job.queue_s, **found[0].seconds})
-        return pb.SearchReply(results=[wire.neighbours_message(one, job.queue_s) for one in found])
+            self.metrics.count_search(len(answers), job.joined, {"queue": job.queue_s, **answers[0].seconds})
+        return pb.SearchReply(results=[wire.neighbours_message(answer, job.queue_s) for answer in answers])
 
     def _detokenize(self, request: pb.DetokenizeRequest, _: grpc.ServicerContext) -> pb.DetokenizeReply:
         loaded = self.loaded
         if loaded.detokenize is None:
             raise RefusedError(grpc.StatusCode.UNIMPLEMENTED, "the server has no tokenizer")
-        sequences = read_sequences(request, loaded.about, self._max_queries)
+        _check_range("sequences", len(request.sequences), self._max_queries, low=1)
+        for i, sequence in enumerate(request.sequences):
+            _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
         with self._decoding:
-            return pb.DetokenizeReply(texts=loaded.detokenize(sequences))
+            return pb.DetokenizeReply(texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences]))
 
 
 def _refusal(error: Exception, undecodable: str) -> RefusedError:
@@ -188,3 +193,41 @@ def _refusal(error: Exception, undecodable: str) -> RefusedError:
         return RefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)
     logger.error("a request failed", exc_info=error)
     return RefusedError(grpc.StatusCode.INTERNAL, f"it failed ({type(error).__name__}); see the server's log")
+
+
+# --- checks of requests: every field is checked before anything is searched ---
+
+
+def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> list[Query]:
+    """The queries of a request. Raises RefusedError naming the first field that is out of bounds, and its range."""
+    _check_range("queries", len(request.queries), max_queries, low=1, unit="queries")
+    queries = [_read_query(f"queries[{i}]", message, about) for i, message in enumerate(request.queries)]
+    chunks = sum(query.k * (1 + query.continuation) for query in queries)
+    _check_range("queries", chunks, MAX_CHUNKS, unit="chunks (k times 1 + continuation, over all queries)")
+    return queries
+
+
+def _read_query(place: str, message: pb.Query, about: About) -> Query:
+    try:
+        query = wire.query(message)
+    except UserError as error:
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"{place}: {error}") from None
+    _check_range(f"{place}.text", len(query.text or ""), MAX_CHARACTERS, unit="characters")
+    _check_tokens(f"{place}.tokens", query.tokens or (), about)
+    _check_range(f"{place}.k", query.k, MAX_K, low=1)
+    _check_range(f"{place}.continuation", query.continuation, MAX_CONTINUATION)
+    _check_range(f"{place}.nprobe", query.nprobe or 1, about.max_nprobe or 1, low=1)
+    _check_range(f"{place}.budget_s", query.budget_s or 0.0, MAX_BUDGET_S)
+    return query
+
+
+def _check_tokens(place: str, ids: Sequence[int], about: About) -> None:
+    _check_range(place, len(ids), MAX_TOKENS, unit="tokens")
+    for i, token in enumerate(ids):
+        _check_range(f"{place}[{i}]", token, about.vocabulary - 1)
+
+
+def _check_range(place: str, value: float, high: float, *, low: float = 0, unit: str = "") -> None:
+    if not low <= value <= high:
+        message = f"{place}: {f'{value} {unit}'.strip()}; must be from {low} to {high}"
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)

@@ -40,6 +40,6 @@ class ServerSettings(BaseModel):
 
 def check_address(address: str) -> None:
     """Raise UserError unless the address is host:port."""
-    found = ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[2]) < 65536:
+    match = ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match[2]) < 65536:
         raise UserError(f"retrieval address {address!r}: must be host:port, as in 127.0.0.1:50051")

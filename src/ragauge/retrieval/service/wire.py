@@ -38,23 +38,23 @@ def query(message: pb.Query) -> Query:
     return Query(tokens=tokens, k=message.k, continuation=message.continuation, **given)
 
 
-def neighbours_message(found: Neighbours, queue_s: float) -> pb.Neighbours:
+def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
     """The neighbours of one query, whose request waited for `queue_s` seconds."""
     return pb.Neighbours(
         neighbours=[
             pb.Neighbour(
-                id=found.ids[i],
-                distance=found.distances[i],
-                document=found.documents[i],
-                tokens=found.tokens[i, : found.lengths[i]].tolist(),
-                continuation=found.continuations[i, : found.continuation_lengths[i]].tolist(),
+                id=answer.ids[i],
+                distance=answer.distances[i],
+                document=answer.documents[i],
+                tokens=answer.tokens[i, : answer.lengths[i]].tolist(),
+                continuation=answer.continuations[i, : answer.continuation_lengths[i]].tolist(),
             )
-            for i in range(len(found.ids))
+            for i in range(len(answer.ids))
         ],
-        nprobe=found.nprobe,
-        chunk_tokens=found.tokens.shape[1],
-        continuation_tokens=found.continuations.shape[1],
-        seconds={"queue": queue_s, **found.seconds},
+        nprobe=answer.nprobe,
+        chunk_tokens=answer.tokens.shape[1],
+        continuation_tokens=answer.continuations.shape[1],
+        seconds={"queue": queue_s, **answer.seconds},
     )
 
 
