@@ -41,8 +41,7 @@ class Corpus:
     def documents(self, share: Share) -> Iterator[CorpusDocument]:
         """The documents of a shard, in the corpus's order; blank ones are skipped.
 
-        Raises:
-            UserError: an unknown source, or a file that cannot be read, with its line.
+        Raises UserError: an unknown source, or a file that cannot be read, with its line.
         """
         parts, share = self._assigned(share)
         position, stream_share = 0, share if self.limit is None else Share()

@@ -222,8 +222,7 @@ class Database:
     def evaluation_set(self, label: str) -> EvaluationSet:
         """Text of another corpus, of whose near-duplicates the database knows.
 
-        Raises:
-            UserError: there is none of that label, or it has changed since the database was gathered.
+        Raises UserError: there is none of that label, or it has changed since the database was gathered.
         """
         known = self.manifest["made_from"].get("evaluation_sets", {})
         if label not in known:

@@ -53,8 +53,7 @@ class EncoderChoice:
     def load(self) -> TextEncoder:
         """The loaded encoder.
 
-        Raises:
-            UserError: an unknown engine, a dtype that it does not support, or a folder without an encoder.
+        Raises UserError: an unknown engine, a dtype that it does not support, or a folder without an encoder.
         """
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)

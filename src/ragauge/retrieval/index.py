@@ -48,8 +48,7 @@ def _added_folder(folder: Path, label: str, shard: int) -> Path:
 def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
     """Train what all shards share; returns whether there was anything to do.
 
-    Raises:
-        UserError: the recipe does not fit the database, or one of its files is missing or truncated.
+    Raises UserError: the recipe does not fit the database, or one of its files is missing or truncated.
     """
     vectors, target = Vectors.open(folder, recipe), index_folder(folder, label) / "trained"
     return folders.build(target, TRAINED, _origin(vectors), lambda unfinished: recipe.train(vectors, unfinished))
@@ -128,8 +127,7 @@ class Index:
     def __init__(self, database: Database, label: str, part: tuple[int, int] | None = None, verify: bool = False):
         """Open the index of a database.
 
-        Raises:
-            UserError: it is missing, truncated, changed (with `verify`), or of another database.
+        Raises UserError: it is missing, truncated, changed (with `verify`), or of another database.
         """
         self.folder = merged_folder(database.folder, label, part)
         self.manifest = _read(self.folder, MERGED, verify)

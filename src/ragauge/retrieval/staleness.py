@@ -46,11 +46,7 @@ class Comparison:
         return range(first, len(ids) - size + 1, size)
 
     def compare(self, key: str, ids: Sequence[int]) -> list[Likeness]:
-        """The likenesses of all places of one text; none if it is too short.
-
-        Raises:
-            UserError: the retriever failed.
-        """
+        """The likenesses of all places of one text; none if it is too short. Raises UserError: the retriever failed."""
         places, late = self.places(ids), (0, *self.stale_tokens)
         size = self.database.chunk_tokens
         queries = [

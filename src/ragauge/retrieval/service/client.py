@@ -110,8 +110,7 @@ class Client:
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query, in order; `seconds` also has the stages `queue` and `network`.
 
-        Raises:
-            RetrievalError: no answer within the deadline, or a refusal.
+        Raises RetrievalError: no answer within the deadline, or a refusal.
         """
         return self.start(queries).result()
 
@@ -145,8 +144,7 @@ class Client:
     def round_trip_s(self) -> float:
         """Seconds of a message there and back without a search: the median of calls of health, the first not counted.
 
-        Raises:
-            RetrievalError: no answer within the deadline.
+        Raises RetrievalError: no answer within the deadline.
         """
         seconds = []
         for _ in range(1 + PINGS):

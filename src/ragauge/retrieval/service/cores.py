@@ -14,8 +14,7 @@ from ragauge.errors import UserError
 def pin(cores: str) -> None:
     """Pin this process and its future threads to processor cores: `0`, `0,2` or `0-3`.
 
-    Raises:
-        UserError: not a list of cores, or a core that this machine does not have or this process may not use.
+    Raises UserError: not a list of cores, or a core that this machine does not have or this process may not use.
     """
     try:
         ends = [[int(end) for end in part.split("-", 1)] for part in cores.split(",")]

@@ -39,8 +39,7 @@ def is_loopback(host: str) -> bool:
 def read_token(path: Path) -> str:
     """Read the token in a file, without the white space around it; no error shows it.
 
-    Raises:
-        UserError: the file cannot be read, or holds no token.
+    Raises UserError: the file cannot be read, or holds no token.
     """
     try:
         with path.open("rb") as file:
@@ -80,8 +79,7 @@ def server_credentials(certificate: Path, key: Path, client_ca: Path | None = No
 def channel_credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials | None:
     """The CA certificates that verify the server, and the client's own certificate, from PEM files; None: no TLS.
 
-    Raises:
-        UserError: files that are missing, not PEM, or do not match.
+    Raises UserError: files that are missing, not PEM, or do not match.
     """
     if (certificate is None) != (key is None):
         raise UserError("--tls-cert and --tls-key: give both or neither")
