@@ -154,7 +154,8 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
         UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first; an
             evaluation set was not cut.
     """
-    parts, others = _shards(database, shards), _evaluation_sets(database, sets)
+    parts = _shards(database, shards)
+    others = {label: EvaluationSet.open(database, label) for label in sorted(sets)}
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
@@ -169,7 +170,8 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
         counts = {"near_duplicate_documents": len(marked), "near_duplicate_chunks": int(chunks)}
         return {"counts": counts | {f"near_duplicate_documents_of_{label}": int(like[label].sum()) for label in others}}
 
-    return folders.build(marked_folder(database, number), MARKED, _marked_from(parts, others, number), make)
+    made_from = {"shard": parts[number].sha256, **_gathered_from(parts, others)}
+    return folders.build(marked_folder(database, number), MARKED, made_from, make)
 
 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
@@ -184,12 +186,13 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
         UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first, or its
             near-duplicates were marked against other shards or evaluation sets.
     """
-    parts, others = _shards(database, shards), _evaluation_sets(database, sets)
-    marked = []
-    for number in range(shards):
+    parts = _shards(database, shards)
+    others = {label: EvaluationSet.open(database, label) for label in sorted(sets)}
+    marked, gathered_from = [], _gathered_from(parts, others)
+    for number, part in enumerate(parts):
         marks = marked_folder(database, number)
         marked.append(folders.read(marks, MARKED))
-        if marked[-1]["made_from"] != _marked_from(parts, others, number):
+        if marked[-1]["made_from"] != {"shard": part.sha256, **gathered_from}:
             raise UserError(f"{marks}: near-duplicates of evaluation text that has changed since; mark them again")
 
     def make(folder: Path) -> dict[str, Any]:
@@ -206,7 +209,7 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
             "corpus": text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
         }
 
-    return folders.build(database / "database", DATABASE, _gathered_from(parts, others), make)
+    return folders.build(database / "database", DATABASE, gathered_from, make)
 
 
 def _shards(database: Path, count: int) -> list[Shard]:
@@ -218,19 +221,10 @@ def _shards(database: Path, count: int) -> list[Shard]:
     return parts
 
 
-def _evaluation_sets(database: Path, labels: Sequence[str]) -> dict[str, EvaluationSet]:
-    return {label: EvaluationSet.open(database, label) for label in sorted(labels)}
-
-
 def _gathered_from(parts: Sequence[Shard], sets: Mapping[str, EvaluationSet]) -> dict[str, Any]:
     """What a database is made from: its shards and, if it has any, its evaluation sets."""
     shards = {"shards": [part.sha256 for part in parts]}
     return {**shards, "evaluation_sets": {label: one.sha256 for label, one in sets.items()}} if sets else shards
-
-
-def _marked_from(parts: Sequence[Shard], sets: Mapping[str, EvaluationSet], number: int) -> dict[str, Any]:
-    """What a shard's near-duplicates depend on: its documents, and the evaluation text of all shards and sets."""
-    return {"shard": parts[number].sha256, **_gathered_from(parts, sets)}
 
 
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:

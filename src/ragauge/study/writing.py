@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.study import RETRIEVAL
+from ragauge.datasets import study
 from ragauge.study.budget import DATASET
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
@@ -19,7 +19,7 @@ METHODS: dict[str, dict[str, Any]] = {name: {} for name in ("closed_book", "naiv
 }
 UNTIMED = ("closed_book",)  # it reads no documents, so that its time is of another kind
 LATENCY = {"trials": 5, "warmup": 1}
-CONFIG, DATA = "config.yaml", "questions.jsonl"  # of a study's folder, with RETRIEVAL
+CONFIG, DATA, RETRIEVAL = "config.yaml", "questions.jsonl", study.RETRIEVAL  # files of a study's folder
 NEW_TOKENS = 32  # of an answer
 
 
@@ -79,6 +79,3 @@ def label(name: str) -> str:
 def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
     """Encode records as a file of JSON lines."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
-
-
-__all__ = ["CONFIG", "DATA", "RETRIEVAL", "configuration", "json_lines", "label", "records"]

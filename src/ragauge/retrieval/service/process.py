@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ragauge.errors import UserError
 from ragauge.retrieval.service.client import RetrievalError
@@ -147,7 +147,10 @@ def running_command(command: Sequence[str], *, start_s: float = START_S, stop_s:
             except subprocess.TimeoutExpired:
                 raise error from None
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            raise RetrievalError(f"{error}; it {how}: {_last_line(errors)}") from error
+            # not by a seek: the position in the file is the process's too, which would overwrite what it wrote
+            written = os.pread(errors.fileno(), os.fstat(errors.fileno()).st_size, 0).decode(errors="replace")
+            last = (written.strip().splitlines() or ["it wrote no message"])[-1].strip()
+            raise RetrievalError(f"{error}; it {how}: {last}") from error
         finally:
             process.terminate()
             if process.stdin is not None:
@@ -174,13 +177,3 @@ def _announced_address(process: subprocess.Popen[str], start_s: float) -> str:
         timer.cancel()
     why = "could not be started" if time.monotonic() < end else f"did not start to serve within {start_s:g} s"
     raise RetrievalError(f"the retrieval server {why}")
-
-
-def _last_line(errors: IO[bytes]) -> str:
-    """The last line that a process has written to the file that was opened for it.
-
-    The two share one position in the file: a seek here, between two writes there, would make the second overwrite
-    what stands at the beginning.
-    """
-    written = os.pread(errors.fileno(), os.fstat(errors.fileno()).st_size, 0).decode(errors="replace")
-    return (written.strip().splitlines() or ["it wrote no message"])[-1].strip()
