@@ -239,12 +239,13 @@ _Cut = tuple[CorpusDocument, str, str]  # a document, its text for the database,
 
 def _batches(documents: Iterable[CorpusDocument], split: Split) -> Iterator[list[_Cut]]:
     """Documents that are tokenised together."""
-    batch: list[_Cut] = []
+    batch, characters = list[_Cut](), 0
     for document in documents:
         batch.append((document, *split(document)))
-        if len(batch) >= BATCH_DOCUMENTS or sum(len(one.text) for one, *_ in batch) >= BATCH_CHARACTERS:
+        characters += len(document.text)
+        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
             yield batch
-            batch = []
+            batch, characters = [], 0
     yield batch
 
 
