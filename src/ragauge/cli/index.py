@@ -13,8 +13,6 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.embed import EncoderChoice
     from ragauge.retrieval.indexes import IndexRecipe
     from ragauge.retrieval.settings import DatabaseSettings
 
@@ -127,7 +125,8 @@ def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard
         _log(chunking.gather(folder, settings.shards, sets), "gathered")
         logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(folder).counts.items()))
     else:
-        _log(embed.build_embeddings(folder, shard, _encoder(args, settings)), f"embeddings of shard {shard}")
+        encoder = embed.EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype)
+        _log(embed.build_embeddings(folder, shard, encoder), f"embeddings of shard {shard}")
 
 
 def _make_index(
@@ -154,7 +153,8 @@ def _log(made: bool, what: str) -> None:
 
 
 def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
-    from ragauge.retrieval.database import Database
+    from ragauge.retrieval.database import Database, encode
+    from ragauge.retrieval.embed import EncoderChoice
     from ragauge.retrieval.index import Index, index_folder
     from ragauge.retrieval.recall import recall
     from ragauge.retrieval.vectors import Vectors
@@ -164,8 +164,14 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     _set_threads(args.threads)
     database = Database(args.database)
     index, vectors = Index(database, label), Vectors.open(args.database, settings.indexes[label])
-    texts = _held_out_texts(database)
-    queries = _encoder(args, settings).load().encode(texts[:: max(1, len(texts) // args.queries)][: args.queries])
+    # The first whole chunk of held-out texts, spread evenly over those that are long enough.
+    encoded = (encode(database.tokenizer, [held_out.text])[0] for held_out in database.evaluation())
+    size = database.chunk_tokens
+    texts = [database.tokenizer.decode(tokens[:size]) for tokens in encoded if len(tokens) >= size]
+    if not texts:
+        raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
+    encoder = EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype).load()
+    queries = encoder.encode(texts[:: max(1, len(texts) // args.queries)][: args.queries])
     report = {
         "index": index.sha256,
         "settings": settings.indexes[label].model_dump(),
@@ -177,18 +183,6 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     path = args.out or index_folder(args.database, label) / "recall.json"
     options.write_json(path, report)
     options.tell(args, path, out=path, recall=report["recall"])
-
-
-def _held_out_texts(database: Database) -> list[str]:
-    """Return the first whole chunk of every held-out text that is long enough."""
-    from ragauge.retrieval.database import encode
-
-    encoded = (encode(database.tokenizer, [held_out.text])[0] for held_out in database.evaluation())
-    size = database.chunk_tokens
-    texts = [database.tokenizer.decode(tokens[:size]) for tokens in encoded if len(tokens) >= size]
-    if not texts:
-        raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
-    return texts
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
@@ -223,12 +217,6 @@ def _settings(args: argparse.Namespace) -> DatabaseSettings:
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
     return loading.parse_database(data, place, label)
-
-
-def _encoder(args: argparse.Namespace, settings: DatabaseSettings) -> EncoderChoice:
-    from ragauge.retrieval.embed import EncoderChoice
-
-    return EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype)
 
 
 def _set_threads(threads: int | None) -> None:

@@ -46,7 +46,7 @@ class Draft:
     """A study before its configuration is settled."""
 
     settings: dict[str, Any]
-    files: dict[str, bytes]  # of its folder, but for the configuration
+    files: dict[str, bytes]  # of its folder, but for the configuration and the account
     questions: int
     account: dict[str, Any]  # of retrieval.json
 
@@ -114,7 +114,11 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     """Write the study's folder with its data set and configuration; return the seconds reserved for a report."""
     draft = _prepare(args, name, deadline)
     place = str(args.out / writing.CONFIG)
-    folder.write(args.out, draft.files)  # which the configuration and the estimate read
+
+    def files(account: Mapping[str, Any]) -> dict[str, bytes]:
+        return {**draft.files, writing.RETRIEVAL: json.dumps(account, indent=1, ensure_ascii=False).encode()}
+
+    folder.write(args.out, files(draft.account))  # which the configuration and the estimate read
     loading.parse(draft.settings, place)
     limited, reserve_s = budget.Limited(draft.settings, ()), 0.0
     if args.budget or not args.no_run:
@@ -123,7 +127,7 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
     account = {**draft.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else draft.account
     config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
-    folder.write(args.out, {**draft.files, writing.RETRIEVAL: _json(account), writing.CONFIG: config})
+    folder.write(args.out, {**files(account), writing.CONFIG: config})
     return reserve_s
 
 
@@ -182,7 +186,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
         print(f"{unlabelled} of {len(questions)} questions have no known answer (`answers`)")
     passages = f"{min(args.top, len(made.passages))} passages each, retrieved by {how.chosen}"
     print(f"{len(questions)} question{'s' * (len(questions) > 1)} with {passages}")
-    return Draft(settings, {**files, writing.DATA: lines, writing.RETRIEVAL: _json(account)}, len(questions), account)
+    return Draft(settings, {**files, writing.DATA: lines}, len(questions), account)
 
 
 def _generated(
@@ -223,10 +227,6 @@ def _local(source: str) -> Chat:
         time.sleep(LOAD_WINDOW_S)
     threads = 1 if load.share > machine.MAX_LOAD else None
     return options.local_chat(source, dtype=with_dtype(ModelEntry(source=source)).dtype, threads=threads)
-
-
-def _json(data: Any) -> bytes:
-    return json.dumps(data, indent=1, ensure_ascii=False).encode()
 
 
 # --- the run ---
