@@ -31,9 +31,9 @@ def text(root: Path, page: str) -> str:
 
 
 def commands(page: str) -> list[list[str]]:
-    """The arguments of every `ragauge` line of an indented block."""
+    """The arguments of every line of an indented block that calls a verb."""
     joined = page.replace("\\\n", " ")
-    return [shlex.split(line, comments=True) for line in re.findall(r"^    ragauge (.*)$", joined, re.MULTILINE)]
+    return [shlex.split(line, comments=True) for line in re.findall(r"^    ragauge (\w.*)$", joined, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("page", PAGES)
