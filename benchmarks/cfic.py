@@ -28,8 +28,7 @@ from ragauge.config.schema import ModelEntry
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
 from ragauge.engines import LM, Limits, Row, Span, load_lm
 from ragauge.evidence import prefix, skip
-from ragauge.evidence.prefix import EvidenceContext, Prefix
-from ragauge.evidence.trie import Trie
+from ragauge.evidence.prefix import EvidenceContext, Prefix, Trie
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
 from ragauge.methods import make

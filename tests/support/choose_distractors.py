@@ -21,7 +21,6 @@ from ragauge.datasets._wiki import (
     WikiCorpus,
     WikiQuestion,
     digest,
-    distractors_file,
     read_questions,
 )
 from ragauge.io import wikipedia
@@ -85,7 +84,7 @@ def main() -> None:
         rows = [f'    "{key}": {rows}' for key, rows in choose(questions, corpus, near, encode).items()]
         made_from = digest(questions, corpus.passages)
         lines = ["{", f'  "made_from": "{made_from}",', '  "distractors": {', ",\n".join(rows), "  }", "}"]
-        distractors_file(path).write_text("\n".join(lines) + "\n")
+        path.with_suffix(".distractors.json").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

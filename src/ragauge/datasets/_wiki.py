@@ -151,16 +151,12 @@ def distractors(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpu
     Raises:
         UserError: they were chosen for other questions or passages.
     """
-    stored = json.loads(distractors_file(path).read_bytes())
+    file = path.with_suffix(".distractors.json")
+    stored = json.loads(file.read_bytes())
     if stored["made_from"] != digest(questions, corpus.passages):
-        raise UserError(f"{distractors_file(path)}: was chosen for other questions or passages")
+        raise UserError(f"{file}: was chosen for other questions or passages")
     chosen: dict[str, list[int]] = stored["distractors"]
     return chosen
-
-
-def distractors_file(path: Path) -> Path:
-    """Name the file of the distractors of a file of questions."""
-    return path.with_suffix(".distractors.json")
 
 
 def digest(questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]) -> str:

@@ -59,9 +59,6 @@ class Encoded:
     requests: tuple[tuple[list[int], list[int]], ...]  # (the request, the span and end-of-text) of each span
 
 
-# --- documents and spans ---
-
-
 def cut(article: TrainingDocument, tokenizer: Any, longest: int) -> Iterator[TrainingDocument]:
     """The article's stretches of whole sentences of up to `longest` tokens; a last one below half of it is left out."""
     text = article.text
@@ -103,9 +100,6 @@ def _is_span(text: str, first: Sentence, last: Sentence) -> bool:
     return prose and FEWEST_SPAN_TOKENS <= last.end - first.first <= MOST_SPAN_TOKENS
 
 
-# --- questions ---
-
-
 def write_questions(chat: Chat, spans: Sequence[tuple[str, str]]) -> list[str | None]:
     """Have a model write a question for each (title, span); None where it gave no reply."""
     requests = [REQUEST.format(title=title, text=text) for title, text in spans]
@@ -139,9 +133,6 @@ def problem(question: str, span: str, title: str) -> str | None:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
-
-
-# --- token ids ---
 
 
 def encode(

@@ -10,8 +10,8 @@ from pydantic import Field
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.evidence import prefix as prefix_search
 from ragauge.evidence import skip
+from ragauge.evidence.prefix import LONGEST, Trie
 from ragauge.evidence.request import REQUESTS, Wording
-from ragauge.evidence.trie import LONGEST, Trie
 from ragauge.methods.base import Answer, Evidence, Method, generate
 from ragauge.methods.base.grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not, written
 from ragauge.prompts import Prompt

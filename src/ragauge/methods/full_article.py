@@ -23,15 +23,16 @@ class FullArticle(Method):
         tokens = sum(map(len, documents))
         room = engine.max_context - limits.max_new_tokens - (prompt.total_tokens - tokens)
         if tokens > room:
-            documents, shown, truncated = _cut(engine, prompt, room)
+            shown, truncated = _cut(engine, prompt, room)
+            documents = [token_ids(engine.tokenizer, source.shown + prompt.document_end) for source in shown]
         ids = read_plain(engine, prompt, documents, limits)
         evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)
         kept = tuple(sorted({source.document for source in shown}))
         return Answer(ids, kept, evidence=evidence, truncated=truncated)
 
 
-def _cut(engine: Engine, prompt: Prompt, room: int) -> tuple[list[list[int]], tuple[Source, ...], int]:
-    """Token ids of the documents' beginning and end in `room` tokens, these stretches, and how much is left out."""
+def _cut(engine: Engine, prompt: Prompt, room: int) -> tuple[tuple[Source, ...], int]:
+    """The documents' beginning and end in `room` tokens, and how many tokens are left out."""
     if engine.tokenizer is None:
         tokens = sum(map(len, prompt.documents))
         raise UserError(
@@ -41,5 +42,4 @@ def _cut(engine: Engine, prompt: Prompt, room: int) -> tuple[list[list[int]], tu
     half = (room - SLACK) // 2 - ends
     if half < 1:
         raise UserError(f"the model's context of {engine.max_context} tokens has no room for a document")
-    shown, truncated = cut_middle(prompt.sources, engine.tokenizer, half, half)
-    return [token_ids(engine.tokenizer, source.shown + prompt.document_end) for source in shown], shown, truncated
+    return cut_middle(prompt.sources, engine.tokenizer, half, half)

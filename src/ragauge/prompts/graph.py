@@ -1,4 +1,4 @@
-"""Prompt graphs (Superposition Prompting, section 3.1): segments of tokens, and which of them see which.
+"""Prompt graphs (Superposition Prompting, section 3.1): segments of tokens, which of them see which, and positions.
 
 A segment attends to every segment from which a path leads to it, and causally to itself. Naive RAG is the chain;
 superposition's fork-join lets parallel paths part after the preamble and meet again before the task.
@@ -6,7 +6,7 @@ superposition's fork-join lets parallel paths part after the preamble and meet a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 Name = tuple[str, int]
@@ -54,10 +54,6 @@ class PromptGraph:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.segments.values())
 
-    def copy(self) -> PromptGraph:
-        """A graph of its own with the same segments."""
-        return PromptGraph(self)
-
     def part(self, names: Iterable[Name]) -> PromptGraph:
         """A graph of these segments alone, with those of their parents that are among them."""
         chosen = set(names)
@@ -72,3 +68,27 @@ class PromptGraph:
 def unit_steps(start: float, count: int) -> list[float]:
     """`count` positions from `start` on, one apart."""
     return [start + j for j in range(count)]
+
+
+Positions = tuple[list[list[float]], float]
+"""The positions of each path's tokens, and the length that all paths together take up."""
+
+
+def equilibrium(lengths: Sequence[int], start: float) -> Positions:
+    """Stretch or squeeze each path to the harmonic mean of the paths' lengths, S = n / sum(1 / |d_i|).
+
+    Token j of a path of m tokens stands at start + j * S / m; what follows the paths begins at start + S.
+    """
+    mean = len(lengths) / sum(1 / n for n in lengths)
+    return [[start + j * mean / n for j in range(n)] for n in lengths], mean
+
+
+def left_aligned(lengths: Sequence[int], start: float) -> Positions:
+    """Every path begins at `start` with unit steps; what follows begins after the longest."""
+    return [unit_steps(start, n) for n in lengths], float(max(lengths))
+
+
+LAYOUTS: dict[str, Callable[[Sequence[int], float], Positions]] = {
+    "equilibrium": equilibrium,
+    "left_aligned": left_aligned,
+}

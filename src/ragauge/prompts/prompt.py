@@ -11,7 +11,7 @@ from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.prompts.sources import Source, cut_middle
-from ragauge.prompts.templates import CONTEXT, document_text, official, query_text, token_ids, wrapper
+from ragauge.prompts.templates import CONTEXT, INPUT, document_text, query_text, token_ids, wrapper
 
 SLACK = 4  # tokens by which stretches tokenised separately may exceed their share of the whole text
 
@@ -88,7 +88,8 @@ def build_prompt(
     opening, task = wrapper(template, tokenizer)
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
     is_official = CONTEXT in instruction
-    before, after = official(instruction, question) if is_official else (f"{instruction}\n\n", query_text(question))
+    before, _, after = instruction.partition(CONTEXT)
+    before, after = (before, after.replace(INPUT, question)) if is_official else (f"{before}\n\n", query_text(question))
     if is_official and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
         stem = after.removesuffix(task.strip()).rstrip()
         after, task = stem, after[len(stem) :]  # with the white space between them

@@ -78,9 +78,3 @@ def query_text(question: str) -> str:
     """The question as the prompt shows it, a question mark added where there is none."""
     question = question.strip()
     return f"Question: {question if question.endswith('?') else question + '?'}"
-
-
-def official(prompt: str, question: str) -> tuple[str, str]:
-    """A prompt in LongBench's form as what stands before the documents and what stands after them."""
-    before, _, after = prompt.partition(CONTEXT)
-    return before, after.replace(INPUT, question)

@@ -13,9 +13,8 @@ import torch
 import tiny_models
 from ragauge.engines import LM, Row, Span
 from ragauge.evidence import prefix, skip
-from ragauge.evidence.prefix import EvidenceContext, Prefix
+from ragauge.evidence.prefix import LONGEST, EvidenceContext, Node, Prefix, Trie
 from ragauge.evidence.sentences import Sentence
-from ragauge.evidence.trie import LONGEST, Node, Trie
 
 WORDS = [[5, 6, 7, 8], [5, 6, 9], [10, 11], [5, 6, 7, 8], [10], [12, 5]]  # the fourth is the first again
 

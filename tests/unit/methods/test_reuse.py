@@ -202,7 +202,7 @@ def read_again(graph: PromptGraph, prompt: Prompt, again: Sequence[int]) -> tupl
     context = [t for s in graph for t in s.ids]
     ids = [context[p] for p in again] + prompt.query + prompt.task
     places = [*again, *range(len(context), len(context) + len(prompt.query) + len(prompt.task))]
-    whole, parents = graph.copy(), tuple(s.name for s in graph)
+    whole, parents = PromptGraph(graph), tuple(s.name for s in graph)
     for token, place in zip(ids, places, strict=True):
         whole.add(Segment(("again", place), [token], [float(place)], parents))
         parents = (*parents, ("again", place))

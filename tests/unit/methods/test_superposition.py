@@ -76,7 +76,7 @@ def greedy(lm: LM, graph: PromptGraph, last: Segment, bias: Any = None) -> tuple
     ids, positions, found = list(last.ids), list(last.positions), []
     first = torch.empty(0)
     for step in range(LIMITS.max_new_tokens):
-        whole = graph.copy()
+        whole = PromptGraph(graph)
         whole.add(replace(last, ids=ids, positions=positions))
         logits = dense(lm, whole, bias(whole) if bias else None)[0][-1]
         first = logits if step == 0 else first

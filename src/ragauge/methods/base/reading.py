@@ -37,7 +37,7 @@ class Reading:
     def again(self) -> Reading:
         """Copy the reading, to continue from here; this one can be continued again later."""
         self.rewind()
-        return Reading(self.engine, self.graph.copy(), self.cache, self.spans)
+        return Reading(self.engine, PromptGraph(self.graph), self.cache, self.spans)
 
     def read(self, names: Sequence[Name], **options: Unpack[ExtendOptions]) -> Extension:
         """Read segments that do not see each other: in one call, or one by one where not `parallel`.
