@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ragauge.results import CellSource, Measure, Runs, Variant, join, scored, timing
 from ragauge.results.measures import REFERENCES
@@ -24,17 +23,17 @@ def latencies(runs: Runs, dataset: str, model: str, variants: Sequence[Variant],
     timed = timing.find(runs, dataset, model)
     if timed is None or timed.get("refused"):
         return [answering_latency(v, {"total_s": "online_s"}.get(key, key)) for v in variants]
-    return [_protocol_latency(timed, v, key) for v in variants]
+    note = join(f"latency protocol on prompts of {timed['dataset']}", timing.described(timed))
+    return [timing.quartiles(timing.seconds(timed, v.name, key), note, nothing="not timed") for v in variants]
 
 
 def answering_latency(variant: Variant, field: str) -> Measure:
     """The median of a field of seconds, of the questions that did not fail."""
-    values = [r[field] for k, r in variant.records.items() if k not in variant.failed and r[field]]
+    seconds = [s for record in variant.answered.values() if (s := record[field]) and s == s]
     note = join("latency of the answering run, not of the latency protocol", (variant.stack and variant.engine) or "")
-    known = [v for v in values if v == v]
-    if not known and any(r.get("batch", 1) > 1 for r in variant.records.values()):
+    if not seconds and any(r.get("batch", 1) > 1 for r in variant.records.values()):
         return Measure(reason="answered side by side, so without a latency")
-    return timing.quartiles(known, note, CellSource.RECORDS) if known else Measure(reason="no clock")
+    return timing.quartiles(seconds, note, CellSource.RECORDS)
 
 
 def on_frontier(
@@ -47,8 +46,8 @@ def on_frontier(
 
     Returns: by the variant's name.
     """
-    priced = [(v, m) for v, m in zip(variants, prices, strict=True) if m.value is not None]
-    priced = [(v, m) for v, m in priced if v.method not in REFERENCES]
+    pairs = zip(variants, prices, strict=True)
+    priced = [(v, m) for v, m in pairs if m.value is not None and v.method not in REFERENCES]
     scores = [scored(runs, v) for v, _ in priced]
     shared = [k for k in (scores[0] if scores else {}) if all(k in s for s in scores)]
     if not shared:
@@ -56,9 +55,3 @@ def on_frontier(
     price = [[(own or {}).get(v.name, {}).get(key, m.value or 0.0) for key in shared] for v, m in priced]
     found = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
     return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, found, strict=True)}
-
-
-def _protocol_latency(latency: Mapping[str, Any], variant: Variant, key: str) -> Measure:
-    values = timing.seconds(latency, variant.name, key)
-    note = f"latency protocol on prompts of {latency['dataset']}"
-    return timing.quartiles(values, join(note, timing.described(latency))) if values else Measure(reason="not timed")

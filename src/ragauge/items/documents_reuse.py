@@ -37,43 +37,45 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, (cell for latency in runs.latencies for cell in _protocol(runs, latency)))
 
 
-HIT_RATE_LINES = Lines(
-    x="percent",
-    x_axis=Axis("questions whose documents are on disk (%)"),
-    y=LATENCY,
-    y_axis=Axis("mean latency (s)", from_zero=True),
-    line=lambda row: str(row.keys["variant"]).replace("_", " "),
-    nothing="Nothing to draw yet: no latency file has documents timed from disk.",
-)
-
-
 def draw(table: Table) -> Figure:
     """A panel a model and data set: mean latency against the hit rate, a line a variant."""
-    return HIT_RATE_LINES(table.assign(percent=[100 * rate if rate != "" else rate for rate in table["hit_rate"]]))
+    share, latency = Axis("questions whose documents are on disk (%)"), Axis("mean latency (s)", from_zero=True)
+    nothing = "Nothing to draw yet: no latency file has documents timed from disk."
+    plot = Lines(
+        "percent", share, LATENCY, latency, lambda row: str(row.keys["variant"]).replace("_", " "), nothing=nothing
+    )
+    return plot(table.assign(percent=[100 * rate if rate != "" else rate for rate in table["hit_rate"]]))
 
 
 def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
     """The cells of one latency file."""
     row = {"model": latency["model"], "dataset": latency["dataset"]}
-    trials = (latency.get("documents") or {}).get("rows")
-    naive = _naive_s(runs, latency)
-    for name in timing.variants(latency):
+    has_documents = bool((latency.get("documents") or {}).get("rows"))
+    seconds = {name: timing.seconds(latency, name) for name in timing.variants(latency)}
+    plain = (name for name, times in seconds.items() if times and runs.named(latency["model"], name).method == "naive")
+    naive = next(plain, "")
+    naive_s = statistics.median(seconds[naive]) if naive else None
+    for name, online in seconds.items():
         keys = {**row, "method": runs.named(latency["model"], name).row, "variant": name}
-        mine = timing.counted(latency, trials, name)
-        online = timing.seconds(latency, name)
+        mine = timing.trials(latency, name, "documents")
         if latency.get("refused"):
             yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
-        elif online and name == naive[0]:
-            yield from (Cell(keys | {"hit_rate": h}, LATENCY, Measure(naive[1], n=len(online))) for h in HIT_RATES)
-        elif not trials:
+        elif name == naive:
+            yield from (Cell(keys | {"hit_rate": h}, LATENCY, Measure(naive_s, n=len(online))) for h in HIT_RATES)
+        elif not has_documents:
             yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
         elif mine and online:
-            yield from _variant(runs, keys, _seconds(mine, online), naive[1], (len(mine), timing.described(latency)))
+            computing, missed, loading = (
+                statistics.median(float(trial[key]) for trial in mine)
+                for key in ("computing_s", "missed_s", "loading_s")
+            )
+            saving = max(0.0, missed - computing)  # what a miss takes beyond computing
+            of_one = Seconds(computing, saving, loading, statistics.median(online))
+            yield from _variant(runs, keys, of_one, naive_s, len(mine), timing.described(latency))
 
 
-def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, basis: tuple[int, str]) -> Iterator[Cell]:
-    """The cells of one variant; `basis` is the number of trials and the protocol in words."""
-    n, note = basis
+def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n: int, note: str) -> Iterator[Cell]:
+    """The cells of one variant; of `n` trials of the protocol that `note` has in words."""
     for quantity in ("computing_s", "saving_s", "loading_s", "online_s"):
         yield Cell(keys, quantity, Measure(getattr(seconds, quantity), n=n, note=note))
     for rate in HIT_RATES:
@@ -85,22 +87,6 @@ def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, ba
         yield Cell(keys, "break_even_hit_rate", _or_never(break_even_hit_rate(seconds, naive_s), n, never))
     answered = [v for v in runs.of(keys["dataset"], keys["model"]) if v.name == keys["variant"]]
     yield from (Cell(keys, "quality", noted(quality(runs, variant), SAME)) for variant in answered)
-
-
-def _seconds(trials: list[Mapping[str, Any]], online: list[float]) -> Seconds:
-    """Medians; writing is what a miss takes beyond computing."""
-    computing, missed, loading = (
-        statistics.median(float(trial[key]) for trial in trials) for key in ("computing_s", "missed_s", "loading_s")
-    )
-    return Seconds(computing, max(0.0, missed - computing), loading, statistics.median(online))
-
-
-def _naive_s(runs: Runs, latency: Mapping[str, Any]) -> tuple[str, float | None]:
-    """The plain prompt's variant in a latency file and its median seconds, where it was timed."""
-    for name in timing.variants(latency):
-        if runs.named(latency["model"], name).method == "naive" and (times := timing.seconds(latency, name)):
-            return name, statistics.median(times)
-    return "", None
 
 
 def _or_never(value: float | None, n: int, never: str) -> Measure:

@@ -22,7 +22,7 @@ from typing import Any
 from ragauge.config.reads import Reads, every
 from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
-from ragauge.results import Cell, CellSource, Measure, Runs, Table, Variant, frame, noted, quality
+from ragauge.results import Cell, CellSource, Runs, Table, frame, noted, quality
 from ragauge.results.costs import cost, costs, online_cycles
 from ragauge.results.measures import REFERENCES
 from ragauge.results.runs import ELSEWHERE
@@ -42,13 +42,10 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """A row of panels a (model, data set): quality against cycles, and against latency."""
     groups, guests = _apart(table)
-    panels = [
-        _panel(
-            f"{model} · {dataset}" if first else "", part, quantity, [guest for of, guest in guests if of == dataset]
-        )
-        for (model, dataset), part in groups
-        for first, quantity in zip((True, False), COSTS, strict=True)
-    ]
+    panels = []
+    for (model, dataset), part in groups:
+        others, title = [guest for of, guest in guests if of == dataset], f"{model} · {dataset}"
+        panels += [_panel("" if place else title, part, quantity, others) for place, quantity in enumerate(COSTS)]
     nothing = "No records of this run yet: the frontier needs at least one answered variant."
     return lines.draw(panels, columns=len(COSTS), height_in=2.35, nothing=nothing)
 
@@ -60,33 +57,29 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         "online_latency_s": latencies(runs, dataset, model, variants, "total_s"),
     }
     metric = metric_name(runs, dataset)
-    cells = [
-        _cell(runs, v, "quality", noted(quality(runs, v), f"quality is {metric}", (v.stack and v.engine) or ""))
-        for v in variants
-    ]
-    cells += [_cell(runs, v, quantity, m) for v in variants if v.stack for quantity, m in served(runs, v).items()]
-    for quantity, measures in prices.items():
-        cells += [_cell(runs, v, quantity, m) for v, m in zip(variants, measures, strict=True)]
-        own = {v.name: costs(v, online_cycles) for v in variants} if quantity == "online_cycles" else None
-        chances = on_frontier(runs, variants, measures, own)
-        cells += [_cell(runs, v, _chance(quantity), chances[v.name]) for v in variants if v.name in chances]
-    return sorted(cells, key=lambda c: [v.name for v in variants].index(c.keys["variant"]))
+    own = {v.name: costs(v, online_cycles) for v in variants}
+    chances = {
+        quantity: on_frontier(runs, variants, measures, own if quantity == "online_cycles" else None)
+        for quantity, measures in prices.items()
+    }
+    cells = []
+    for place, variant in enumerate(variants):
+        note = f"quality is {metric}", (variant.stack and variant.engine) or ""
+        measures = {"quality": noted(quality(runs, variant), *note)} | (served(runs, variant) if variant.stack else {})
+        for quantity, price in prices.items():
+            chance = chances[quantity].get(variant.name)
+            measures |= {quantity: price[place]} | ({_chance(quantity): chance} if chance else {})
+        cells += [Cell(variant.keys | {"metric": metric}, quantity, m) for quantity, m in measures.items()]
+    return cells
 
 
 def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[str, Table]]]:
     """The groups that have a row of panels, and those of served models that stand on others' panels, by data set."""
     groups: list[tuple[Any, Table]] = list(table.groupby(["model", "dataset"], sort=False))
-    here = {key[1] for key, part in groups if not _is_served(part)}
-    guests = [(key[1], part) for key, part in groups if _is_served(part) and key[1] in here]
-    return [(key, part) for key, part in groups if not (_is_served(part) and key[1] in here)], guests
-
-
-def _is_served(part: Table) -> bool:
-    return bool(part["note"].astype(str).str.contains(ELSEWHERE).any())
-
-
-def _cell(runs: Runs, variant: Variant, quantity: str, measure: Measure) -> Cell:
-    return Cell(variant.keys | {"metric": metric_name(runs, variant.dataset)}, quantity, measure)
+    served = {key for key, part in groups if part["note"].astype(str).str.contains(ELSEWHERE).any()}
+    here = {key[1] for key, _ in groups if key not in served}
+    guests = {key for key in served if key[1] in here}
+    return [g for g in groups if g[0] not in guests], [(key[1], part) for key, part in groups if key in guests]
 
 
 def _chance(quantity: str) -> str:
@@ -101,7 +94,10 @@ def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> P
     axes = Axis(COSTS[quantity] + note, "log"), Axis(str(part["metric"].iloc[0]), from_zero=True)
     plot = Lines(quantity, axes[0], "quality", axes[1])
     own = [_placed(point, _chance(quantity)) for point in plot.points(part)]
-    others = [_of_server(point) for guest in guests for point in plot.points(guest)]
+    others = []
+    for point in (point for guest in guests for point in plot.points(guest)):
+        label = f"{point.row.keys['variant'].replace('_', ' ')} · {point.row.keys['model']}, another stack"
+        others.append(replace(point, fill="hollow", label=label))
     stairs = lines.steps((point.x, point.y) for point in own if point.look not in REFERENCES)
     return Panel(title, *axes, own + others, join="none", stairs=stairs)
 
@@ -112,8 +108,3 @@ def _placed(point: Point, chance: str) -> Point:
     if probability >= LIKELY:
         return replace(point, label=f"{point.row.keys['variant'].replace('_', ' ')} {probability:.2f}")
     return replace(point, fill="pale", y_interval=lines.NO_INTERVAL)
-
-
-def _of_server(point: Point) -> Point:
-    keys = point.row.keys
-    return replace(point, fill="hollow", label=f"{keys['variant'].replace('_', ' ')} · {keys['model']}, another stack")

@@ -18,7 +18,7 @@ from typing import Any
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame
-from ragauge.results.provenance import machine
+from ragauge.results.provenance import place
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON, CLIENTS = "poisson", "clients"
@@ -34,64 +34,46 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, (cell for found in runs.loads for cell in _file(runs, found)))
 
 
-POISSON_LINES = Lines(
-    x="load",
-    x_axis=Axis("Poisson arrivals (questions/s)", from_zero=True),
-    y=TAIL,
-    y_axis=Axis("time to first token, p95 (s)", "log"),
-    line=lambda row: str(row.keys["variant"]),
-    nothing="Nothing to draw yet: no model was measured under Poisson arrivals.",
-)
-
-
 def draw(table: Table) -> Figure:
     """A panel a model and data set: the tail of the time to first token over the rate, a line a variant."""
-    return POISSON_LINES(table[table["arrivals"] == POISSON])
+    rate, tail = Axis("Poisson arrivals (questions/s)", from_zero=True), Axis("time to first token, p95 (s)", "log")
+    nothing = "Nothing to draw yet: no model was measured under Poisson arrivals."
+    plot = Lines("load", rate, TAIL, tail, lambda row: str(row.keys["variant"]), nothing=nothing)
+    return plot(table[table["arrivals"] == POISSON])
 
 
 def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
+    common = {key: found[key] for key in ("model", "dataset")}
     for level in found.get("levels") or ():
         name, rate = str(level.get("variant")), level.get("rate")
-        keys = {
-            "model": found["model"],
-            "dataset": found["dataset"],
-            "method": runs.named(found["model"], name).row,
-            "variant": name,
-            "arrivals": CLIENTS if rate is None else POISSON,
-            "load": level.get("clients") if rate is None else rate,
-        }
-        yield from _level(keys, level.get("summary") or {}, str(level.get("refused") or ""), _described(found))
+        arrivals, load = (CLIENTS, level.get("clients")) if rate is None else (POISSON, rate)
+        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
+        yield from _level({**keys, "arrivals": arrivals, "load": load}, level, _described(found))
     for name, reason in (found.get("unsupported") or {}).items():
-        keys = {"model": found["model"], "dataset": found["dataset"], "variant": name}
-        keys["method"] = runs.named(found["model"], name).row
+        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
         yield Cell(keys, TAIL, Measure(reason=f"not supported: {reason}"))
 
 
-def _level(keys: Mapping[str, Any], summary: Mapping[str, Any], refused: str, note: str) -> Iterator[Cell]:
+def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iterator[Cell]:
+    summary = level.get("summary")
     if not summary:
-        yield Cell(keys, TAIL, Measure(reason=f"refused: {refused}"))
+        yield Cell(keys, TAIL, Measure(reason=f"refused: {level.get('refused') or ''}"))
         return
-    n = summary["requests"]
+    more: dict[str, Any] = {"n": summary["requests"], "note": note, "source": CellSource.LATENCY}
     for time in TIMES:
         for percentile, of in (summary.get(time) or {}).items():
             quantity = f"{time.removesuffix('_s')}_{percentile}_s"
-            yield Cell(
-                keys, quantity, Measure(of["value"], of["low"], of["high"], n, note=note, source=CellSource.LATENCY)
-            )
+            yield Cell(keys, quantity, Measure(of["value"], of["low"], of["high"], **more))
     for rate in RATES:
-        yield Cell(keys, rate, Measure(summary[rate], n=n, note=note, source=CellSource.LATENCY))
+        yield Cell(keys, rate, Measure(summary[rate], **more))
 
 
 def _described(found: Mapping[str, Any]) -> str:
     """The protocol in a few words."""
     protocol = found.get("protocol") or {}
-    limits = {
-        "first token": protocol.get("target_first_token_s"),
-        "each further token": protocol.get("target_per_token_s"),
-    }
-    targets = ", ".join(f"{what} within {limit:g} s" for what, limit in limits.items() if limit)
-    place = machine(found.get("provenance") or {}, protocol.get("device")) or "an unrecorded machine"
+    limits = {"first token": "target_first_token_s", "each further token": "target_per_token_s"}
+    targets = [f"{what} within {protocol[key]:g} s" for what, key in limits.items() if protocol.get(key)]
     return (
         f"{protocol.get('new_tokens', '?')} tokens a response, documents {protocol.get('documents', '?')}, "
-        f"{protocol.get('dtype', '')} on {place}; goodput: {targets or 'no target'}"
+        f"{protocol.get('dtype', '')} on {place(found)}; goodput: {', '.join(targets) or 'no target'}"
     )

@@ -56,27 +56,28 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     variants = runs.of(dataset, model)
     for variant in variants:
         for quantity, nothing in NOTHING.items():
-            values = list(scored(runs, variant, quantity).values())
-            found = mean(values, runs.seed, _judges(runs, variant) if quantity == "judged_correct" else "")
-            yield Cell(variant.keys, quantity, found if values else Measure(reason=nothing))
+            values, note = list(scored(runs, variant, quantity).values()), ""
+            if quantity == "judged_correct":
+                judges = {str(line.get("judge")) for line in materials.judgements(runs, variant).values()}
+                note = f"judged by {', '.join(sorted(judges))}"
+            yield Cell(variant.keys, quantity, mean(values, runs.seed, note) if values else Measure(reason=nothing))
     keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
     for quantity, measure in _worth(runs, variants).items():
         yield Cell(keys, quantity, measure)
 
 
-def _judges(runs: Runs, variant: Variant) -> str:
-    names = sorted({str(line.get("judge")) for line in materials.judgements(runs, variant).values()})
-    return f"judged by {', '.join(names)}" if names else ""
-
-
 def _worth(runs: Runs, variants: Sequence[Variant]) -> dict[str, Measure]:
     """How far the judge and the labels agree, over all answers that have both."""
-    pairs = [pair for variant in variants for pair in _pairs(runs, variant)]
-    if not any(scored(runs, variant, "judged_correct") for variant in variants):
+    pairs, is_judged = [], False  # (label, judgement) of each answer that has both, 1 for right
+    for variant in variants:
+        labels, judged = scored(runs, variant, LABELLED), scored(runs, variant, "judged_correct")
+        pairs += [(labels[key], judged[key]) for key in judged if key in labels and key not in variant.failed]
+        is_judged |= bool(judged)
+    if not is_judged:
         return {}
     if not pairs:
-        reason = "no answer has a label and a judgement: nothing says what the judge is worth"
-        return {"judge_agreement": Measure(reason=reason), "judge_kappa": Measure(reason=reason)}
+        reason = Measure(reason="no answer has a label and a judgement: nothing says what the judge is worth")
+        return {"judge_agreement": reason, "judge_kappa": reason}
     alike = [float(label == judged) for label, judged in pairs]
     yes = sum(judged for _, judged in pairs) / len(pairs)
     right = sum(label for label, _ in pairs) / len(pairs)
@@ -84,12 +85,6 @@ def _worth(runs: Runs, variants: Sequence[Variant]) -> dict[str, Measure]:
     note += f"{max(right, 1 - right):.0%}"
     agreement = mean(alike, runs.seed, note)
     return {"judge_agreement": agreement, "judge_kappa": noted(_kappa(pairs, runs.seed), note)}
-
-
-def _pairs(runs: Runs, variant: Variant) -> list[tuple[float, float]]:
-    """(label, judgement) of each answer that has both, 1 for right."""
-    labels, judged = scored(runs, variant, LABELLED), scored(runs, variant, "judged_correct")
-    return [(labels[key], judged[key]) for key in judged if key in labels and key not in variant.failed]
 
 
 def _kappa(pairs: Sequence[tuple[float, float]], seed: int) -> Measure:

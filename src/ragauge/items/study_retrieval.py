@@ -18,8 +18,8 @@ from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines, Panel, Row, lines
 from ragauge.rendering.footer import sentence
 from ragauge.rendering.style import counted
-from ragauge.results import Cell, Measure, Runs, Table, frame, join, mean, ranks
-from ragauge.results.stats import paired_test
+from ragauge.results import Cell, Runs, Table, frame, join, mean, ranks
+from ragauge.results.cells import paired
 
 KEYS = ("dataset", "retriever", "k")
 DEPTHS = (1, 2, 5, 10, 20, 50, 100)
@@ -73,15 +73,13 @@ def _searched(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _written(found: Mapping[str, Any]) -> Iterator[str]:
     """Of questions that a model wrote: which one, and what was left out."""
-    written = found.get("generation")
-    if not written:
-        return
-    few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
-    tried = counted(written["attempts"], "attempt")
-    yield f"Questions written by {written['writer']} in {tried}: {written['kept']} kept{few}"
-    left = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in written["left_out"].items() if count)
-    yield f"left out: {left or 'none'}"
-    yield f"kept is what {written['reader']} answers with the passage and not without it"
+    if written := found.get("generation"):
+        few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
+        tried, reasons = counted(written["attempts"], "attempt"), written["left_out"].items()
+        yield f"Questions written by {written['writer']} in {tried}: {written['kept']} kept{few}"
+        left = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in reasons if count)
+        yield f"left out: {left or 'none'}"
+        yield f"kept is what {written['reader']} answers with the passage and not without it"
 
 
 def _cut(found: Mapping[str, Any]) -> Iterator[str]:
@@ -95,42 +93,29 @@ def _study(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
     keys, how = {"dataset": found["dataset"]}, found["retrieval"]
     questions = [question for question in found["questions"] if question["gold"]]
     note = _basis(found["questions"], questions)
+    depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
+    places = [(quantity, k) for quantity in ("recall", "success") for k in depths] + [("mrr", FIRST), ("ndcg", FIRST)]
     for name in sorted(found["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
         chosen = "gave the questions their passages" if name == how["chosen"] else ""
-        yield from _ranking(runs.seed, {**keys, "retriever": name}, how, questions, join(chosen, note))
+        for quantity, k in places:
+            values = [MEASURES[quantity](q["ranks"][name], q["gold"], k) for q in questions]
+            measure = mean(values, runs.seed, join(chosen, note))
+            yield Cell({**keys, "retriever": name, "k": k}, quantity, measure)
     yield from _differences(runs.seed, keys, how["chosen"], questions)
-
-
-def _ranking(
-    seed: int, keys: Mapping[str, Any], how: Mapping[str, Any], questions: Sequence[Question], note: str
-) -> Iterator[Cell]:
-    depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
-    for quantity, ks in (("recall", depths), ("success", depths), ("mrr", [FIRST]), ("ndcg", [FIRST])):
-        for k in ks:
-            values = [MEASURES[quantity](q["ranks"][keys["retriever"]], q["gold"], k) for q in questions]
-            yield Cell({**keys, "k": k}, quantity, mean(values, seed, note))
 
 
 def _differences(seed: int, keys: Mapping[str, Any], chosen: str, questions: Sequence[Question]) -> Iterator[Cell]:
     """How much the nDCG of each other ranking is above the chosen one's."""
-    scores: dict[str, list[float]] = {}
-    for question in questions:
-        for name, at in question["ranks"].items():
-            scores.setdefault(name, []).append(ranks.ndcg(at, question["gold"], FIRST))
-    for name, values in scores.items():
+    for name in questions[0]["ranks"] if questions else ():
         if name != chosen:
-            test = paired_test(values, scores[chosen], seed=seed)
-            measure = Measure(test["difference"], test["low"], test["high"], len(values), test["p"], f"less {chosen}")
-            yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
+            a, b = ([ranks.ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions] for one in (name, chosen))
+            keys = {**keys, "retriever": name, "k": FIRST}
+            yield Cell(keys, "ndcg_difference", paired(a, b, seed, f"less {chosen}"))
 
 
 def _basis(questions: Sequence[Question], answerable: Sequence[Question]) -> str:
     """What the numbers rest on."""
-    stated = sum(question["known_by"] == "document" for question in answerable)
-    without = len(questions) - len(answerable)
-    return join(
-        f"gold document stated for {stated} of {len(answerable)}"
-        if stated
-        else "gold are all passages that hold an answer",
-        f"{without} of {counted(len(questions), 'question')} not counted: no passage answers them" if without else "",
-    )
+    stated, without = sum(q["known_by"] == "document" for q in answerable), len(questions) - len(answerable)
+    gold = f"gold document stated for {stated} of {len(answerable)}"
+    cut = f"{without} of {counted(len(questions), 'question')} not counted: no passage answers them"
+    return join(gold if stated else "gold are all passages that hold an answer", cut if without else "")

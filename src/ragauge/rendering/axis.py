@@ -28,9 +28,10 @@ class Axis:
     def apply(self, ax: Axes, which: Literal["x", "y"], values: Iterable[Any]) -> None:
         """Give an axis of a panel its scale, for the values drawn."""
         known = [float(v) for v in values if is_number(v)]
+        is_wide = bool(known) and min(known) > 0 and max(known) / min(known) > WIDE
         if self.scale == "base2":
             base2_axis(ax, known)
-        elif self.scale == "log" or (self.scale == "log_if_wide" and is_wide(known)):
+        elif self.scale == "log" or (self.scale == "log_if_wide" and is_wide):
             log_axis(ax, known, which)
         if self.from_zero:
             top = max([getattr(ax, f"get_{which}lim")()[1], *(1.06 * v for v in known)])
@@ -72,11 +73,6 @@ def base2_axis(ax: Axes, values: Sequence[float]) -> None:
 def is_number(value: Any) -> bool:
     """Whether a cell of a table holds a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-def is_wide(values: Sequence[float]) -> bool:
-    """Whether positive values span more than a factor of four."""
-    return bool(values) and min(values) > 0 and max(values) / min(values) > WIDE
 
 
 def _plain(value: float) -> str:

@@ -78,12 +78,11 @@ class Grid:
         shown = _by_model(named[named["quantity"] == self.quantity])
         panels = []
         for block in shown:
-            parts = [
-                (str(name).removeprefix(LONGBENCH), part) for name, part in block.table.groupby("dataset", sort=False)
-            ]
-            titles = [f"{'' if place else block.title}\n{name}" for place, (name, _) in enumerate(parts)]
-            found = zip(titles, parts, strict=True)
-            panels.append([_Panel(title, part, self.quantity, self.axis) for title, (_, part) in found])
+            row: list[_Panel] = []
+            for name, part in block.table.groupby("dataset", sort=False):
+                title = f"{'' if row else block.title}\n{str(name).removeprefix(LONGBENCH)}"
+                row.append(_Panel(title, part, self.quantity, self.axis))
+            panels.append(row)
         return _draw(shown, panels, share="all", room_in=0.5, keys=4)
 
 
@@ -103,7 +102,7 @@ def blocks(table: Table) -> list[Block]:
     found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
     if others.any():
         datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
-        found.append(Block(" · ".join(filter(None, ["published (the paper's models)", datasets])), table[others], True))
+        found.append(Block("published (the paper's models)" + (datasets and f" · {datasets}"), table[others], True))
     return found
 
 
@@ -111,9 +110,8 @@ def _by_model(table: Table) -> list[Block]:
     """A block for each measured model, then one of the paper's models, in the order of the measured data sets."""
     others = (table["status"] == Status.PUBLISHED_ONLY) & table["published"].notna()
     measured, printed = table[~others], table[others]
-    known = list(dict.fromkeys(measured["dataset"]))
-    order = [known.index(name) if name in known else len(known) for name in printed["dataset"]]
-    printed = printed.iloc[sorted(range(len(printed)), key=order.__getitem__)]
+    order = {name: place for place, name in enumerate(dict.fromkeys(measured["dataset"]))}
+    printed = printed.sort_values("dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable")
     found = [Block(f"measured: {model}", part, False) for model, part in measured.groupby("model", sort=False)]
     return [*found, Block("published", printed, True)] if len(printed) else found
 

@@ -8,7 +8,7 @@ from typing import Any
 from ragauge.rendering.style import counted
 from ragauge.results.cells import CellSource, Table
 from ragauge.results.pipelines import IndexName, PipelineRun, pipelines
-from ragauge.results.provenance import commit, machine, where_asked
+from ragauge.results.provenance import commit, machine, place, where_asked
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.sequences import AGAINST_NONE
 from ragauge.results.staleness import comparisons
@@ -19,12 +19,9 @@ from ragauge.results.timing import precision
 def footer(runs: Runs, table: Table) -> str:
     """One line on the answers, times or pipelines behind the measured numbers of a table."""
     measured = table[table["measured"].notna()]
-    answered = [variant for variant in runs.run if _in(measured, variant)]
-    timed = _timed(runs, measured)
-    if answered:
+    answered, timed = [v for v in runs.run if _in(measured, v)], _timed(runs, measured)
+    if answered or timed:
         return sentence(*_of_answers(runs, answered), timed)
-    if timed:
-        return sentence(timed)
     if found := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
         return sentence(*found)
     return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers only."
@@ -32,12 +29,12 @@ def footer(runs: Runs, table: Table) -> str:
 
 def sentence(*parts: str) -> str:
     """The parts of a small print, empty ones left out."""
-    return "; ".join(part for part in parts if part) + "."
+    return "; ".join(filter(None, parts)) + "."
 
 
 def _listed(texts: Iterable[str]) -> str:
     """Texts in one line, each once, empty ones left out."""
-    return ", ".join(dict.fromkeys(text for text in texts if text))
+    return ", ".join(dict.fromkeys(filter(None, texts)))
 
 
 def _place(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> list[str]:
@@ -50,9 +47,6 @@ def _place(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> list[str]:
     return [f"machine: {names}" if names else "machine not recorded", _listed(versions)]
 
 
-# --- answers ---
-
-
 def _in(measured: Table, variant: Variant) -> bool:
     rows = measured[(measured["model"] == variant.model) & (measured["dataset"] == variant.dataset)]
     if "variant" in rows.columns and (rows["variant"] != "").any():
@@ -61,6 +55,8 @@ def _in(measured: Table, variant: Variant) -> bool:
 
 
 def _of_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
+    if not answered:
+        return []
     models = _listed(f"{v.model} ({v.engine})" for v in answered)
     questions = _listed(_questions(runs, answered, dataset) for dataset in dict.fromkeys(v.dataset for v in answered))
     place = _place([(where_asked(v), v.device) for v in answered])
@@ -70,13 +66,11 @@ def _of_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
 def _timed(runs: Runs, measured: Table) -> str:
     """Where the measured times of the table were taken, if it holds any."""
     clocked = measured[measured["source"] == CellSource.LATENCY]
-    found = []
-    for latency in () if clocked.empty else (*runs.latencies, *runs.loads, *runs.streams):
-        protocol = latency.get("protocol") or {}
-        if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == latency["dataset"])).any():
-            place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"
-            found.append(f"{latency['model']} ({precision(protocol)}) on {place}")
-    return f"times: {_listed(found)}" if found else ""
+    pairs = set(zip(clocked["model"], clocked["dataset"], strict=True))
+    files = (*runs.latencies, *runs.loads, *runs.streams) if pairs else ()
+    shown = [found for found in files if (found["model"], found["dataset"]) in pairs]
+    times = _listed(f"{f['model']} ({precision(f.get('protocol') or {})}) on {place(f)}" for f in shown)
+    return times and f"times: {times}"
 
 
 def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
@@ -85,17 +79,12 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
     counts = sorted({len(v.records) for v in used})
     shown = counted(counts[0], "question") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} questions"
     entry, facts = runs.config.datasets.get(dataset) if runs.config else None, runs.facts(dataset)
-    whole = facts.questions if facts else None
-    subset = (
-        f" (a subset of {whole:,})" if whole and counts[-1] < whole else " (a subset)" if entry and entry.limit else ""
-    )
+    if facts and facts.questions and counts[-1] < facts.questions:
+        shown += f" (a subset of {facts.questions:,})"
+    elif entry and entry.limit:
+        shown += " (a subset)"
     cut = [record.get("cut", False) for v in used for record in v.records.values()]
-    return f"{dataset}: {shown}{subset}" + (
-        f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else ""
-    )
-
-
-# --- pipelines ---
+    return f"{dataset}: {shown}" + (f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else "")
 
 
 def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
@@ -109,11 +98,11 @@ def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
     if not used:
         return []
     paired = (measured["quantity"] == AGAINST_NONE).any()
+    tasks = (_listed(_sequences(p) for p in used if p.settings.task == task) for task in ("perplexity", "generate"))
     models = _listed(f"{p.specification.model} ({p.specification.dtype or 'dtype not recorded'})" for p in used)
     return [
         f"Measured: {models}",
-        _listed(_scored(p) for p in used if p.settings.task == "perplexity"),
-        _listed(_generated(p) for p in used if p.settings.task == "generate"),
+        *tasks,
         _disturbed(used),
         _listed(_filled(system.index) for system in shown),
         "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
@@ -141,23 +130,20 @@ def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
     ]
 
 
-def _scored(pipeline: PipelineRun) -> str:
-    sequences = counted(len(pipeline.all_records), "sequence")
-    source = _source(pipeline.text, pipeline.specification.database)
-    return f"perplexity: {sequences} of {pipeline.settings.tokens} tokens {source}"
+def _sequences(pipeline: PipelineRun) -> str:
+    """What a pipeline read or wrote, and on which cores."""
+    settings = pipeline.settings
+    sequences = f"{counted(len(pipeline.all_records), 'sequence')} of {settings.tokens} tokens"
+    if settings.task == "perplexity":
+        return f"perplexity: {sequences} {_source(pipeline.text, pipeline.specification.database)}"
+    where = f", decoder on cores {settings.cores}" if settings.cores else ""
+    where += f", {counted(settings.threads, 'thread')}" if settings.threads else ""
+    return f"latency: {sequences}, {counted(settings.trials, 'trial')}{where}"
 
 
 def _source(text: str, database: str) -> str:
     """Where texts are from: an evaluation set with a database, or what is held out of it."""
     return f"held out of {database}" if text == database else f"of {text}, database {database}"
-
-
-def _generated(pipeline: PipelineRun) -> str:
-    sequences, trials = counted(len(pipeline.all_records), "sequence"), counted(pipeline.settings.trials, "trial")
-    cores, threads = pipeline.settings.cores, pipeline.settings.threads
-    where = f", decoder on cores {cores}" if cores else ""
-    where += f", {counted(threads, 'thread')}" if threads else ""
-    return f"latency: {sequences} of {pipeline.settings.tokens} tokens, {trials}{where}"
 
 
 def _disturbed(used: Sequence[PipelineRun]) -> str:

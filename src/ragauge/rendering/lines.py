@@ -116,10 +116,8 @@ class Lines:
 
     def points(self, table: Table) -> list[Point]:
         """The rows that have both numbers."""
-        return [self._point(row, c) for c in self.columns for row in rows(table) if self._has_both(row, c)]
-
-    def _has_both(self, row: Row, column: str) -> bool:
-        return math.isfinite(row.number(self.x, column)) and math.isfinite(row.number(self.y, column))
+        found = (self._point(row, column) for column in self.columns for row in rows(table))
+        return [point for point in found if math.isfinite(point.x) and math.isfinite(point.y)]
 
     def _point(self, row: Row, column: str) -> Point:
         measured, title = column == "measured", f"{row.keys['model']}\n{row.keys['dataset']}".strip()
@@ -222,7 +220,10 @@ def _draw_panel(ax: Axes, panel: Panel, looks: Mapping[str, tuple[str, str]], sc
         _draw_curve(ax, panel, curve, *looks[curve[0].line])
     panel.x.apply(ax, "x", [p.x for p in scaled])
     panel.y.apply(ax, "y", [v for p in scaled for v in (p.y, p.y_interval[1])])
-    _write_labels(ax, panel.points if panel.join != "best" else _best_of_each(panel.points))
+    labelled = panel.points
+    if panel.join == "best":
+        labelled = [point for line in _grouped(panel.points, lambda p: p.line).values() for point in best(line)]
+    _write_labels(ax, labelled)
 
 
 def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, marker: str) -> None:
@@ -230,23 +231,20 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
     if panel.join != "none":
         ax.plot([p.x for p in joined], [p.y for p in joined], color=colour, lw=1.0, alpha=0.7, zorder=2)
     for point in curve:
-        pale = point.fill == "pale" or point not in joined
-        face = "white" if point.fill == "hollow" else colour
-        size, edge = style.marker_size(marker), 0.9 if point.fill == "hollow" else 0
-        alpha = 0.45 if pale else 1.0
+        alpha = 0.45 if point.fill == "pale" or point not in joined else 1.0
+        face, edge = ("white", 0.9) if point.fill == "hollow" else (colour, 0)
+        size = style.marker_size(marker)
         ax.plot(point.x, point.y, marker, color=colour, mfc=face, alpha=alpha, ms=size, mew=edge, zorder=4)
         style.interval(ax, point.x, 0.0, *point.y_interval, colour, vertical=True)
         style.interval(ax, 0.0, point.y, *point.x_interval, colour)
 
 
-def _best_of_each(found: Iterable[Point]) -> list[Point]:
-    return [point for line in _grouped(found, lambda p: p.line).values() for point in best(line)]
-
-
 def _write_labels(ax: Axes, found: Sequence[Point]) -> None:
     """Labels next to points, each in the first of four places that is free; left out where none is."""
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation reads
-    to_axes = ax.transData + ax.transAxes.inverted()
+    to_axes, at = ax.transData + ax.transAxes.inverted(), ax.transAxes
+    font: dict[str, Any] = {"fontsize": style.SMALL_PT - 1.2, "color": style.INK, "va": "bottom", "zorder": 5}
+    behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
     taken = [(*to_axes.transform((p.x, p.y)), 0.0, 0.0) for p in found]  # left, bottom, width, height
     for point in (p for p in found if p.label):
         across, up = (float(c) for c in to_axes.transform((point.x, point.y)))
@@ -256,15 +254,8 @@ def _write_labels(ax: Axes, found: Sequence[Point]) -> None:
             box = (left, up + 0.015 if above else up - 0.015 - LINE, *size)
             if box[0] >= 0 and box[0] + box[2] <= 1 and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                _write(ax, left, box[1], point.label)
+                ax.text(left, box[1], point.label, transform=at, bbox=behind, **font).set_in_layout(False)
                 break
-
-
-def _write(ax: Axes, left: float, bottom: float, text: str) -> None:
-    behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
-    size, at = style.SMALL_PT - 1.2, ax.transAxes
-    made = ax.text(left, bottom, text, transform=at, bbox=behind, fontsize=size, color=style.INK, va="bottom", zorder=5)
-    made.set_in_layout(False)
 
 
 def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -273,12 +264,11 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
 
 def _looks(found: Sequence[Point]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each line: its method's, paler and with another marker for each further line of a method."""
-    first = {name: line[0] for name, line in _grouped(found, lambda p: p.line).items()}
-    if all(style.is_method(point.look) for point in first.values()):
-        first = dict(sorted(first.items(), key=lambda entry: style.method_order(entry[1].look)))
-    methods = [point.look for point in first.values()]
-    looks: dict[str, tuple[str, str]] = {}
-    for place, (name, method) in enumerate(zip(first, methods, strict=True)):
+    first = {name: line[0].look for name, line in _grouped(found, lambda p: p.line).items()}
+    if all(map(style.is_method, first.values())):
+        first = dict(sorted(first.items(), key=lambda entry: style.method_order(entry[1])))
+    methods, looks = list(first.values()), {}
+    for place, (name, method) in enumerate(first.items()):
         if not style.is_method(method):
             looks[name] = style.series_style(place)
             continue

@@ -30,38 +30,23 @@ INK, MUTED, GRID, PUBLISHED_FACE = "#1A1A1A", "#6B6B6B", "#D9D9D9", "#F5F4F0"
 RC = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],  # the first comes with matplotlib: same on every machine
-    "font.size": FONT_PT,
-    "axes.titlesize": FONT_PT,
-    "axes.labelsize": FONT_PT,
-    "xtick.labelsize": SMALL_PT + 0.3,
-    "ytick.labelsize": SMALL_PT + 0.3,
-    "legend.fontsize": SMALL_PT + 0.3,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.6,
-    "axes.labelcolor": INK,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), FONT_PT),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), SMALL_PT + 0.3),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("legend.frameon", "axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 2.5),
     "xtick.minor.width": 0.4,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
     "xtick.minor.size": 1.5,
+    "axes.axisbelow": True,
     "grid.color": GRID,
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.1,
     "lines.markersize": MARKER_PT,
     "svg.fonttype": "none",
     "svg.hashsalt": "ragauge",
-    "pdf.fonttype": 42,
-    "ps.fonttype": 42,
+    **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),
     "savefig.dpi": 220,
     "figure.dpi": 110,
 }
@@ -150,13 +135,12 @@ def method_label(method: str) -> str:
 
 def is_method(name: str) -> bool:
     """Whether a name is a method's that this module knows."""
-    return name.partition(":")[0] in METHODS
+    return method_order(name) < len(METHODS)
 
 
 def method_order(name: str) -> int:
     """The place of a method in legends; others come last."""
-    known = name.partition(":")[0]
-    return list(METHODS).index(known) if known in METHODS else len(METHODS)
+    return [*METHODS, name.partition(":")[0]].index(name.partition(":")[0])
 
 
 def marker_size(marker: str) -> float:
@@ -178,8 +162,7 @@ def paler(colour: str, share: float) -> str:
     """A colour mixed with white."""
     from matplotlib.colors import to_hex, to_rgb
 
-    red, green, blue = (c + (1 - c) * share for c in to_rgb(colour))
-    return str(to_hex((red, green, blue)))
+    return str(to_hex([c + (1 - c) * share for c in to_rgb(colour)]))
 
 
 @contextmanager
@@ -269,11 +252,6 @@ def method_handles(methods: Iterable[str]) -> list[Any]:
 def legend(made: Figure, handles: Sequence[object], columns: int) -> None:
     """One legend above all panels."""
     if handles:
-        rows = -(-len(handles) // columns)
-        made.legend(
-            handles=list(handles),
-            loc="outside upper center",
-            ncols=-(-len(handles) // rows),
-            handletextpad=0.4,
-            columnspacing=1.3,
-        )
+        columns = -(-len(handles) // -(-len(handles) // columns))  # rows of equal length
+        spacing = {"handletextpad": 0.4, "columnspacing": 1.3}
+        made.legend(handles=list(handles), loc="outside upper center", ncols=columns, **spacing)

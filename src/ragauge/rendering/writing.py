@@ -51,10 +51,9 @@ def render(item: str, config: Config | None, results_dir: Path, out_dir: Path) -
         "tex": latex(item, table, about, small).encode(),
         **_figure_bytes(module.draw(table), small),
     }
-    paths = {Path(out_dir) / f"{item}.{kind}": data for kind, data in contents.items()}
-    for path, data in paths.items():
-        write_file(path, data)
-    return list(paths)
+    for kind, data in contents.items():
+        write_file(Path(out_dir) / f"{item}.{kind}", data)
+    return [Path(out_dir) / f"{item}.{kind}" for kind in contents]
 
 
 def small_print(item: str, runs: Runs, table: Table) -> str:
@@ -94,7 +93,10 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
     One row for each set of keys, and for each quantity a measured and, where there is one, a published column.
     """
     keys = [c for c in table.columns if c not in (*VALUES, "quantity")]
-    columns = _quantity_columns(table)
+    printed = set(table[table["published"].notna()]["quantity"])
+    columns = []
+    for name in dict.fromkeys(table["quantity"]):
+        columns += [Column(name, "measured"), *([Column(name, "published")] if name in printed else [])]
     notes: dict[str, int] = {}
     rows = []
     for names, part in table.groupby(keys, sort=False, dropna=False):
@@ -102,7 +104,8 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
         texts = [_cell(cells.get(column.name), column) for column in columns]
         marks = [notes.setdefault(n, len(notes) + 1) for n in dict.fromkeys(part["note"]) if n]
         sizes = sorted({int(line["n"]) for line in cells.values() if line["n"]})
-        rows.append([*map(_key_text, names), *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
+        key_texts = ["" if key is None or key != key else str(key) for key in names]
+        rows.append([*key_texts, *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
     header = [*(Column(key, "key") for key in keys), *columns, Column("n", "n"), Column("notes", "notes")]
     return _without_empty(header, rows), rows, list(notes)
 
@@ -157,15 +160,6 @@ def number(value: Any, quantity: str) -> str:
     return f"{value:.3f}".replace("-", "−")
 
 
-def _quantity_columns(table: Table) -> list[Column]:
-    quantities = list(dict.fromkeys(table["quantity"]))
-    printed = set(table[table["published"].notna()]["quantity"])
-    columns = []
-    for name in quantities:
-        columns += [Column(name, "measured"), *([Column(name, "published")] if name in printed else [])]
-    return columns
-
-
 def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
     if line is None:
         return ""
@@ -177,10 +171,6 @@ def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
     between = f" [{low}, {high}]" if low and high else ""
     p = line["p"]
     return text + between + (f" p={p:.2g}" if isinstance(p, float) and math.isfinite(p) else "")
-
-
-def _key_text(value: Any) -> str:
-    return "" if value is None or value != value else str(value)
 
 
 def _without_empty(header: list[Column], rows: list[list[str]]) -> list[Column]:
@@ -200,22 +190,18 @@ def _tex(text: str) -> str:
 
 
 def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
+    """The figure in each format, its axes fixed where the layout put them.
+
+    They are rounded, as the layout's solver differs in the last bits from run to run.
+    """
+    buffers = {kind: io.BytesIO() for kind in METADATA}
     with style.theme():
         style.footer(figure, footer)
-        _settle(figure)
-        return {kind: _saved(figure, kind) for kind in METADATA}
-
-
-def _settle(figure: Figure) -> None:
-    """Fix the axes where the layout put them, rounded: its solver differs in the last bits from run to run."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    for axes in figure.axes:
-        left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)
-        axes.set_position((left, bottom, width, height))
-
-
-def _saved(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata=METADATA[kind])
-    return buffer.getvalue()
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for axes in figure.axes:
+            left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)
+            axes.set_position((left, bottom, width, height))
+        for kind, buffer in buffers.items():
+            figure.savefig(buffer, format=kind, metadata=METADATA[kind])
+    return {kind: buffer.getvalue() for kind, buffer in buffers.items()}

@@ -15,27 +15,9 @@ from ragauge.results.runs import Runs, Variant
 
 DIGITS = 5  # significant digits of saliencies and seconds
 FIELDS = (  # of a record in a block, in this order
-    "key",
-    "status",
-    "reason",
-    "question",
-    "answers",
-    "prediction",
-    "text",
-    "score",
-    "documents",
-    "gold",
-    "kept",
-    "saliency",
-    "tokens",
-    "trace",
-    "offline_s",
-    "online_s",
-    "first_token_s",
-    "cache_bytes",
-    "truncated",
-    "evidence",
-    "served",
+    *("key", "status", "reason", "question", "answers", "prediction", "text", "score", "documents", "gold", "kept"),
+    *("saliency", "tokens", "trace", "offline_s", "online_s", "first_token_s", "cache_bytes", "truncated"),
+    *("evidence", "served"),
 )
 CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")  # of a trace
 TITLE_CHARACTERS = 80
@@ -79,7 +61,7 @@ def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
         "evidence": [{**piece, "text": shortened(piece["text"])} for piece in record.get("evidence") or []],
         "text": None if record["text"] == record["prediction"] else record["text"],
         "saliency": [_rounded(value) for value in record["saliency"]],
-        "tokens": _token_counts(record["tokens"]),
+        "tokens": {name: sum(_numbers(n)) if isinstance(n, list) else n for name, n in record["tokens"].items()},
         "trace": [_call(call) for call in record["trace"]],
         **{clock: _rounded(record[clock]) for clock in ("offline_s", "online_s", "first_token_s")},
     }
@@ -100,10 +82,6 @@ def _call(call: Mapping[str, Any]) -> list[Any]:
     return [str(call.get("stage")), *flags, *counts, _rounded(call.get("seconds")), bool(call.get("loaded"))]
 
 
-def _token_counts(tokens: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: sum(_numbers(count)) if isinstance(count, list) else count for name, count in tokens.items()}
-
-
 def _numbers(values: Any) -> list[int]:
     return [v for v in values if isinstance(v, int)] if isinstance(values, Sequence) else []
 
@@ -117,11 +95,8 @@ def _rounded(value: Any) -> float | None:
 def _titles(line: bytes) -> tuple[str, list[str]] | None:
     try:
         example = json.loads(line)
-        return str(example["key"]), [_title(document) for document in example["documents"]]
+        texts = [str(document.get("title") or document.get("text") or "") for document in example["documents"]]
+        more = ["…" if len(text) > TITLE_CHARACTERS else "" for text in texts]
+        return str(example["key"]), [text[:TITLE_CHARACTERS] + end for text, end in zip(texts, more, strict=True)]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-
-
-def _title(document: Mapping[str, Any]) -> str:
-    text = str(document.get("title") or document.get("text") or "")
-    return text if len(text) <= TITLE_CHARACTERS else text[:TITLE_CHARACTERS] + "…"

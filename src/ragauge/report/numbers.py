@@ -112,44 +112,38 @@ def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | No
 
 
 def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> Numbers:
-    ok = [record for key, record in variant.records.items() if key not in variant.failed]
-    label, colour, marker = method_style(variant.row)
     measured = quality(runs, variant)
-    cached = [record["cache_bytes"] for record in ok if record.get("cache_bytes")]
+    cached = [record["cache_bytes"] for record in variant.answered.values() if record.get("cache_bytes")]
     return {
         "name": variant.name,
         "method": variant.method,
         "family": variant.row,
-        "label": label,
-        "colour": colour,
-        "marker": marker,
+        **dict(zip(("label", "colour", "marker"), method_style(variant.row), strict=True)),
         "params": {key: value for key, value in variant.options.items() if value is not None},
         "reference": variant.method in REFERENCES,
         "stored": servable(variant),
         "questions": len(variant.records),
         "failed": len(variant.failed),
         "quality": {"mean": measured.value, "low": measured.low, "high": measured.high, "n": measured.n},
-        "costs": _costs(runs, variant, ok, timed),
+        "costs": _costs(runs, variant, timed),
         "kv_bytes": max(cached, default=None),
         "weight_bytes": weight_bytes(variant),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
     }
 
 
-def _costs(
-    runs: Runs, variant: Variant, ok: Sequence[Mapping[str, Any]], timed: Mapping[str, Any] | None
-) -> dict[str, Numbers | None]:
+def _costs(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> dict[str, Numbers | None]:
     """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and offline."""
-    prepared_s = _known(record["offline_s"] for record in ok)
+    records = variant.answered.values()
+    prepared_s = _known(record["offline_s"] for record in records)
     offline_s = statistics.median(prepared_s) if prepared_s else None
     offline = list(costs(variant, offline_cycles).values())
-    mean_cycles = sum(offline) / len(offline) if offline else 0.0
-    found = {"compute_cycles": _cost(cost(runs, variant, online_cycles), mean_cycles)}
+    found = {"compute_cycles": _cost(cost(runs, variant, online_cycles), sum(offline) / max(1, len(offline)))}
     for kind in PROTOCOL:
-        clocked = _known(timing.seconds(timed, variant.name, kind) if timed else ())
-        answering = _known(record["online_s" if kind == "total_s" else kind] for record in ok)
-        for name, seconds in ((kind, clocked), (ANSWERING + kind, answering)):
-            found[name] = _cost(timing.quartiles(seconds), offline_s) if seconds else None
+        clocked = timing.seconds(timed, variant.name, kind) if timed else []
+        answering = _known(record["online_s" if kind == "total_s" else kind] for record in records)
+        found[kind] = _cost(timing.quartiles(clocked), offline_s)
+        found[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
     return found
 
 
@@ -171,14 +165,15 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
     scores = [scored(runs, variant) for variant in variants]
     most = max(map(len, scores), default=0)
     able = [i for i, given in enumerate(scores) if given and len(given) >= SHARED * most]
-    shared = [key for key in (scores[able[0]] if able else {}) if all(key in scores[i] for i in able)]
-    means = resampled_means([[scores[i][k] for k in shared] for i in able], runs.seed, RESAMPLES) if shared else None
+    values = _shared([scores[i] for i in able])
     for row in rows:
         row["resampled"] = row["shared_mean"] = None
-    for place, i in enumerate(able if means is not None else ()):
-        rows[i]["resampled"] = [round(float(mean), 5) for mean in means[place]]  # type: ignore[index]
-        rows[i]["shared_mean"] = sum(scores[i][k] for k in shared) / len(shared)
-    return len(shared)
+    if not values or not values[0]:
+        return 0
+    for i, own, means in zip(able, values, resampled_means(values, runs.seed, RESAMPLES), strict=True):
+        rows[i]["resampled"] = [round(float(mean), 5) for mean in means]
+        rows[i]["shared_mean"] = sum(own) / len(own)
+    return len(values[0])
 
 
 def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str) -> list[Numbers]:
@@ -188,7 +183,7 @@ def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], 
     if len(set(prices)) < 2:
         return []
     limits = (min(prices), max(prices))
-    shared = _shared_scores(runs, [variants[i] for i in usable])
+    shared = _shared([scored(runs, variants[i]) for i in usable])
     found = []
     for family in dict.fromkeys(rows[i]["label"] for i in usable):
         places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
@@ -206,7 +201,7 @@ def _price(row: Numbers, kind: str) -> float:
     return float(entry["online"]) if entry and entry["online"] > 0 else 0.0
 
 
-def _shared_scores(runs: Runs, variants: Sequence[Variant]) -> list[list[float]]:
-    scores = [scored(runs, variant) for variant in variants]
-    shared = [key for key in scores[0] if all(key in given for given in scores)]
-    return [[given[key] for key in shared] for given in scores]
+def _shared(scores: Sequence[Mapping[str, float]]) -> list[list[float]]:
+    """The scores of the questions that all have."""
+    keys = [key for key in (scores[0] if scores else ()) if all(key in given for given in scores)]
+    return [[given[key] for key in keys] for given in scores]

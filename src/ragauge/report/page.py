@@ -32,8 +32,24 @@ _PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
 
 def page(runs: Runs, folder: Path) -> str:
     """The page of a run; `folder` has its rendered items."""
-    sections = rendered.by_paper(runs, folder)
-    scripts = {"d3": _d3(), "code": _code()}
+    sections, saved = rendered.by_paper(runs, folder), folder / "provenance.json"
+    lacking = [
+        *problems(runs),
+        *(problem for items in sections.values() for item in items for problem in item.problems),
+    ]
+    if not saved.is_file():
+        lacking.append(Problem("Provenance as a file", str(saved), "no such file", "provenance"))
+    parts = "\n".join(_own(name) for name in SCRIPTS)
+    scripts = {"d3": _d3(), "code": f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'}
+    payload = {
+        "groups": numbers.groups(runs),
+        "kinds": {kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()},
+        "resamples": numbers.RESAMPLES,
+        "call": blocks.CALL,
+    }
+    datasets = dict.fromkeys(variant.dataset for variant in runs.run)
+    titles = {f"documents/{d}": blocks.of_documents(runs.folder / "data" / f"{d}.jsonl") for d in datasets}
+    records = {f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(shown=shown, code=with_code)
     return environment.from_string(_own("page.html")).render(
@@ -41,14 +57,14 @@ def page(runs: Runs, folder: Path) -> str:
         version=ragauge.__version__,
         summary=_summary(runs),
         sections=sections,
-        problems=[*problems(runs), *rendered.problems(sections), *_no_provenance(folder)],
+        problems=lacking,
         provenance=provenance.describe(runs),
         settings=yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False) if runs.config else "",
         policy=_policy(scripts.values()),
         style=Markup(_own("page.css")),
         scripts={name: Markup(text) for name, text in scripts.items()},
-        payload=Markup(script_json(_payload(runs))),
-        blocks={name: Markup(text) for name, text in _record_blocks(runs).items()},
+        payload=Markup(script_json(payload)),
+        blocks={name: Markup(text) for name, text in (titles | records).items()},
     )
 
 
@@ -69,22 +85,6 @@ def with_code(text: str) -> Markup:
     parts = text.split("`")
     marked = [Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)]
     return Markup("").join(marked)
-
-
-def _payload(runs: Runs) -> dict[str, Any]:
-    """What the scripts compute with."""
-    return {
-        "groups": numbers.groups(runs),
-        "kinds": {kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()},
-        "resamples": numbers.RESAMPLES,
-        "call": blocks.CALL,
-    }
-
-
-def _record_blocks(runs: Runs) -> dict[str, str]:
-    datasets = dict.fromkeys(variant.dataset for variant in runs.run)
-    titles = {f"documents/{d}": blocks.of_documents(runs.folder / "data" / f"{d}.jsonl") for d in datasets}
-    return {**titles, **{f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run}}
 
 
 def _summary(runs: Runs) -> dict[str, Any]:
@@ -108,11 +108,6 @@ def _machine(variant: Variant) -> str:
     return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory and not variant.stack else place
 
 
-def _no_provenance(folder: Path) -> list[Problem]:
-    path = folder / "provenance.json"
-    return [] if path.is_file() else [Problem("Provenance as a file", str(path), "no such file", "provenance")]
-
-
 def _policy(scripts: Iterable[str]) -> str:
     """A content security policy: the page's own scripts by their hashes, pictures inside the page, no network."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
@@ -127,11 +122,6 @@ def _d3() -> str:
     from mpld3 import urls
 
     return Path(urls.D3_LOCAL).read_text(encoding="utf-8").strip()
-
-
-def _code() -> str:
-    parts = "\n".join(_own(name) for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'
 
 
 def _own(name: str) -> str:

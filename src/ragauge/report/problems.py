@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ragauge.io import records
 from ragauge.results import Runs, Variant
-from ragauge.results.pipelines import PipelineRun, pipelines
+from ragauge.results.pipelines import pipelines
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,10 @@ def problems(runs: Runs) -> list[Problem]:
 
 
 def _answers(runs: Runs) -> Iterator[Problem]:
-    limits = {tuple(job): runs.config.limit(job) for job in runs.config.answers()} if runs.config else None
+    limits = {tuple(job): runs.config.limit(job) for job in runs.config.answers()} if runs.config else {}
     for variant in runs.variants:
         key = (variant.dataset, variant.model, variant.name)
-        limit = limits.get(key) if limits is not None else None
-        for why in _doubts(variant, limit, is_configured=limits is None or key in limits):
+        for why in _doubts(variant, limits.get(key), is_configured=runs.config is None or key in limits):
             what = f"Answers of {variant.name} on {variant.dataset} with {variant.model}"
             yield Problem(what, str(variant.path), why, "answers")
 
@@ -68,13 +67,8 @@ def _data(runs: Runs) -> Iterator[Problem]:
 
 def _pipelines(runs: Runs) -> Iterator[Problem]:
     for pipeline in pipelines(runs):
-        if why := _pipeline_doubt(pipeline):
+        why = pipeline.missing or ("" if pipeline.all_records else "holds no record")
+        if failed := pipeline.failed:
+            why = f"{len(failed)} of {len(pipeline.all_records)} sequences failed; the first: {failed[0].reason}"
+        if why:
             yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")
-
-
-def _pipeline_doubt(pipeline: PipelineRun) -> str:
-    if pipeline.missing or not pipeline.all_records:
-        return pipeline.missing or "holds no record"
-    if failed := pipeline.failed:
-        return f"{len(failed)} of {len(pipeline.all_records)} sequences failed; the first: {failed[0].reason}"
-    return ""

@@ -13,7 +13,7 @@ from ragauge.errors import UserError
 from ragauge.rendering import writing
 from ragauge.rendering.writing import Column
 from ragauge.report.problems import Problem
-from ragauge.results import Runs, Table
+from ragauge.results import Runs
 from ragauge.results.cells import NUMBERS
 
 # prefix of an item -> the section it stands in
@@ -25,7 +25,7 @@ PAPERS = {
     "": "All papers",
 }
 TABLES = "Tables and figures"
-PIXELS_PER_POINT = 1.75  # 1.33 is the size in print
+PIXELS_PER_POINT = 1.75  # at which the small type of a figure is easy to read; 1.33 is the size in print
 FILES = ("csv", "md", "tex", "svg", "pdf", "png")
 
 
@@ -50,18 +50,17 @@ class Item:
     notes: list[str] = field(default_factory=list)
     footer: str = ""
     picture: str | None = None  # data URI
-    size: tuple[int, int] | None = None  # of the picture on the page, in CSS pixels
+    size: tuple[int, int] | None = None  # of the picture on the page, in CSS pixels; None: the file has none
     files: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
 def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
     """The items of the run by paper; papers without any are left out, and so is the heading where there is no paper."""
-    names = runs.config.item_names() if runs.config else registry.usable("item")
     sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
-    for name in names:
-        prefix = next(p for p in PAPERS if name.startswith(p))
-        sections[PAPERS[prefix]].append(_item(name, runs, folder))
+    for name in runs.config.item_names() if runs.config else registry.usable("item"):
+        title = next(title for prefix, title in PAPERS.items() if name.startswith(prefix))
+        sections[title].append(_item(name, runs, folder))
     found = {title: items for title, items in sections.items() if items}
     return {TABLES: found[PAPERS[""]]} if [*found] == [PAPERS[""]] else found  # of a study, which is about no paper
 
@@ -70,16 +69,21 @@ def _item(name: str, runs: Runs, folder: Path) -> Item:
     about = (registry.module("item", name).__doc__ or name).strip()
     title, _, rest = about.partition("\n")
     paragraphs = [" ".join(part.split()) for part in rest.split("\n\n") if part.strip()]
-    item = Item(name, title.rstrip("."), paragraphs)
-    item.files = [kind for kind in FILES if (folder / f"{name}.{kind}").is_file()]
+    files = [kind for kind in FILES if (folder / f"{name}.{kind}").is_file()]
+    item = Item(name, title.rstrip("."), paragraphs, files=files)
     item.problems = [*_fill_table(item, runs, folder), *_fill_picture(item, folder)]
     return item
 
 
 def _fill_table(item: Item, runs: Runs, folder: Path) -> Iterator[Problem]:
+    import pandas as pd
+
     path = folder / f"{item.name}.csv"
     try:
-        table = _read(path)
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)  # its keys as text
+        for name in NUMBERS:
+            table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
+        table = table.assign(n=table["n"].fillna(0).astype(int))
         item.columns, rows, item.notes = writing.wide(table)
         linked = {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
         item.rows = [_cells(item.columns, row, linked) for row in rows]
@@ -98,25 +102,10 @@ def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
     except OSError as error:
         yield Problem(f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name)
         return
-    item.size = _size(data)
-    item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
-
-
-def _size(svg: bytes) -> tuple[int, int] | None:
-    """Width and height at which the small type of a figure is easy to read; None if the file has no size."""
-    found = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, svg[:4000]) for side in (b"width", b"height")]
+    found = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, data[:4000]) for side in (b"width", b"height")]
     sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in found if side]
-    return (sides[0], sides[1]) if len(sides) == 2 else None
-
-
-def _read(path: Path) -> Table:
-    """The table that an item wrote, with its keys as text."""
-    import pandas as pd
-
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    for name in NUMBERS:
-        table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
-    return table.assign(n=table["n"].fillna(0).astype(int))
+    item.size = (sides[0], sides[1]) if len(sides) == 2 else None
+    item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
 
 
 def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[RenderedCell]:
@@ -124,15 +113,9 @@ def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> li
     keys = {column.name: text for column, text in zip(columns, row, strict=True) if column.holds == "key"}
     variant = keys.get("variant", "").partition(" − ")[0]
     address = f"{keys.get('dataset')}/{keys.get('model')}/{variant}"
-    records = address if address in known else None
-    return [_cell(column, text, records) for column, text in zip(columns, row, strict=True)]
-
-
-def _cell(column: Column, text: str, records: str | None) -> RenderedCell:
-    measured = column.holds == "measured" and bool(text)
-    return RenderedCell(text, measured, records if measured or (text and column.name == "variant") else None)
-
-
-def problems(sections: dict[str, list[Item]]) -> list[Problem]:
-    """What is wrong with the items, in their order."""
-    return [problem for items in sections.values() for item in items for problem in item.problems]
+    cells = []
+    for column, text in zip(columns, row, strict=True):
+        measured = column.holds == "measured" and bool(text)
+        leads = address in known and (measured or (text and column.name == "variant"))
+        cells.append(RenderedCell(text, measured, address if leads else None))
+    return cells

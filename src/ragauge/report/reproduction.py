@@ -11,7 +11,7 @@ import csv
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from ragauge.results.cells import VALUES, CellSource, Status
 from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
 from ragauge.results.runs import Runs, known_names
 
-PAPERS = {"superposition": "Superposition Prompting", "cfic": "CFIC", "piperag": "PipeRAG"}
+PAPERS = ("superposition", "cfic", "piperag")
 KEYS = (
     *("model", "generator", "dataset", "method", "variant", "setting", "system", "chunking", "judge", "item", "unit"),
     *("top_k", "k", "iterations", "positions", "saliency", "pruning", "caching", "parallelism", "stale_tokens"),
@@ -73,24 +73,41 @@ def page(runs: Runs, reports: Path) -> str:
         "sample, and cannot be where the tables show it alone, with the reason.",
         "",
     ]
-    tables = list(dict.fromkeys(cell.table for cell in cells))
-    groups = {name: [cell for cell in cells if cell.table == name] for name in tables}
-    summary = _markdown(("table", "numbers", *State), [_counts(n, g) for n, g in [*groups.items(), ("**all**", cells)]])
-    parts = [line for name, group in groups.items() for line in ("", f"## {name}", "", *_listed(group))]
-    return "\n".join([*head, *summary, *parts]) + "\n"
+    groups: dict[str, list[Shown]] = {}
+    for cell in cells:
+        groups.setdefault(cell.table, []).append(cell)
+    summary, parts = [], []
+    for name, group in [*groups.items(), ("**all**", cells)]:
+        counted = Counter(cell.state for cell in group)
+        summary.append((name, len(group), *(counted[state] or "" for state in State)))
+    for name, group in groups.items():
+        rows = [(", ".join(c.keys.values()), c.quantity, f"{c.published:g}", c.state, c.why) for c in group]
+        parts += ["", f"## {name}", "", *_markdown(("row", "quantity", "published", "state", "why"), rows)]
+    return "\n".join([*head, *_markdown(("table", "numbers", *State), summary), *parts]) + "\n"
 
 
 def states(runs: Runs, reports: Path) -> list[Shown]:
     """Every published number with its state."""
-    tables = {item: _rows(runs, item) for item in _items()}
+    tables = {item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS}
     committed = {item: _committed(reports, item) for item in tables}
     cells = []
     for cell in published():
         items = [cell.table] if cell.table in tables else [i for i in tables if i.startswith(cell.table.split("_")[0])]
         planned = _of([{**row, "item": item} for item in items for row in tables[item]], cell, runs)
-        measured = _of([row for item in items for row in committed[item] if _comparable(row, cell)], cell, runs)
-        apart = any(_measured_apart(runs, row["item"], row) for row in planned)
-        cells.append(_stated(cell, planned, measured, apart))
+        # comparable is a line of a model of the paper's, or of none: PipeRAG's own stands in no column of its tables
+        named = bool(cell.keys.keys() & {"model", "generator"})
+        lines = [row for item in items for row in committed[item] if named or not row.get("model")]
+        measured = _of(lines, cell, runs)
+        state, why = State.CANNOT, planned[0]["note"] if planned else NOWHERE
+        if measured:
+            state, why = State.REPRODUCED, f"in {measured[0]['report']}"
+        elif any(row["source"] == CellSource.SHAPE for row in planned):
+            state, why = State.PREDICTED, ""
+        elif any(row["status"] != Status.PUBLISHED_ONLY for row in planned):
+            state, why = State.PLANNED, ""
+        elif any(_is_measured_apart(runs, row) for row in planned):
+            state = State.BESIDE
+        cells.append(replace(cell, state=state, why=why))
     return cells
 
 
@@ -108,10 +125,6 @@ def published() -> Iterator[Shown]:
                     yield from (Shown(name, keys, column, float(text)) for column, text in numbers.items())
 
 
-def _items() -> list[str]:
-    return [name for name in registry.names("item") if name.split("_")[0] in PAPERS]
-
-
 @cache
 def _rows(runs: Runs, item: str) -> list[Row]:
     """The lines of an item's table, which no folder of reports changes."""
@@ -120,12 +133,13 @@ def _rows(runs: Runs, item: str) -> list[Row]:
 
 def _committed(reports: Path, item: str) -> list[Row]:
     """The lines of the committed tables of an item that have a measured and a published number."""
-    found = []
+    found: list[Row] = []
     for path in (path for path in sorted(reports.glob(f"*/{item}.csv")) if not _is_ignored(path.parent)):
         with open(path, newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["published"] and row["measured"]]
+        rows = [row for row in rows if not row["note"].startswith(PREDICTED)]
         found += [{**row, "published": float(row["published"]), "report": path.parent.name} for row in rows]
-    return [row for row in found if not str(row["note"]).startswith(PREDICTED)]
+    return found
 
 
 @cache
@@ -136,11 +150,6 @@ def _is_ignored(folder: Path) -> bool:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:
         return False
-
-
-def _comparable(row: Row, cell: Shown) -> bool:
-    """Whether a measured line has a model of the paper's, or none; PipeRAG's own stands in no column of its tables."""
-    return not row.get("model") or bool(cell.keys.keys() & {"model", "generator"})
 
 
 def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
@@ -162,49 +171,19 @@ def _models(runs: Runs, label: str) -> set[str]:
 
 def _texts(runs: Runs, row: Row) -> set[str]:
     """The keys of a line as the published tables write them."""
-    names = [name for name in row if name not in VALUES]
-    dataset = str(row.get("dataset", ""))
-    return {str(row[name]) for name in names} | {runs.registered(dataset).removeprefix(LONGBENCH)}
+    dataset = runs.registered(str(row.get("dataset", ""))).removeprefix(LONGBENCH)
+    return {str(row[name]) for name in row if name not in VALUES} | {dataset}
 
 
-def _measured_apart(runs: Runs, item: str, line: Row) -> bool:
+def _is_measured_apart(runs: Runs, row: Row) -> bool:
     """Whether the configuration measures what a line of an item shows, on lines of its own."""
-    config, reads, dataset = runs.config, registry.module("item", item).READS, line.get("dataset")
-    if config is None:
-        return False
-    timed = {dataset for dataset, _ in config.measured("latency")}
-    return bool(
+    config, reads, dataset = runs.config, registry.module("item", row["item"]).READS, row.get("dataset")
+    return config is not None and bool(
         (reads.judgements and config.judge)
         or ((reads.pipelines or reads.staleness) and dataset in config.evaluation_texts())
-        or (reads.latency and dataset in timed)
+        or (reads.latency and dataset in {timed for timed, _ in config.measured("latency")})
         or (not reads.latency and not reads.judgements and dataset in config.datasets)
     )
-
-
-def _stated(cell: Shown, planned: Sequence[Row], measured: Sequence[Row], apart: bool) -> Shown:
-    if measured:
-        state, why = State.REPRODUCED, f"in {measured[0]['report']}"
-    elif any(row["source"] == CellSource.SHAPE for row in planned):
-        state, why = State.PREDICTED, ""
-    elif any(row["status"] != Status.PUBLISHED_ONLY for row in planned):
-        state, why = State.PLANNED, ""
-    elif planned and apart:
-        state, why = State.BESIDE, planned[0]["note"]
-    else:
-        state, why = State.CANNOT, planned[0]["note"] if planned else NOWHERE
-    return Shown(cell.table, cell.keys, cell.quantity, cell.published, state, why)
-
-
-def _counts(name: str, cells: Sequence[Shown]) -> tuple[Any, ...]:
-    counted = Counter(cell.state for cell in cells)
-    return (name, len(cells), *(counted[state] or "" for state in State))
-
-
-def _listed(cells: Sequence[Shown]) -> list[str]:
-    rows = [
-        (", ".join(cell.keys.values()), cell.quantity, f"{cell.published:g}", cell.state, cell.why) for cell in cells
-    ]
-    return _markdown(("row", "quantity", "published", "state", "why"), rows)
 
 
 def _markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ragauge.results.stats import bootstrap_interval
+from ragauge.results.stats import bootstrap_interval, paired_test
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,8 +78,8 @@ class Cell:
         measure = self.measure
         if measure.value is not None:
             return Status.PREDICTED if measure.source in PREDICTIONS else Status.MEASURED
-        published_only = self.published is not None and not measure.reason
-        return Status.PUBLISHED_ONLY if published_only else Status.COULD_NOT_RUN
+        is_published_only = self.published is not None and not measure.reason
+        return Status.PUBLISHED_ONLY if is_published_only else Status.COULD_NOT_RUN
 
     @property
     def ratio(self) -> float | None:
@@ -94,7 +94,11 @@ def frame(keys: Sequence[str], cells: Iterable[Cell]) -> Table:
     """One line a cell: keys, quantity, then VALUES. The ratio is measured / published."""
     import pandas as pd
 
-    rows = [[cell.keys.get(k, "") for k in keys] + [cell.quantity, *_values(cell)] for cell in cells]
+    rows = []
+    for cell in cells:
+        m, source = cell.measure, "" if cell.measure.value is None else str(cell.measure.source)
+        values = [cell.published, m.value, m.low, m.high, m.n, m.p, cell.ratio, join(m.reason, m.note)]
+        rows.append([*(cell.keys.get(k, "") for k in keys), cell.quantity, *values, str(cell.status), source])
     made = pd.DataFrame(rows, columns=[*keys, "quantity", *VALUES])
     return made.astype({name: float for name in NUMBERS if name != "n"})
 
@@ -134,6 +138,12 @@ def mean(values: Sequence[float], seed: int, note: str = "", *, nothing: str = "
     return Measure(sum(values) / len(values), low, high, len(values), note=note)
 
 
+def paired(a: Sequence[float], b: Sequence[float], seed: int, note: str = "") -> Measure:
+    """The mean of a - b over the same questions, with its interval and the p-value of a paired test."""
+    test = paired_test(a, b, seed=seed)
+    return Measure(test["difference"], test["low"], test["high"], len(a), test["p"], note)
+
+
 def join(*notes: str) -> str:
     """Notes in one line, empty ones and repetitions left out."""
     return "; ".join(dict.fromkeys(note for note in notes if note))
@@ -142,13 +152,6 @@ def join(*notes: str) -> str:
 def noted(measure: Measure, *notes: str) -> Measure:
     """The measure with further notes."""
     return replace(measure, note=join(measure.note, *notes))
-
-
-def _values(cell: Cell) -> list[Any]:
-    m = cell.measure
-    source = "" if m.value is None else str(m.source)
-    note = join(m.reason, m.note)
-    return [cell.published, m.value, m.low, m.high, m.n, m.p, cell.ratio, note, str(cell.status), source]
 
 
 def _identity(cell: Cell, on: Sequence[str]) -> tuple[Any, ...]:

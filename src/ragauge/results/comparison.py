@@ -48,15 +48,13 @@ def latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
     seconds = [median(record.trials_s) for record in generated]
     ideal = [overlap.ideal_s(trace) for trace in traces]
     parts = [overlap.parts_s(trace) for trace in traces]
+    faster = {f"{part}_{times:g}x": overlap.Speedup(**{part: times}) for part, times in FASTER}
     return {
         "seconds": median(seconds),
         "ideal_s": median(ideal),
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
         **{name: median(part[name] for part in parts) for name in parts[0]},
-        **{
-            f"ideal_s_{part}_{times:g}x": median(overlap.ideal_s(t, overlap.Speedup(**{part: times})) for t in traces)
-            for part, times in FASTER
-        },
+        **{f"ideal_s_{name}": median(overlap.ideal_s(t, speedup) for t in traces) for name, speedup in faster.items()},
         "load_share": max((r.load_share for r in generated if r.load_share is not None), default=None),
         "sequences": len(generated),
     }
@@ -68,7 +66,12 @@ def difference(path: Path, base: Path) -> dict[str, float]:
     Raises:
         UserError: the files hold no scored sequences in common, or one holds no likelihoods.
     """
-    first, second = (_nll(each) for each in (path, base))
+    first, second = (
+        {record.key: record.nll for record in _records(each) if record.nll is not None} for each in (path, base)
+    )
+    for each, nll in ((path, first), (base, second)):
+        if not nll:
+            raise UserError(f"{each}: holds generated text and no likelihoods; run it with --task perplexity")
     shared = [key for key in first if key in second]
     if not shared:
         raise UserError(f"{path} and {base}: no sequence was scored in both")
@@ -85,11 +88,4 @@ def _records(path: Path) -> list[SequenceRecord]:
     found = [record for record in read_kind(path, SequenceRecord) if record.status == "ok"]
     if not found:
         raise UserError(f"{path}: no sequence succeeded")
-    return found
-
-
-def _nll(path: Path) -> dict[str, float]:
-    found = {record.key: record.nll for record in _records(path) if record.nll is not None}
-    if not found:
-        raise UserError(f"{path}: holds generated text and no likelihoods; run it with --task perplexity")
     return found

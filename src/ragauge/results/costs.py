@@ -23,12 +23,11 @@ def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: 
     `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
     add up. NaN without a shape.
     """
-    record, trace = variant.records[key], variant.traces[key]
+    trace = variant.traces[key]
     one_hop = variant.param("iterations") == 1 and not variant.is_multi_hop
     if variant.method == "superposition" and variant.prunes and parallel and one_hop:
-        trace = cycles.with_sequential_queries(
-            trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or [])))
-        )
+        paths = min(int(variant.param("top_k")), len(variant.records[key].get("kept") or []))
+        trace = cycles.with_sequential_queries(trace, max(1, paths))
     return _cycles(variant, _switched(trace, caching, parallel), "published")
 
 

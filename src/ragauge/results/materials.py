@@ -14,6 +14,7 @@ from ragauge.results.runs import Record, Runs, Variant
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
 
 
+@cache
 def documents(runs: Runs, dataset: str) -> dict[str, list[str]] | None:
     """The texts of the documents of each question, by its key; None if the run does not hold the data set."""
     path = runs.folder / "data" / f"{dataset}.jsonl"
@@ -62,24 +63,18 @@ def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, 
     """The variant's records by question, with the field that a metric compares them with, where it is known."""
     if metric == "agreement":  # the answers from all documents in one prompt
         plain = [v for v in runs.of(variant.dataset, variant.model) if v.method == "naive"]
-        return _with(variant, "full_prompt", {k: r["prediction"] for v in plain[:1] for k, r in _answered(v)})
+        answers = {k: r["prediction"] for v in plain[:1] for k, r in v.records.items() if r["status"] == "ok"}
+        return _with(variant, "full_prompt", answers)
     if metric == "groundedness":  # the texts of the documents that each answer was generated from
-        texts = _documents(runs, variant.dataset) or {}
-        kept = {key: record["kept"] for key, record in variant.records.items() if key in texts}
-        found = {key: [texts[key][i] for i in places if i < len(texts[key])] for key, places in kept.items()}
-        return _with(variant, "passages", found)
+        texts = documents(runs, variant.dataset) or {}
+        selected = {key: record["kept"] for key, record in variant.records.items() if key in texts}
+        passages = {key: [texts[key][i] for i in places if i < len(texts[key])] for key, places in selected.items()}
+        return _with(variant, "passages", passages)
     if metric == "judged_correct":
         labels = {key: line.get("label") for key, line in judgements(runs, variant).items()}
         return _with(variant, "judged", {key: label for key, label in labels.items() if label in OF_ANSWERS})
     return variant.records
 
 
-def _answered(variant: Variant) -> list[tuple[str, Record]]:
-    return [(key, record) for key, record in variant.records.items() if record["status"] == "ok"]
-
-
-def _with(variant: Variant, field: str, found: Mapping[str, Any]) -> dict[str, Record]:
-    return {key: {**record, field: found.get(key)} for key, record in variant.records.items()}
-
-
-_documents = cache(documents)
+def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, Record]:
+    return {key: {**record, field: values.get(key)} for key, record in variant.records.items()}

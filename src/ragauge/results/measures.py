@@ -6,10 +6,9 @@ import math
 
 from ragauge import metrics, registry
 from ragauge.results import materials
-from ragauge.results.cells import Measure, mean
+from ragauge.results.cells import Measure, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
-from ragauge.results.stats import paired_test
 
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
 REFERENCES = ("oracle",)  # no method could know which documents are gold
@@ -20,18 +19,17 @@ def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
     scores = scored(runs, variant, metric)
     if variant.records and len(variant.failed) == len(variant.records):
         return Measure(reason=f"all {len(variant.failed)} questions failed: {next(iter(variant.failed.values()))}")
-    note = _failures(variant) if scores else ""
+    failed = len(variant.failed)
+    note = f"{failed} of {len(variant.records)} questions failed, counted as wrong" if failed and scores else ""
     return mean(list(scores.values()), runs.seed, note, nothing="no question has a score")
 
 
 def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str, float]:
     """The metric's score of each question; 0 if the question failed, absent where the metric does not apply."""
     name = metric or runs.metrics(variant.dataset)[0]
-    score = registry.module("metric", name).score
-    given = {
-        k: 0.0 if k in variant.failed else score(r) for k, r in materials.compared_records(runs, variant, name).items()
-    }
-    return {k: float(s) for k, s in given.items() if s is not None and math.isfinite(s)}
+    score, compared = registry.module("metric", name).score, materials.compared_records(runs, variant, name)
+    scores = {key: 0.0 if key in variant.failed else score(record) for key, record in compared.items()}
+    return {key: float(s) for key, s in scores.items() if s is not None and math.isfinite(s)}
 
 
 def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
@@ -49,10 +47,7 @@ def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None =
     shared = [k for k in a if k in b]
     if not shared:
         return Measure(reason="no question in common")
-    test = paired_test([a[k] for k in shared], [b[k] for k in shared], seed=runs.seed)
-    return Measure(
-        test["difference"], test["low"], test["high"], len(shared), test["p"], "paired on the same questions"
-    )
+    return paired([a[k] for k in shared], [b[k] for k in shared], runs.seed, "paired on the same questions")
 
 
 def standard(runs: Runs, variant: Variant) -> dict[str, Measure]:
@@ -75,8 +70,3 @@ def find(runs: Runs, dataset: str, model: str, method: str) -> list[Variant]:
 def naive(runs: Runs, dataset: str, model: str) -> Variant | None:
     """The plain run of all documents in one prompt, if there is one."""
     return next(iter(find(runs, dataset, model, "naive")), None)
-
-
-def _failures(variant: Variant) -> str:
-    count = len(variant.failed)
-    return f"{count} of {len(variant.records)} questions failed, counted as wrong" if count else ""

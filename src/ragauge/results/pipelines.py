@@ -6,7 +6,6 @@ A pipeline either scores given text (perplexity) or continues it (latency).
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,10 +58,6 @@ class Options:
         default = {name: key.default for name, key in type(settings).model_fields.items() if name in names}
         given = {name: getattr(settings, name) for name in LABELS if name in default}
         return cls(tuple((name, value) for name, value in given.items() if value != default[name]))
-
-    def having(self, name: str, value: Any) -> Options:
-        """These and another one."""
-        return Options((*self.changed, (name, value)))
 
     def without(self, name: str) -> Options:
         """These but one."""
@@ -166,8 +161,7 @@ def pipelines(runs: Runs) -> list[PipelineRun]:
     """
     entries = runs.config.pipelines if runs.config else {}
     paths = {path.stem: path for path in sorted((runs.folder / "pipelines").glob("*.jsonl"))}
-    order = {name: place for place, name in enumerate(entries)}
-    names = sorted(paths, key=lambda name: (order.get(name, len(order)), name))
+    names = [*(name for name in entries if name in paths), *(name for name in paths if name not in entries)]
     return [*(_with_records(paths[name]) for name in names), *(_planned(runs, n) for n in entries if n not in paths)]
 
 
@@ -209,10 +203,10 @@ def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
         UserError: the file cannot be read.
     """
     path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
-    report = read_object(path) if os.path.exists(path) else {}
+    report = read_object(path) if path.exists() else {}
     recipe = report.get("settings")
     if not isinstance(recipe, dict):
         entry = runs.config.databases.get(database) if runs.config else None
-        given = entry.indexes.get(label) if entry else None
-        recipe = given.model_dump() if given else {}
+        configured = entry.indexes.get(label) if entry else None
+        recipe = configured.model_dump() if configured else {}
     return facts_of(label, recipe, report.get("vectors"))

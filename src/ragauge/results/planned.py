@@ -19,39 +19,8 @@ def planned(config: Config, predictions: list[dict[str, Any]]) -> Runs:
     Args:
         predictions: the rows of `ragauge cost --published`, which need no run.
     """
-    unrun = Runs(Path("results") / config.run / "planned", config)
-    made = Runs(unrun.folder, config)
-    vars(made).update(
-        variants=tuple(_planned(config, variant) for variant in unrun.variants),
-        latencies=tuple(_latencies(config)),
-        predictions=tuple(predictions),
-    )
-    return made
-
-
-def _planned(config: Config, variant: Variant) -> Variant:
-    """The variant as if it had run."""
-    model = config.models[variant.model]
-    finder = FinderFacts(model=config.models[model.finder].source) if model.finder else None
-    made = replace(
-        variant,
-        missing=None,
-        specification=AnswerSpecification(
-            method=variant.method,
-            options=dict(variant.options),
-            dataset=config.datasets[variant.dataset].dataset,
-            model=model.source,
-            finder=finder,
-            engine=EngineFacts(device=model.device),
-        ),
-    )
-    vars(made)["records"] = {}
-    return made
-
-
-def _latencies(config: Config) -> list[dict[str, Any]]:
-    """The files of the latency protocols, without trials."""
-    return [
+    made = Runs(Path("results") / config.run / "planned", config)
+    latencies = (  # without trials
         {
             "model": label,
             "dataset": protocol.dataset,
@@ -61,4 +30,23 @@ def _latencies(config: Config) -> list[dict[str, Any]]:
         for protocol in config.protocols
         for label, model in config.models.items()
         if model.datasets is None or protocol.dataset in model.datasets
-    ]
+    )
+    variants = tuple(_planned(config, variant) for variant in made.variants)
+    vars(made).update(variants=variants, latencies=tuple(latencies), predictions=tuple(predictions))
+    return made
+
+
+def _planned(config: Config, variant: Variant) -> Variant:
+    """The variant as if it had run."""
+    model = config.models[variant.model]
+    specification = AnswerSpecification(
+        method=variant.method,
+        options=dict(variant.options),
+        dataset=config.datasets[variant.dataset].dataset,
+        model=model.source,
+        finder=FinderFacts(model=config.models[model.finder].source) if model.finder else None,
+        engine=EngineFacts(device=model.device),
+    )
+    made = replace(variant, missing=None, specification=specification)
+    vars(made)["records"] = {}
+    return made

@@ -14,11 +14,10 @@ def describe(runs: Runs) -> dict[str, Any]:
     """The provenance of a run as JSON: `answers` (one a variant), `latency`, `load` and `stream` (one a model),
     `pipelines` (one each), `machines` (each once)."""
     machines: list[dict[str, Any]] = []
+    times = {"latency": runs.latencies, "load": runs.loads, "stream": runs.streams}
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
-        "latency": [_latency(result, machines) for result in runs.latencies],
-        "load": [_latency(result, machines) for result in runs.loads],
-        "stream": [_latency(result, machines) for result in runs.streams],
+        **{name: [_latency(found, machines) for found in files] for name, files in times.items()},
         "pipelines": [_pipeline(each, machines) for each in pipelines.pipelines(runs) if not each.missing],
         "machines": machines,
     }
@@ -31,6 +30,12 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
         return str(gpu.get("name") or "")
     threads = provenance.get("threads")
     return f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}" if cpu and threads else str(cpu or "")
+
+
+def place(measured: Mapping[str, Any], unknown: str = "an unrecorded machine") -> str:
+    """The machine of a file of times."""
+    device = (measured.get("protocol") or {}).get("device")
+    return machine(measured.get("provenance") or {}, device) or unknown
 
 
 def where_asked(variant: Variant) -> dict[str, Any]:
@@ -84,10 +89,6 @@ def _pipeline(pipeline: PipelineRun, machines: list[dict[str, Any]]) -> dict[str
     }
 
 
-def _latency(result: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "model": result["model"],
-        "dataset": result["dataset"],
-        **_when_and_where(result, machines),
-        **{key: result.get(key) for key in ("protocol", "load", "refused", "unsupported")},
-    }
+def _latency(found: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
+    more = {key: found.get(key) for key in ("protocol", "load", "refused", "unsupported")}
+    return {"model": found["model"], "dataset": found["dataset"], **_when_and_where(found, machines), **more}

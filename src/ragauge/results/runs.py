@@ -128,6 +128,11 @@ class Variant:
         return {k: r.get("reason") or "no reason given" for k, r in self.records.items() if r["status"] == "failed"}
 
     @cached_property
+    def answered(self) -> dict[str, Record]:
+        """The records of the questions that did not fail, by key."""
+        return {key: record for key, record in self.records.items() if key not in self.failed}
+
+    @cached_property
     def shape(self) -> Shape | None:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         given = self.meta.get("shape")
@@ -140,9 +145,9 @@ class Variant:
     @cached_property
     def traces(self) -> dict[str, Trace]:
         """The traces of the questions that did not fail."""
-        ok = {k: r.get("trace") for k, r in self.records.items() if k not in self.failed}
         try:
-            return {k: [Call.from_json(call) for call in trace] for k, trace in ok.items() if trace}
+            traces = {key: record.get("trace") for key, record in self.answered.items()}
+            return {k: [Call.from_json(call) for call in trace] for k, trace in traces.items() if trace}
         except (TypeError, AttributeError) as error:
             raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
 
@@ -185,15 +190,6 @@ class Runs:
     def of(self, dataset: str, model: str) -> list[Variant]:
         """The variants with records of one pair."""
         return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
-
-    def why_missing(self, dataset: str, model: str, row: str) -> str:
-        """Why a method has no records there."""
-        missing = [v for v in self.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
-        return (
-            f"not run: {missing[0].missing} for variant {missing[0].name}"
-            if missing
-            else "not run: not in this experiment"
-        )
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
         """The metrics of a data set, the primary one first; where no question has a known answer, those that need none.
@@ -275,17 +271,14 @@ class Runs:
             except ValidationError as error:
                 problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
             dataset = made.dataset if made else self._configured(unrun.dataset)
+            stated: dict[str, Any] = {"meta": meta, "missing": None}
             if problem:
-                yield replace(
-                    unrun, missing=f"{name} {problem}" if problem.startswith("holds") else f"{name}: {problem}"
-                )
+                stated = {"missing": f"{name} {problem}" if problem.startswith("holds") else f"{name}: {problem}"}
             elif dataset_class(dataset) is None:
-                yield replace(unrun, missing=f"{_unknown(dataset)}, nor are its metrics known")
-            elif made is None:
-                yield replace(unrun, meta=meta, missing=None)
-            else:
-                stated: dict[str, Any] = {"method": made.method, "options": made.options, "specification": made}
-                yield replace(unrun, **stated, meta=meta, missing=None)
+                stated = {"missing": f"{_unknown(dataset)}, nor are its metrics known"}
+            elif made is not None:
+                stated |= {"method": made.method, "options": made.options, "specification": made}
+            yield replace(unrun, **stated)
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its defaults."""

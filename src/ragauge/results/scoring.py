@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from ragauge import metrics, registry
 from ragauge.errors import UserError
 from ragauge.io import records
@@ -13,27 +15,21 @@ from ragauge.io.jsonl import read_jsonl
 from ragauge.io.records import Record
 from ragauge.results.stats import bootstrap_interval, paired_test
 
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(x, str) for x in value)
-
-
-def _objects(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(x, dict) for x in value)
-
-
-_TYPES = {
-    "prediction": ("text", lambda v: isinstance(v, str)),
-    "question": ("text", lambda v: isinstance(v, str)),
-    "full_prompt": ("text, or null", lambda v: v is None or isinstance(v, str)),
-    "answers": ("a list of texts", lambda v: _texts(v)),
-    "passages": ("a list of texts, or null", lambda v: v is None or _texts(v)),
-    "kept": ("a list of integers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
-    "evidence": ("a list of objects, or null", lambda v: v is None or _objects(v)),
-    "gold_stretches": ("a list of objects", lambda v: _objects(v)),
-    "tokens": ("an object", lambda v: isinstance(v, dict)),
-    "gold": ("a list of integers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
+_TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
+    "prediction": ("text", TypeAdapter(str)),
+    "question": ("text", TypeAdapter(str)),
+    "full_prompt": ("text, or null", TypeAdapter(str | None)),
+    "answers": ("a list of texts", TypeAdapter(list[str])),
+    "passages": ("a list of texts, or null", TypeAdapter(list[str] | None)),
+    "kept": ("a list of integers", TypeAdapter(list[int])),
+    "evidence": ("a list of objects, or null", TypeAdapter(list[dict[str, Any]] | None)),
+    "gold_stretches": ("a list of objects", TypeAdapter(list[dict[str, Any]])),
+    "tokens": ("an object", TypeAdapter(dict[str, Any])),
+    "gold": ("a list of integers", TypeAdapter(list[int])),
 }
+
+
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def score_file(
@@ -90,11 +86,9 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
     shared = [key for key in first if key in second]
     if not shared:
         raise UserError(f"{a} and {b}: no question in common")
-    for key in shared:
-        if first[key].question != second[key].question:
-            raise UserError(
-                f"{a} and {b}: {key!r} is a different question in each: the files are of different data sets"
-            )
+    if other := [key for key in shared if first[key].question != second[key].question]:
+        why = f"{other[0]!r} is a different question in each: the files are of different data sets"
+        raise UserError(f"{a} and {b}: {why}")
     pairs = [(first[key].model_dump(), second[key].model_dump()) for key in shared]
     compared = {name: _compare(name, pairs, seed) for name in metric_names or registry.usable("metric")}
     return {
@@ -126,9 +120,8 @@ def _compare(metric: str, pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]
 def _by_key(path: Path) -> dict[str, Record]:
     found: dict[str, Record] = {}
     for record in records.read(path):
-        if record.key in found:
+        if found.setdefault(record.key, record) is not record:
             raise UserError(f"{path}: duplicate key {record.key!r}")
-        found[record.key] = record
     return found
 
 
@@ -151,11 +144,11 @@ class _Line(Mapping[str, Any]):
         name = self._names.get(field, field)
         if name not in self._line:
             raise KeyError(field)
-        value = self._line[name]
-        wanted, fits = _TYPES.get(field, ("", None))
-        if fits and not fits(value):
-            raise UserError(f"{self._place}: field {name!r} must be {wanted}")
-        return value
+        wanted, kind = _TYPES.get(field, ("", _ANY))
+        try:
+            return kind.validate_python(self._line[name], strict=True)
+        except ValidationError:
+            raise UserError(f"{self._place}: field {name!r} must be {wanted}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._line)

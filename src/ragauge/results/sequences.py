@@ -8,10 +8,10 @@ from statistics import median, quantiles
 
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
-from ragauge.results.cells import Cell, Measure, join, noted
+from ragauge.results.cells import Cell, Measure, join, noted, paired
 from ragauge.results.pipelines import PipelineRun, Task, Text
 from ragauge.results.runs import Runs
-from ragauge.results.stats import bootstrap_interval, median_ratio_interval, paired_test
+from ragauge.results.stats import bootstrap_interval, median_ratio_interval
 from ragauge.results.systems import System
 
 AGAINST_NONE = "minus_no_retrieval_nats"
@@ -86,8 +86,7 @@ def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None
     shared = [key for key in better.nll if key in worse.nll]
     if len(shared) < 2:
         return Measure(n=len(shared), reason="fewer than two sequences in common")
-    test = paired_test([better.nll[k] for k in shared], [worse.nll[k] for k in shared], seed=runs.seed)
-    return Measure(test["difference"], test["low"], test["high"], len(shared), test["p"])
+    return paired([better.nll[k] for k in shared], [worse.nll[k] for k in shared], runs.seed)
 
 
 def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
@@ -101,30 +100,24 @@ def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cel
     else:
         measure = difference(runs, system.scored, random.scored)
         interval = f"random neighbours every {random.interval} tokens" if random.interval != system.interval else ""
-        measure = noted(measure, _verdict(measure), interval)
+        verdict = "not shown: the interval of retrieved minus random neighbours includes zero"
+        if measure.high is not None and measure.high < 0:
+            verdict = "retrieved neighbours beat random ones: the interval lies below zero"
+        measure = noted(measure, verdict if measure.value is not None else "", interval)
     yield Cell(system.keys, AGAINST_RANDOM, measure)
-
-
-def _verdict(measure: Measure) -> str:
-    """What a paired difference between retrieved and random neighbours says."""
-    if measure.value is None:
-        return ""
-    if measure.high is not None and measure.high < 0:
-        return "retrieved neighbours beat random ones: the interval lies below zero"
-    return "not shown: the interval of retrieved minus random neighbours includes zero"
 
 
 def _of_trials(system: System, values: Callable[[PipelineRun], Sequence[float]]) -> Measure:
     """Median and quartiles of values of the timed pipeline."""
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
-    found = [float(v) for v in values(system.timed)]
+    found, failed = [float(v) for v in values(system.timed)], _failed(system.timed)
     if not found:
-        return Measure(reason=_failed(system.timed) or "no trial finished")
+        return Measure(reason=failed or "no trial finished")
     low, _, high = quantiles(found, n=4, method="inclusive") if len(found) > 1 else (None, None, None)
     share = system.timed.load_share or 0.0
     busy = f"other processes took {share:.0%} of the machine" if share > MAX_LOAD else ""
-    return Measure(median(found), low, high, len(found), note=join(_failed(system.timed), busy))
+    return Measure(median(found), low, high, len(found), note=join(failed, busy))
 
 
 def _not_run(system: System, task: Task) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError, model_validator
@@ -62,29 +60,18 @@ def comparisons(runs: Runs) -> list[StalenessEntry]:
     Raises:
         UserError: a file that holds no comparison.
     """
-    return [*_made(runs), *_asked(runs)]
-
-
-def _made(runs: Runs) -> Iterator[StalenessEntry]:
-    entries = runs.config.staleness if runs.config else {}
+    entries, found = runs.config.staleness if runs.config else {}, {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
-        report, name = _read(path), path.stem
+        try:
+            report, name = Report.model_validate_json(path.read_bytes()), path.stem
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+        except ValidationError as error:
+            raise UserError(f"{path}: not a comparison of stale queries: {first_problem(error)}") from error
         database = report.database or (entries[name].database if name in entries else name)
-        text = report.evaluation or database
-        yield StalenessEntry(name, report.encoder, database, text, IndexName(report.index, report.filled), report)
-
-
-def _asked(runs: Runs) -> Iterator[StalenessEntry]:
-    for name, entry in (runs.config.staleness if runs.config else {}).items():
-        if not (runs.folder / "staleness" / f"{name}.json").exists():
-            text = entry.evaluation or entry.database
-            yield StalenessEntry(name, entry.encoder, entry.database, text, IndexName(entry.index), None)
-
-
-def _read(path: Path) -> Report:
-    try:
-        return Report.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValidationError as error:
-        raise UserError(f"{path}: not a comparison of stale queries: {first_problem(error)}") from error
+        index, text = IndexName(report.index, report.filled), report.evaluation or database
+        found[name] = StalenessEntry(name, report.encoder, database, text, index, report)
+    for name, entry in entries.items():
+        text = entry.evaluation or entry.database
+        found.setdefault(name, StalenessEntry(name, entry.encoder, entry.database, text, IndexName(entry.index), None))
+    return list(found.values())

@@ -144,9 +144,7 @@ def hypervolume_interval(
     Raises:
         ValueError: those of `hypervolume`, or there is no question.
     """
-    prices, quality = np.asarray(costs, dtype=float), np.asarray(values, dtype=float)
-    means = resampled_means(quality, seed, n)
-    return _interval(_hypervolumes(prices, means, limits))
+    return _interval(_hypervolumes(np.asarray(costs, dtype=float), resampled_means(values, seed, n), limits))
 
 
 def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
-from ragauge.io.specifications import IndexFacts
 from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.pipelines import IndexName, Nprobe, Options, PipelineRun, Task, pipelines
 from ragauge.results.runs import Runs
@@ -45,11 +45,6 @@ class System:
     def timed(self) -> PipelineRun | None:
         """The pipeline of its latency."""
         return self._ran("generate")
-
-    @property
-    def index_facts(self) -> IndexFacts | None:
-        """What its index is."""
-        return self.members[0].specification.index
 
     @property
     def used(self) -> list[PipelineRun]:
@@ -109,14 +104,6 @@ def systems(runs: Runs) -> list[System]:
     return sorted((replace(s, proxy=_proxy(s, found)) for s in found), key=_order)
 
 
-def groups(found: Iterable[System]) -> list[list[System]]:
-    """Systems of one model and data set together."""
-    by: dict[tuple[str, str], list[System]] = {}
-    for system in found:
-        by.setdefault((system.model, system.dataset), []).append(system)
-    return list(by.values())
-
-
 def plain(group: Sequence[System]) -> list[System]:
     """The systems of a model and text that have no option but those that all of it have.
 
@@ -133,8 +120,10 @@ def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], p
     Args:
         cells: of the systems of one model and data set.
     """
-    measured = [cell for group in groups(systems(runs)) for cell in cells(runs, group)]
-    return frame(KEYS, [*measured, *printed])
+    groups: dict[tuple[str, str], list[System]] = {}
+    for system in systems(runs):
+        groups.setdefault((system.model, system.dataset), []).append(system)
+    return frame(KEYS, [*(cell for group in groups.values() for cell in cells(runs, group)), *printed])
 
 
 def _proxy(system: System, found: Sequence[System]) -> System | None:
@@ -144,7 +133,8 @@ def _proxy(system: System, found: Sequence[System]) -> System | None:
     """
     if system.scored is not None or system.timed is None:
         return None
-    alike = [s for s in found if s.scored is not None and _schedule(s) == _schedule(system)]
+    schedule = attrgetter("model", "dataset", "kind", "interval", "options")
+    alike = [s for s in found if s.scored is not None and schedule(s) == schedule(system)]
     alike.sort(key=lambda s: (s.index != system.index, bool(s.index and s.index.filled)))
     if not system.chooses_nprobe:
         return next((s for s in alike if s.nprobe == system.nprobe), None)
@@ -153,10 +143,6 @@ def _proxy(system: System, found: Sequence[System]) -> System | None:
     nprobes = {s: s.fixed_nprobe for s in alike if s.fixed_nprobe is not None}
     below = [s for s in nprobes if nprobes[s] <= median(system.chosen_nprobes)]
     return max(below, key=nprobes.__getitem__) if below else min(nprobes, key=nprobes.__getitem__, default=None)
-
-
-def _schedule(system: System) -> tuple[Any, ...]:
-    return system.model, system.dataset, system.kind, system.interval, system.options
 
 
 def _order(system: System) -> tuple[Any, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
 from ragauge.results.cells import Cell, CellSource, Measure, join
-from ragauge.results.provenance import machine
+from ragauge.results.provenance import place
 from ragauge.results.publications import named_model
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
@@ -25,16 +25,14 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
     """
     cells = []
     for latency in runs.latencies:
-        protocol = latency.get("protocol") or {}
         if runs.kind(latency["dataset"]) == "long":
             continue  # of CFIC's items, which show seconds
-        device = str(protocol.get("device") or "unknown").partition(":")[0]
+        device = str((latency.get("protocol") or {}).get("device") or "unknown").partition(":")[0]
         names = known_names(runs.source(latency["model"]))
+        of_paper = named_model(names, "superposition_table_7") if device == "cuda" else None
         for name in variants(latency):
-            found = keys(runs.named(latency["model"], name))
-            if found is not None:
-                row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **found}
-                of_paper = named_model(names, "superposition_table_7") if device == "cuda" else None
+            if (more := keys(runs.named(latency["model"], name))) is not None:
+                row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **more}
                 cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
     return cells
 
@@ -52,18 +50,19 @@ def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
 
 def ratio(slow: Sequence[float], fast: Sequence[float], seed: int, n: int, note: str = "") -> Measure:
     """How many times the median of some trials is that of others, in the same interleaved run."""
-    low, high = median_ratio_interval(slow, fast, seed)
-    return Measure(
-        statistics.median(slow) / statistics.median(fast), low, high, n, note=note, source=CellSource.LATENCY
-    )
+    times = statistics.median(slow) / statistics.median(fast)
+    return Measure(times, *median_ratio_interval(slow, fast, seed), n, note=note, source=CellSource.LATENCY)
 
 
-def quartiles(values: Sequence[float], note: str = "", source: CellSource = CellSource.LATENCY) -> Measure:
-    """The median with its quartiles, of at least one value."""
-    if len(values) == 1:
-        return Measure(values[0], values[0], values[0], 1, note=note, source=source)
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Measure(median, low, high, len(values), note=join(note, QUARTILES), source=source)
+def quartiles(
+    values: Sequence[float], note: str = "", source: CellSource = CellSource.LATENCY, *, nothing: str = "no clock"
+) -> Measure:
+    """The median with its quartiles; `nothing` is the reason where there is no value."""
+    if not values:
+        return Measure(reason=nothing)
+    several = len(values) > 1
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if several else [values[0]] * 3
+    return Measure(median, low, high, len(values), note=join(note, QUARTILES if several else ""), source=source)
 
 
 def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
@@ -84,36 +83,30 @@ def variants(latency: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
 
 
-def trials(latency: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The trials of a variant: the undisturbed ones, or all where the protocol allowed other load."""
-    return counted(latency, latency.get("rows"), name)
+def trials(latency: Mapping[str, Any], name: str, key: str | None = None) -> list[Mapping[str, Any]]:
+    """The trials of a variant: the undisturbed ones, or all where the protocol allowed other load.
 
-
-def counted(latency: Mapping[str, Any], rows: Iterable[Mapping[str, Any]] | None, name: str) -> list[Mapping[str, Any]]:
-    """Those of a variant among some rows of a latency file that count: as `trials`."""
-    own = [row for row in rows or () if row.get("variant") == name]
-    return [row for row in own if load_allowed(latency) or not row.get("disturbed")]
-
-
-def load_allowed(latency: Mapping[str, Any]) -> bool:
-    """Whether times were reported whatever else the machine did."""
-    return bool((latency.get("protocol") or {}).get("allow_load"))
+    Args:
+        key: the section that has them; by default that of answers.
+    """
+    rows = ((latency.get(key) or {}) if key else latency).get("rows") or ()
+    allowed = (latency.get("protocol") or {}).get("allow_load")
+    return [row for row in rows if row.get("variant") == name and (allowed or not row.get("disturbed"))]
 
 
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
     """The times of the trials of a variant that count."""
-    given = [row.get(key) for row in trials(latency, name)]
-    return [float(s) for s in given if isinstance(s, int | float) and math.isfinite(s)]
+    values = [row.get(key) for row in trials(latency, name)]
+    return [float(s) for s in values if isinstance(s, int | float) and math.isfinite(s)]
 
 
 def described(latency: Mapping[str, Any]) -> str:
     """The protocol in a few words: medians, tokens, precision, machine."""
     protocol = latency.get("protocol") or {}
-    place = machine(latency.get("provenance") or {}, protocol.get("device")) or "an unrecorded machine"
     return join(
         f"medians of {protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens",
-        f"{precision(protocol)} on {place}",
-        "other load was allowed" if load_allowed(latency) else "",
+        f"{precision(protocol)} on {place(latency)}",
+        "other load was allowed" if protocol.get("allow_load") else "",
     )
 
 

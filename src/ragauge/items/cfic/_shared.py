@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ragauge.results import LONGBENCH, Cell, Measure, Runs, Variant, join, noted, read_csv
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Variant, noted, read_csv
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import GENERATORS
 from ragauge.results.runs import defaults, identities
@@ -24,18 +24,14 @@ class MethodRow(NamedTuple):
 
 
 def row(variant: Variant) -> MethodRow:
-    """The row of a variant, from its method and parameters."""
-    if variant.method == "chunks":
-        return MethodRow(ranker(variant), str(variant.param("chunking")))
-    return MethodRow("full_article" if variant.method == "naive" else variant.method)
-
-
-def ranker(variant: Variant) -> str:
-    """What ranks a variant's chunks, as the paper calls it."""
-    if variant.param("ranker") != "dense":
-        return str(variant.param("ranker"))
-    encoder = str(variant.param("encoder")).rpartition("/")[2].rpartition(":")[2].lower()
-    return next((short for part, short in ENCODERS.items() if part in encoder), encoder)
+    """The row of a variant, from its method and parameters; rankers and encoders as the paper calls them."""
+    if variant.method != "chunks":
+        return MethodRow("full_article" if variant.method == "naive" else variant.method)
+    ranker = str(variant.param("ranker"))
+    if ranker == "dense":
+        encoder = str(variant.param("encoder")).rpartition("/")[2].rpartition(":")[2].lower()
+        ranker = next((short for part, short in ENCODERS.items() if part in encoder), encoder)
+    return MethodRow(ranker, str(variant.param("chunking")))
 
 
 def is_cfic(variant: Variant, **others: Any) -> bool:
@@ -95,10 +91,10 @@ def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str)
     """Why a row of these variants has no number there; `default` where there is no such variant."""
     alike = [v for v in variants if v.model == model]
     missing = [v for v in alike if v.dataset == dataset and v.missing]
-    elsewhere = sorted({v.name for v in alike})
     if missing:
         return Measure(reason=f"not run: {missing[0].missing} for variant {missing[0].name}")
-    return Measure(reason=f"not run: variant {elsewhere[0]} is not asked of {dataset}" if elsewhere else default)
+    elsewhere = min((v.name for v in alike), default="")
+    return Measure(reason=f"not run: variant {elsewhere} is not asked of {dataset}" if alike else default)
 
 
 def runs_every_method(runs: Runs, model: str) -> bool:
@@ -109,23 +105,12 @@ def runs_every_method(runs: Runs, model: str) -> bool:
 
 def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
     """The F1 of a published table as shares; `keys` maps our key columns to the CSV's."""
-    return [
-        Cell(
-            {
-                "model": line["generator"],
-                "dataset": LONGBENCH + line["dataset"],
-                **{k: line[c] for k, c in keys.items()},
-            },
-            "f1",
-            published=round(float(line["f1"]) / 100, 4),
-            paper_model=line["generator"],
-            paper_dataset=LONGBENCH + line["dataset"],
-        )
-        for line in read_csv(item)
-    ]
-
-
-# --- qualities ---
+    cells = []
+    for line in read_csv(item):
+        paper = model, dataset = line["generator"], LONGBENCH + line["dataset"]
+        row = {"model": model, "dataset": dataset, **{key: line[column] for key, column in keys.items()}}
+        cells.append(Cell(row, "f1", Measure(), round(float(line["f1"]) / 100, 4), *paper))
+    return cells
 
 
 def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
@@ -152,18 +137,10 @@ def with_evidence(variant: Variant) -> bool:
 
 def at(variant: Variant) -> str:
     """k and d of a variant in words, where they are not the paper's."""
-    k, d = size(variant)
-    known = defaults("cfic")
-    return "" if (k, d) == (known["top_k"], known["d"]) else f"k={k}, d={d}"
+    paper = tuple(defaults("cfic")[name] for name in ("top_k", "d"))
+    return "" if size(variant) == paper else "k={}, d={}".format(*size(variant))
 
 
 def with_size(variant: Variant, measures: Mapping[str, Measure]) -> dict[str, Measure]:
     """The measures of a variant of CFIC, with a note where k or d are not the paper's."""
     return {q: noted(m, at(variant)) for q, m in measures.items()}
-
-
-def subset(runs: Runs, dataset: str, questions: int) -> str:
-    """Words for the paper's number of questions, where fewer were asked."""
-    name = paper_dataset(runs, dataset)
-    whole = next((int(line["samples"]) for line in read_csv("cfic_table_1") if line["dataset"] == name), None)
-    return join(f"a subset: {questions} of {whole} questions" if whole and questions < whole else "")

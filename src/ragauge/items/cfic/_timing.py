@@ -44,30 +44,25 @@ def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None
         return Measure(reason=reason)
     if variant.name not in {v.name for v in variants(runs, latency)}:
         return Measure(reason=f"not timed: {variant.name} is not in the latency protocol of {dataset}")
-    values = milliseconds(latency, variant.name, stage)
-    if not values:
-        return Measure(reason="no undisturbed trial with the seconds of its stages")
-    return quartiles(values, described(latency))
-
-
-def milliseconds(latency: Mapping[str, Any], name: str, stage: str | None = None) -> list[float]:
-    """Each undisturbed trial's milliseconds until the evidence was known, or of one stage."""
-    trials = [trial for trial in timing.trials(latency, name) if trial.get("stages")]
-    return [1000 * _seconds(trial, stage) for trial in trials]
+    values, nothing = _milliseconds(latency, variant, stage), "no undisturbed trial with the seconds of its stages"
+    return quartiles(values, described(latency), nothing=nothing)
 
 
 def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str, Measure]:
     """(`measured_speedup_<device>`, slow over fast until the evidence is known), in the same interleaved trials."""
     latency, reason = timing.find(runs, dataset, fast.model), why_not(runs, dataset, fast.model)
-    device = str(((latency or {}).get("protocol") or {}).get("device") or "cpu").partition(":")[0]
+    quantity = f"{TIMED}_{str(((latency or {}).get('protocol') or {}).get('device') or 'cpu').partition(':')[0]}"
     if latency is None or reason:
-        return f"{TIMED}_{device}", Measure(reason=reason)
-    a, b = milliseconds(latency, slow.name), milliseconds(latency, fast.name)
+        return quantity, Measure(reason=reason)
+    a, b = _milliseconds(latency, slow), _milliseconds(latency, fast)
     if not a or not b:
-        return f"{TIMED}_{device}", Measure(reason=f"{(slow if not a else fast).name} was not timed")
-    return f"{TIMED}_{device}", ratio(a, b, runs.seed, n=min(len(a), len(b)))
+        return quantity, Measure(reason=f"{(slow if not a else fast).name} was not timed")
+    return quantity, ratio(a, b, runs.seed, n=min(len(a), len(b)))
 
 
-def _seconds(trial: Mapping[str, Any], stage: str | None) -> float:
-    stages = trial["stages"]
-    return float(trial["first_token_s"] - stages.get(ANSWER, 0.0) if stage is None else stages.get(stage, 0.0))
+def _milliseconds(latency: Mapping[str, Any], variant: Variant, stage: str | None = None) -> list[float]:
+    """Each undisturbed trial's milliseconds until the evidence was known, or of one stage."""
+    trials = [trial for trial in timing.trials(latency, variant.name) if trial.get("stages")]
+    if stage is None:
+        return [1000 * float(trial["first_token_s"] - trial["stages"].get(ANSWER, 0.0)) for trial in trials]
+    return [1000 * float(trial["stages"].get(stage, 0.0)) for trial in trials]

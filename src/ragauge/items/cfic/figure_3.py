@@ -9,12 +9,11 @@ Limits: the paper only draws its curves; its text names the best d (256). Table 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults
 from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Figure, Lines, lines
-from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, quality, read_csv, scored
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, frame, quality, read_csv, scored
 
 KEYS = ("model", "dataset", "series", "d", "variant")
 LINES = {"f1": "F1", _shared.SECTION: "gold section found"}
@@ -26,7 +25,10 @@ READS = Reads(answers=(defaults("cfic", top_k=ANY, d=ANY),), datasets="long")
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, k, d, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    return frame(KEYS, measured + _published())
+    best = next(line for line in read_csv("cfic_statements") if line["item"] == "best_max_decoding_length_tokens")
+    note = Measure(note="published in the text; the curves are only drawn")
+    keys = {"model": PAPER, "dataset": "its data sets", "series": "k=3"}
+    return frame(KEYS, [*measured, Cell(keys, "best_d", note, float(best["value"]))])
 
 
 def draw(table: Table) -> Figure:
@@ -40,9 +42,10 @@ def draw(table: Table) -> Figure:
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     best = _shared.main(runs, dataset, model)
-    swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and _k(v) == _k(best)]
+    k = best.param("top_k") if best else None
+    swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and v.param("top_k") == k]
     measures = {v: quality(runs, v, "f1") for v in sorted(swept, key=lambda v: v.param("d"))}
-    common = {"model": model, "dataset": dataset, "series": f"k={_k(best)}" if best else ""}
+    common = {"model": model, "dataset": dataset, "series": f"k={k}"}
     for variant, f1 in measures.items():
         keys = {**common, "d": variant.param("d"), "variant": variant.name}
         yield Cell(keys, "f1", f1)
@@ -54,15 +57,3 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         note = f"the best of {', '.join(str(v.param('d')) for v in known)} on these questions"
         measure = Measure(float(luckiest.param("d")), n=measures[luckiest].n, note=note)
         yield Cell({**common, "variant": luckiest.name}, "best_d", measure)
-
-
-def _k(variant: Variant) -> Any:
-    return variant.param("top_k")
-
-
-def _published() -> list[Cell]:
-    """The best d that the paper's text names; its curves are only drawn."""
-    best = next(line for line in read_csv("cfic_statements") if line["item"] == "best_max_decoding_length_tokens")
-    note = Measure(note="published in the text; the curves are only drawn")
-    keys = {"model": PAPER, "dataset": "its data sets", "series": "k=3"}
-    return [Cell(keys, "best_d", note, float(best["value"]))]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 
 from ragauge.config.reads import Reads, every
-from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Dots, Figure
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, frame, materials, mean, noted, read_csv
 from ragauge.results.cells import Status
@@ -27,17 +26,14 @@ READS = Reads(answers=(every(),), datasets="long", training_data=True)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, statistic); words do not depend on the model, tokens do."""
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     trainings = sorted(runs.config.training) if runs.config else []
-    measured += [cell for label in trainings for cell in _training(runs, label)]
-    beside = {runs.registered(cell.keys["dataset"]) for cell in measured if cell.published is not None}
-    rest = [name for name in _printed() if _label(name) not in beside]
+    cells += [cell for label in trainings for cell in _training(runs, label)]
+    shown = {runs.registered(cell.keys["dataset"]) for cell in cells if cell.published is not None}
     note = Measure(note="published; this data set is not in the run")
-    cells = measured + [
-        Cell({"model": PAPER, "dataset": _label(name)}, q, note, _printed()[name][q])
-        for name in rest
-        for q in QUANTITIES
-    ]
+    for name, printed in _printed().items():
+        if name not in shown:
+            cells += [Cell({"model": PAPER, "dataset": name}, q, note, printed[q]) for q in QUANTITIES]
     return frame(KEYS, cells)
 
 
@@ -59,23 +55,19 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     variants = runs.of(dataset, model)
     asked = max((len(v.records) for v in variants), default=0)
     lengths = {k: sum(r["tokens"].get("documents") or []) for v in variants for k, r in v.records.items()}
-    printed = _printed().get(_shared.paper_dataset(runs, dataset) or "", {})
-    subset = _shared.subset(runs, dataset, asked)
+    words = Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
+    if (documents := materials.documents(runs, dataset)) is not None:  # words as LongBench's `length` counts them
+        texts = [found for key, found in documents.items() if key in lengths]
+        words = mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
     measures = {
         "samples": Measure(float(asked), n=asked),
-        "average_words": _words(runs, dataset, set(lengths)),
+        "average_words": words,
         "average_tokens": mean([float(n) for n in lengths.values() if n], runs.seed),
     }
+    printed = _printed().get(runs.registered(dataset), {})
+    whole = int(printed.get("samples", 0))
+    subset = f"a subset: {asked} of {whole} questions" if asked < whole else ""
     return [Cell(keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
-
-
-def _words(runs: Runs, dataset: str, asked: set[str]) -> Measure:
-    """Mean words of the documents of the questions asked, as white space parts them (LongBench's `length`)."""
-    documents = materials.documents(runs, dataset)
-    if documents is None:
-        return Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
-    texts = (found for key, found in documents.items() if key in asked)
-    return mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
 
 
 def _training(runs: Runs, label: str) -> list[Cell]:
@@ -83,9 +75,8 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     keys = {"model": runs.config.training[label].model if runs.config else "", "dataset": SFT}
     spans, printed = materials.training_spans(runs, label), _printed()[SFT]
     if spans is None:
-        return [
-            Cell(keys, q, Measure(reason=f"not run: training {label} left no data"), printed[q]) for q in QUANTITIES
-        ]
+        reason = Measure(reason=f"not run: training {label} left no data")
+        return [Cell(keys, q, reason, printed[q]) for q in QUANTITIES]
     pairs = sum(count for count, _ in spans)
     note = f"training {label}: a smaller set than the paper's"
     lengths = [float(len(text.split())) for count, text in spans for _ in range(count)]
@@ -94,8 +85,8 @@ def _training(runs: Runs, label: str) -> list[Cell]:
 
 
 def _printed() -> dict[str, dict[str, float]]:
-    return {line["dataset"]: {q: float(line[q]) for q in QUANTITIES} for line in read_csv("cfic_table_1")}
-
-
-def _label(name: str) -> str:
-    return name if name == SFT else LONGBENCH + name
+    """The paper's numbers by our name of the data set."""
+    return {
+        ("" if line["dataset"] == SFT else LONGBENCH) + line["dataset"]: {q: float(line[q]) for q in QUANTITIES}
+        for line in read_csv("cfic_table_1")
+    }

@@ -55,14 +55,14 @@ draw = Grid("f1", Axis("F1"), name=_name)
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     best = _shared.main(runs, dataset, model)
-    found: dict[MethodRow, list[Variant]] = {}
+    found: dict[MethodRow, list[Variant]] = {row: [] for row in ROWS}
     for variant in runs.of(dataset, model):
         if variant.method != "cfic" or variant is best:
             found.setdefault(_shared.row(variant), []).append(variant)
-    for row in dict.fromkeys((*ROWS, *found)):
-        for variant in found.get(row, []):
+    for row, variants in found.items():
+        for variant in variants:
             yield from _measured(runs, row, variant, best)
-        if row not in found and row.method not in OURS and _shared.runs_every_method(runs, model):
+        if not variants and row.method not in OURS and _shared.runs_every_method(runs, model):
             default = HUB if row.chunking else "not run: not in this experiment"
             alike = [v for v in runs.variants if _shared.row(v) == row]
             yield Cell(_keys(dataset, model, row), "f1", _shared.not_run(alike, dataset, model, default))
@@ -85,8 +85,8 @@ def _finder(runs: Runs, variant: Variant) -> str | None:
     None where that model is none of the paper's, or finds in another way than it does there.
     """
     if variant.method == "cfic":
-        trainings = runs.config.trainings(variant.model) if runs.config and variant.model in runs.config.models else []
-        bases = [runs.config.training[name].model for name in trainings] if runs.config else []
+        config = runs.config if runs.config and variant.model in runs.config.models else None
+        bases = [config.training[name].model for name in config.trainings(variant.model)] if config else []
         return "cfic_7b" if any(_extractor(base) == "longalpaca_7b" for base in bases) else None
     stated = variant.specification.finder if variant.specification else None
     return _extractor(stated.model if stated else runs.source(variant.model))
@@ -108,7 +108,6 @@ def _published() -> list[Cell]:
     for line, cell in zip(read_csv("cfic_table_3"), _shared.published_f1("cfic_table_3", {}), strict=True):
         name = line["method"]
         method = "free_extraction" if name in EXTRACTORS.values() else "cfic" if name == "cfic_7b" else name
-        finder = name if method in ("free_extraction", "cfic") else ""
-        row = {"method": method, "chunking": line["chunking"], "finder": finder}
+        row = {"method": method, "chunking": line["chunking"], "finder": name if method != name else ""}
         cells.append(replace(cell, keys={**cell.keys, **row}))
     return cells

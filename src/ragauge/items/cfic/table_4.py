@@ -34,32 +34,23 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 WITHOUT_SFT = ("without_sft", "without_sft_free")  # CFIC's decoding; free extraction, which the paper's numbers are of
 SETTINGS = ("cfic", "without_prefix", "without_skip", "without_both", *WITHOUT_SFT, "first_token", "full_article")
+NOT_RUN = "not run: not in this experiment"
 UNTRAINED = "this model was not fine-tuned for CFIC: what the paper calls without SFT"
 PRINTED = "the numbers printed for this row are those of free extraction in Table 3"
 
-READS = Reads(
-    answers=(
-        every("full_article", "naive", "free_extraction"),
-        defaults("cfic", top_k=ANY, d=ANY, prefix=ANY, skip=ANY, search=ANY),
-    ),
-    datasets="long",
-)
+VARIED = defaults("cfic", top_k=ANY, d=ANY, prefix=ANY, skip=ANY, search=ANY)
+READS = Reads((every("full_article", "naive", "free_extraction"), VARIED), datasets="long")
 
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, setting, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    return frame(KEYS, merge(measured, _published(), on=("setting",)))
+    printed, free = _shared.published_f1("cfic_table_4", {"setting": "variant"}), {"setting": "without_sft_free"}
+    printed = [replace(c, keys={**c.keys, **free}) if c.keys["setting"] == "without_sft" else c for c in printed]
+    return frame(KEYS, merge(measured, printed, on=("setting",)))
 
 
 draw = Grid("f1", Axis("F1"), look=lambda line: str(line["setting"]))
-
-
-def _published() -> list[Cell]:
-    """The paper's rows, that without SFT as free extraction."""
-    printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
-    free = {"setting": "without_sft_free"}
-    return [replace(c, keys={**c.keys, **free}) if c.keys["setting"] == "without_sft" else c for c in printed]
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
@@ -101,13 +92,11 @@ def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Vari
 
 def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
     """Why a setting has no number."""
-    default = "not run: not in this experiment"
     if setting in WITHOUT_SFT:
-        return Measure(reason=default)
+        return Measure(reason=NOT_RUN)
     if setting == "full_article":
         alike = [v for v in runs.variants if _shared.row(v).method == "full_article"]
-        return _shared.not_run(alike, dataset, model, default)
-    options = OPTIONS[setting]
-    changed = ", ".join(f"{k}: {str(v).lower()}" for k, v in options.items())
-    alike = [v for v in runs.variants if _shared.is_cfic(v, **options)]
-    return _shared.not_run(alike, dataset, model, f"{default}; it is method cfic with {changed}")
+        return _shared.not_run(alike, dataset, model, NOT_RUN)
+    changed = ", ".join(f"{k}: {str(v).lower()}" for k, v in OPTIONS[setting].items())
+    alike = [v for v in runs.variants if _shared.is_cfic(v, **OPTIONS[setting])]
+    return _shared.not_run(alike, dataset, model, f"{NOT_RUN}; it is method cfic with {changed}")

@@ -52,11 +52,14 @@ def draw(table: Table) -> Figure:
 
 def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
     """The cells of the first question that all systems of a data set answered."""
-    systems = [v for group in runs.groups(READS.datasets) if group[0] == dataset for v in _systems(runs, *group)]
-    answered = [v.records.keys() - v.failed for v in systems]
-    key = next((key for v in systems for key in v.records if all(key in keys for keys in answered)), "")
+    systems: list[Variant] = []
+    for _, model in (group for group in runs.groups(READS.datasets) if group[0] == dataset):
+        best = _shared.main(runs, dataset, model)  # CFIC as the paper has it
+        systems += [best] if best else []
+        systems += [v for v in runs.of(dataset, model) if v.method == "free_extraction"]
+    key = next((key for v in systems for key in v.records if all(key in s.answered for s in systems)), "")
     for variant in systems if key else ():
-        record, says = variant.records[key], scored(runs, variant, SAYS).get(key)
+        record, scores = variant.records[key], scored(runs, variant, SAYS)
         keys = {
             "dataset": dataset,
             "key": key,
@@ -68,15 +71,8 @@ def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
             "answer": _short(record["prediction"]),
             "evidence": _short(" [...] ".join(piece["text"] for piece in record["evidence"] or ())),
         }
-        found = [] if says is None else [says]
-        yield Cell(keys, SAYS, mean(found, runs.seed, nothing="no reference answer has a word"))
-
-
-def _systems(runs: Runs, dataset: str, model: str) -> Iterator[Variant]:
-    """CFIC as the paper has it, and free extraction, as far as a model was asked under them."""
-    best = _shared.main(runs, dataset, model)
-    yield from ([best] if best else [])
-    yield from (v for v in runs.of(dataset, model) if v.method == "free_extraction")
+        says = [scores[key]] if key in scores else []
+        yield Cell(keys, SAYS, mean(says, runs.seed, nothing="no reference answer has a word"))
 
 
 def _short(text: str) -> str:

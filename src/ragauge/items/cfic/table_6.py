@@ -11,6 +11,7 @@ are of its 7B model on its GPU and have no ratio; it does not say in which stage
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults, every
@@ -26,30 +27,29 @@ PAPER = "the paper's 7B models"
 QUANTITIES = ("input_tokens", "output_tokens", LATENCY)
 NAMES = {"cfic": "CFIC", FREE: "without strategies", "longalpaca_7b": "LongAlpaca"}
 STAGES = {"query": "#BBBBBB", "prefix": "#0072B2", "skip": "#E69F00", "rest": "#E4E4E4", "free": "#666633"}
-LEGEND = {
-    "query": "reading the question",
-    "prefix": "prefix decoding",
-    "skip": "skip decoding",
-    "rest": "other work",
-    "free": "free generation",
-}
+WORDS = ("reading the question", "prefix decoding", "skip decoding", "other work", "free generation")  # of the stages
 
-READS = Reads(
-    answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)),
-    datasets="long",
-    trained=False,
-    latency="long",
-)
+ANSWERS = every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)
+READS = Reads(ANSWERS, datasets="long", trained=False, latency="long")
 
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity); a stage is a system of its own, as in the paper."""
-    measured = [cell for group in _timing.groups(runs) for cell in _group(runs, *group)]
-    return frame(KEYS, measured + _published())
+    cells = [cell for group in _timing.groups(runs) for cell in _group(runs, *group)]
+    steps = {line["dataset"]: line["value"] for line in read_csv("cfic_statements")}
+    note = Measure(note="published; of another model on another machine")
+    for line in read_csv("cfic_table_6"):
+        keys = {"model": PAPER, "dataset": LONGBENCH + line["dataset"], "system": line["system"]}
+        cells += [Cell(keys, q, note, float(line[q])) for q in QUANTITIES if line[q]]
+        if line["system"] == "cfic":
+            cells.append(Cell(keys, "prefix_steps", note, float(steps[line["dataset"]])))
+    return frame(KEYS, cells)
 
 
 def draw(table: Table) -> Figure:
     """A bar a system, in its stages; a panel a model and data set, the paper's shaded."""
+    from matplotlib.patches import Patch
+
     timed = table[(table["quantity"] == LATENCY) & (table["measured"].notna() | table["published"].notna())]
     panels = list(timed.groupby(["model", "dataset"], sort=False))
     if not panels:
@@ -63,26 +63,25 @@ def draw(table: Table) -> Figure:
             _panel(ax, part, key)
         for ax in grid[len(panels) :]:
             ax.set_visible(False)
-        _legend(figure)
+        pairs = zip(STAGES.values(), WORDS, strict=True)
+        style.legend(figure, [Patch(color=colour, label=text) for colour, text in pairs], columns=5)
         return figure
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     cfic, free = _systems(runs, dataset, model)
-    cells = []
     if cfic is not None:
-        cells += _system(runs, dataset, "cfic", cfic)
+        yield from _system(runs, dataset, "cfic", cfic)
         for stage in () if _timing.why_not(runs, dataset, model) else _timing.STAGES:
             keys = _keys(dataset, cfic, f"cfic_{stage}_stage")
-            cells.append(Cell(keys, LATENCY, _timing.finding(runs, dataset, cfic, stage)))
+            yield Cell(keys, LATENCY, _timing.finding(runs, dataset, cfic, stage))
     if free is not None:
-        cells += _system(runs, dataset, FREE, free)
+        yield from _system(runs, dataset, FREE, free)
     if cfic is not None and free is not None:
-        cells.append(Cell(_keys(dataset, cfic, "cfic"), *_timing.speedup(runs, dataset, free, cfic)))
+        yield Cell(_keys(dataset, cfic, "cfic"), *_timing.speedup(runs, dataset, free, cfic))
     elif cfic is not None:
         keys = {"model": model, "dataset": dataset, "system": FREE}
-        cells.append(Cell(keys, LATENCY, Measure(reason=_shared.NO_FREE)))
-    return cells
+        yield Cell(keys, LATENCY, Measure(reason=_shared.NO_FREE))
 
 
 def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
@@ -95,9 +94,8 @@ def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Vari
 
 
 def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
-    records = [r for k, r in variant.records.items() if k not in variant.failed]
-    cut = [r["truncated"] for r in records]
-    inputs = [float(sum(r["tokens"].get("documents") or [])) for r in records]
+    cut = [record["truncated"] for record in variant.answered.values()]
+    inputs = [float(sum(record["tokens"].get("documents") or [])) for record in variant.answered.values()]
     note = f"{sum(map(bool, cut))} of {len(cut)} documents lost their middle" if any(cut) else ""
     measures = {
         "input_tokens": mean(inputs, runs.seed, note),
@@ -105,31 +103,15 @@ def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cel
         LATENCY: _timing.finding(runs, dataset, variant),
     }
     if system == "cfic":
-        measures = _shared.with_size(variant, measures) | {"prefix_steps": prefix_steps(runs, variant)}
+        # tokens that prefix decoding takes one after another; the first needs no pass of its own
+        steps = [1.0 + sum(call.stage == "prefix" for call in trace) for trace in variant.traces.values()]
+        measures = _shared.with_size(variant, measures) | {"prefix_steps": mean(steps, runs.seed)}
     keys = _keys(dataset, variant, system)
     return [Cell(keys, quantity, measure) for quantity, measure in measures.items()]
 
 
-def prefix_steps(runs: Runs, variant: Variant) -> Measure:
-    """Mean tokens that prefix decoding takes one after another; the first needs no pass of its own."""
-    steps = [1.0 + sum(call.stage == "prefix" for call in trace) for trace in variant.traces.values()]
-    return mean(steps, runs.seed)
-
-
 def _keys(dataset: str, variant: Variant, system: str) -> dict[str, Any]:
     return {"model": variant.model, "dataset": dataset, "system": system, "variant": variant.name}
-
-
-def _published() -> list[Cell]:
-    cells = []
-    steps = {line["dataset"]: line["value"] for line in read_csv("cfic_statements")}
-    for line in read_csv("cfic_table_6"):
-        keys = {"model": PAPER, "dataset": LONGBENCH + line["dataset"], "system": line["system"]}
-        note = Measure(note="published; of another model on another machine")
-        cells += [Cell(keys, q, note, float(line[q])) for q in QUANTITIES if line[q]]
-        if line["system"] == "cfic":
-            cells.append(Cell(keys, "prefix_steps", note, float(steps[line["dataset"]])))
-    return cells
 
 
 def _panel(ax: Axes, part: Table, key: Any) -> None:
@@ -139,10 +121,7 @@ def _panel(ax: Axes, part: Table, key: Any) -> None:
     rows = [system for system in NAMES if system in values]
     for place, system in enumerate(rows):
         _bar(ax, place, values, system)
-    ax.set_yticks(range(len(rows)), [NAMES[system] for system in rows])
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
+    style.name_rows(ax, [NAMES[system] for system in rows])
     ax.set_xlabel("ms to the evidence")
     title = "published, 7B" if column == "published" else model
     ax.set_title(f"{title}\n{dataset.removeprefix(LONGBENCH)}", loc="left", color=style.MUTED, pad=3)
@@ -155,15 +134,8 @@ def _bar(ax: Axes, place: int, values: dict[str, float], system: str) -> None:
     if system != "cfic":
         ax.barh(place, values[system], height=0.6, color=STAGES["free"])
         return
-    start = 0.0
-    for stage in _timing.STAGES:
-        share = values.get(f"cfic_{stage}_stage", 0.0)
-        ax.barh(place, share, left=start, height=0.6, color=STAGES[stage])
-        start += share
-    ax.barh(place, max(0.0, values[system] - start), left=start, height=0.6, color=STAGES["rest"])
-
-
-def _legend(figure: Figure) -> None:
-    from matplotlib.patches import Patch
-
-    style.legend(figure, [Patch(color=STAGES[stage], label=text) for stage, text in LEGEND.items()], columns=5)
+    widths = {stage: values.get(f"cfic_{stage}_stage", 0.0) for stage in _timing.STAGES}
+    widths["rest"], start = max(0.0, values[system] - sum(widths.values())), 0.0
+    for stage, width in widths.items():
+        ax.barh(place, width, left=start, height=0.6, color=STAGES[stage])
+        start += width

@@ -32,8 +32,12 @@ READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judge
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity); shares, where the paper prints per cent."""
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    return frame(KEYS, measured + _published())
+    cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    note = Measure(note="published; judged, not compared")
+    for line in read_csv("cfic_table_7"):
+        keys = {"model": JUDGES[line["judge"]], "dataset": SAMPLE, "system": SYSTEMS[line["system"]]}
+        cells += [Cell(keys, q, note, float(line[f"{q}_pct"]) / 100) for q in (FAITHFULNESS, *LABELS)]
+    return frame(KEYS, cells)
 
 
 def draw(table: Table) -> Figure:
@@ -74,16 +78,3 @@ def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
     failed = f"; {len(judged) - len(found)} questions without a judgement" if len(found) < len(judged) else ""
     values = {label: [float(given == label) for given in found.values()] for label in LABELS}
     return {label: mean(of, runs.seed, f"judged by {judges}{failed}") for label, of in values.items()}
-
-
-def _published() -> list[Cell]:
-    return [
-        Cell(
-            {"model": JUDGES[line["judge"]], "dataset": SAMPLE, "system": SYSTEMS[line["system"]]},
-            quantity,
-            Measure(note="published; judged, not compared"),
-            float(line[f"{quantity}_pct"]) / 100,
-        )
-        for line in read_csv("cfic_table_7")
-        for quantity in (FAITHFULNESS, *LABELS)
-    ]

@@ -32,8 +32,12 @@ READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=A
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, k, quantity)."""
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    return frame(KEYS, measured + _published())
+    cells, note = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)], Measure(note=OTHER_MODEL)
+    for line in read_csv("cfic_table_8"):
+        keys = {"model": PAPER, "dataset": LONGBENCH + line["dataset"], "series": "d=256", "k": int(line["k"])}
+        cells.append(Cell(keys, "f1", note, round(float(line["f1"]) / 100, 4)))
+        cells += [Cell(keys, quantity, note, float(line[column])) for column, quantity in PUBLISHED.items()]
+    return frame(KEYS, cells)
 
 
 def draw(table: Table) -> Figure:
@@ -73,22 +77,10 @@ def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> 
         timed = next((v for v in _timing.variants(runs, latency) if v.method == "free_extraction"), None)
         note = f"of its finder, {finder}"
         without = noted(_timing.finding(runs, dataset, timed), note, ONE_TEXT) if timed else UNTIMED
-        return {
-            LATENCY: noted(_timing.finding(runs, dataset, runs.named(finder, variant.name)), note),
-            WITHOUT: without,
-        }
+        own = _timing.finding(runs, dataset, runs.named(finder, variant.name))
+        return {LATENCY: noted(own, note), WITHOUT: without}
     base = _shared.base_of(runs, variant.model)
     if base is not None and timing.find(runs, dataset, variant.model) is None:
         return dict.fromkeys((LATENCY, WITHOUT), Measure(reason=f"not timed: as fast as {base}, of which it was made"))
     without = noted(_timing.finding(runs, dataset, free), ONE_TEXT) if free else Measure(reason=_shared.NO_FREE)
     return {LATENCY: _timing.finding(runs, dataset, variant), WITHOUT: without}
-
-
-def _published() -> list[Cell]:
-    cells = []
-    for line in read_csv("cfic_table_8"):
-        row = {"dataset": LONGBENCH + line["dataset"], "series": "d=256", "k": int(line["k"])}
-        keys, note = {"model": PAPER, **row}, Measure(note=OTHER_MODEL)
-        cells.append(Cell(keys, "f1", note, round(float(line["f1"]) / 100, 4)))
-        cells += [Cell(keys, quantity, note, float(line[column])) for column, quantity in PUBLISHED.items()]
-    return cells

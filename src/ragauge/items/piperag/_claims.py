@@ -14,26 +14,22 @@ Scored = tuple[System, float, float]  # a system, its perplexity and its median 
 Pair = tuple[Scored, Scored]  # a baseline, a PipeRAG
 
 
-def best_speedups(runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]) -> list[Cell]:
+def best_speedups(runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]) -> Iterator[Cell]:
     """For each index the largest speedup over the baseline at equal or lower perplexity."""
-    cells = []
     for keys, pairs in _by_index(runs, group, baseline, shared):
         fitting = [pair for pair in pairs if pair[1][1] <= pair[0][1]]
         best = max(fitting, key=lambda pair: pair[0][2] / pair[1][2], default=None)
         measure = noted(sequences.speedup(runs, best[0][0], best[1][0]), _named(best)) if best else _none(pairs)
-        cells.append(Cell(keys, SPEEDUP, measure))
-    return cells
+        yield Cell(keys, SPEEDUP, measure)
 
 
-def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> list[Cell]:
+def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Cell]:
     """For each index how much lower PipeRAG's perplexity is at most, at equal or lower latency than RETRO's."""
-    cells = []
     for keys, pairs in _by_index(runs, group, "retro", shared):
         fitting = [pair for pair in pairs if pair[1][2] <= pair[0][2]]
         best = max(fitting, key=lambda pair: pair[0][1] - pair[1][1], default=None)
         measure = Measure(best[0][1] - best[1][1], n=1, note=_named(best)) if best else _none(pairs)
-        cells.append(Cell(keys, GAIN, measure))
-    return cells
+        yield Cell(keys, GAIN, measure)
 
 
 def printed() -> list[Cell]:
@@ -54,21 +50,18 @@ def _by_index(
     for index in dict.fromkeys(s.index for s in group if s.kind == "piperag"):
         members = [s for s in group if s.index == index]
         keys = {key: members[0].keys[key] for key in ("model", "dataset", "index")}
-        known = list(_scored(runs, [s for s in members if s in without_options], shared))
+        known: list[Scored] = []
+        for system in (s for s in members if s in without_options):
+            quality, seconds = sequences.perplexity(runs, system, shared).value, sequences.latency(system).value
+            known += [(system, quality, seconds)] if quality is not None and seconds is not None else []
         pairs = [(a, b) for a in known for b in known if (a[0].kind, b[0].kind) == (baseline, "piperag")]
         yield keys | {"method": f"piperag − {baseline}"}, pairs
 
 
-def _scored(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Scored]:
-    for system in group:
-        quality, seconds = sequences.perplexity(runs, system, shared).value, sequences.latency(system).value
-        if quality is not None and seconds is not None:
-            yield system, quality, seconds
-
-
 def _named(pair: Pair) -> str:
-    texts = [f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair]
-    return f"the luckiest pair: {texts[0]}, {texts[1]}"
+    return "the luckiest pair: " + ", ".join(
+        f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair
+    )
 
 
 def _none(pairs: Sequence[Pair]) -> Measure:

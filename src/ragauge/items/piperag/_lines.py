@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ragauge.rendering import Axis, Lines, Point, Row, style
@@ -70,14 +70,14 @@ def _interval(point: Point) -> tuple[float, float]:
     return low, high
 
 
-def _panels(point: Point, measured: Iterable[Row]) -> Iterator[str]:
+def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
     """The titles of a point's panels: its own, or those of all indexes for a system that asks none."""
-    keys = point.row.keys
-    same = [row for row in measured if all(row.keys[name] == keys[name] for name in ("model", "dataset"))]
-    indexes = dict.fromkeys(row.keys["index"] for row in same if row.keys["index"])
-    for index in [keys["index"]] if keys["index"] or point.published or not indexes else indexes:
-        filled = index.filled if index else None
-        yield point.panel + (f"\nindex filled to {filled:,}" if filled else "")
+    keys, indexes = point.row.keys, []
+    if not keys["index"] and not point.published:
+        same = [row.keys for row in measured if all(row.keys[name] == keys[name] for name in ("model", "dataset"))]
+        indexes = [*dict.fromkeys(other["index"] for other in same if other["index"])]
+    filled = [index.filled if index else None for index in indexes or [keys["index"]]]
+    return [point.panel + (f"\nindex filled to {count:,}" if count else "") for count in filled]
 
 
 def _label(row: Row) -> str:

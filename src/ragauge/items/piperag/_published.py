@@ -37,26 +37,18 @@ def table_1() -> list[Cell]:
 
 def logged(*, swept: bool) -> list[Cell]:
     """The perplexities of the logs that vary interval or nprobe, or of those that vary neither."""
-    lines = read_csv("piperag_perplexity_from_logs")
-    return [_logged(line) for line in lines if swept == any(name in line["log"] for name in ("_interval_", "_nprobe_"))]
-
-
-def _logged(line: Mapping[str, str]) -> Cell:
-    kind = "no_retrieval" if line["no_retrieval"] == "1" else "piperag" if line["staleness"] == "1" else "retro"
-    database = line["config_set"].partition("_eval_")[2].removesuffix(".json")
-    retrieval = {"interval": _number(line["retrieval_interval"]), "options": _options(line)}
-    keys = row(
-        "wikipedia" if line["config_set"].startswith("wikipedia") else "realnews",
-        kind,
-        nprobe=_number(line["nprobe"]),
-        index=IndexName(database) if database else "",
-        **(retrieval if kind != "no_retrieval" else {}),
-    )
-    return Cell(keys, "perplexity", Measure(note=LOGGED), float(line["perplexity"]))
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.isdigit() else ""
+    cells = []
+    for line in read_csv("piperag_perplexity_from_logs"):
+        if swept != any(name in line["log"] for name in ("_interval_", "_nprobe_")):
+            continue
+        kind = "no_retrieval" if line["no_retrieval"] == "1" else "piperag" if line["staleness"] == "1" else "retro"
+        database = line["config_set"].partition("_eval_")[2].removesuffix(".json")
+        dataset = "wikipedia" if line["config_set"].startswith("wikipedia") else "realnews"
+        interval, nprobe = (int(line[k]) if line[k].isdigit() else "" for k in ("retrieval_interval", "nprobe"))
+        retrieval = {"interval": interval, "options": _options(line)} if kind != "no_retrieval" else {}
+        keys = row(dataset, kind, nprobe=nprobe, index=IndexName(database) if database else "", **retrieval)
+        cells.append(Cell(keys, "perplexity", Measure(note=LOGGED), float(line["perplexity"])))
+    return cells
 
 
 def _options(line: Mapping[str, str]) -> str:

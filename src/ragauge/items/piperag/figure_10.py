@@ -30,9 +30,8 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Seconds against the interval on a base-2 scale, a line a schedule and nprobe; RETRO is RETRO+ at 64."""
-    plot = _lines.SystemLines(
-        "interval_tokens", Axis("interval m (tokens)", "base2"), "latency_s", _lines.SECONDS, _line
-    )
+    axes = "interval_tokens", Axis("interval m (tokens)", "base2"), "latency_s", _lines.SECONDS
+    plot = _lines.SystemLines(*axes, _line)
     found = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
     several = lines.swept(found)
     return plot.draw([p for p in found if p.line in several] or found)
@@ -47,15 +46,11 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
         yield Cell(system.keys, "latency_s", sequences.latency(system))
         yield Cell(system.keys, "waited_s", sequences.waited(system))
-        fresh = _fresh(group, system)
+        same = (system.interval, system.nprobe, system.index, system.options)
+        alike = [s for s in group if (s.interval, s.nprobe, s.index, s.options) == same]
+        # the same search with fresh queries; at 64 tokens that is RETRO itself
+        fresh = next((s for s in alike if s.kind in ("retro_plus", "retro")), None)
         if system.kind == "piperag" and fresh is not None:
             measure = sequences.difference(runs, system.scored, fresh.scored)
             yield Cell(system.keys, STALE, noted(measure, f"against {fresh.kind} at the same interval and nprobe"))
             yield Cell(system.keys, "speedup_over_fresh", sequences.speedup(runs, fresh, system))
-
-
-def _fresh(group: Sequence[System], system: System) -> System | None:
-    """The same search with fresh queries; at 64 tokens that is RETRO itself."""
-    same = (system.interval, system.nprobe, system.index, system.options)
-    alike = [s for s in group if (s.interval, s.nprobe, s.index, s.options) == same]
-    return next((s for s in alike if s.kind in ("retro_plus", "retro")), None)

@@ -16,7 +16,7 @@ from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
 from ragauge.rendering import Axis, Figure, Row, lines
 from ragauge.results import Cell, Measure, Runs, Table, sequences
-from ragauge.results.pipelines import Text
+from ragauge.results.pipelines import Options, Text
 from ragauge.results.systems import KINDS, System, grouped
 
 SIZE = "database_chunks"
@@ -35,9 +35,9 @@ def draw(table: Table) -> Figure:
     """Perplexity against chunks, one line per system that was run over several sizes."""
     axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
     plot = _lines.SystemLines(*axes, _lines.with_interval_and_lists, nothing=ONE_SIZE)
-    found, without_duplicates = plot.points(table), replace(plot, line=_line_without_duplicates).points(table)
+    found = plot.points(table)
     several = lines.swept(found)
-    return plot.draw([p for p, other in zip(found, without_duplicates, strict=True) if {p.line, other.line} & several])
+    return plot.draw([p for p in found if {p.line, _line_without_duplicates(p.row)} & several])
 
 
 def _line_without_duplicates(row: Row) -> str:
@@ -55,9 +55,10 @@ def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
 
 
 def _cells(runs: Runs, group: Sequence[System], system: System, shared: set[Text]) -> Iterator[Cell]:
-    facts = system.index_facts
+    facts = system.members[0].specification.index
     with_duplicates = facts is not None and facts.settings.get(DUPLICATES) == "keep"
-    keys = system.keys | {"options": system.options.having(DUPLICATES, "keep") if with_duplicates else system.options}
+    more = ((DUPLICATES, "keep"),) if with_duplicates else ()
+    keys = system.keys | {"options": Options((*system.options.changed, *more))}
     for cell in sequences.quality(runs, group, system, shared):
         yield replace(cell, keys=keys)
     if facts is not None and facts.vectors is None:

@@ -26,7 +26,9 @@ READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, interval, nprobe, quantity)."""
-    return grouped(runs, _group, _published_cells())
+    logged = _published.logged(swept=True)
+    lists = [Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in logged if c.keys["nprobe"]]
+    return grouped(runs, _group, logged + lists)
 
 
 def draw(table: Table) -> Figure:
@@ -58,9 +60,3 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     for system in swept:
         yield from sequences.quality(runs, group, system, shared)
         yield Cell(system.keys, LISTS, Measure(float(system.fixed_nprobe or 0), n=1))
-
-
-def _published_cells() -> list[Cell]:
-    logged = _published.logged(swept=True)
-    lists = [Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in logged if c.keys["nprobe"]]
-    return logged + lists

@@ -26,7 +26,7 @@ PARTS = {"generation": "inference", "retrieval": "retrieval"}
 NOTE = "projected, not measured"
 SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
 FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
-STATEMENTS = {
+STATEMENTS = {  # of its performance model and of ONNX in the text
     "predicted_latency_median_error_percent": "performance_model_median_error",
     "onnx_with_cache_over_torch": "onnx_with_cache_speedup_over_pytorch",
 }
@@ -36,7 +36,10 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, projection)."""
-    return grouped(runs, _group, _published_cells())
+    keys = _published.row("the paper's text", "piperag")
+    note = Measure(note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model")
+    printed = [Cell(keys, quantity, note, _published.statement(name)) for quantity, name in STATEMENTS.items()]
+    return grouped(runs, _group, printed)
 
 
 def draw(table: Table) -> Figure:
@@ -57,26 +60,20 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     shared = sequences.shared_keys(shown)
     for system in shown:
         yield from sequences.quality(runs, group, system, shared)
-        yield Cell(system.keys, TRACED, sequences.ideal_overlap(system))
-        yield Cell(system.keys, "over_ideal", _over_ideal(system))
+        ideal, measured = sequences.ideal_overlap(system), sequences.latency(system)
+        over = Measure(reason=ideal.reason)
+        if ideal.value is not None and measured.value is not None:  # of the same trial's trace: 1 is a perfect overlap
+            over = Measure(measured.value / ideal.value, n=ideal.n)
+        yield Cell(system.keys, TRACED, ideal)
+        yield Cell(system.keys, "over_ideal", over)
         for part, times in FASTER:
-            projected = sequences.ideal_overlap(system, **{part: times})
-            yield Cell(
-                system.keys, _quantity(part, times), replace(noted(projected, NOTE), source=CellSource.PROJECTION)
-            )
+            projected = noted(sequences.ideal_overlap(system, **{part: times}), NOTE)
+            yield Cell(system.keys, _quantity(part, times), replace(projected, source=CellSource.PROJECTION))
         yield from _fits(system)
 
 
 def _quantity(part: str, times: int) -> str:
     return f"latency_{part}_{times}x_s"
-
-
-def _over_ideal(system: System) -> Measure:
-    """Measured seconds over the ideal overlap of the same trial's trace: 1 is a perfect overlap."""
-    ideal, measured = sequences.ideal_overlap(system), sequences.latency(system)
-    if ideal.value is None or measured.value is None:
-        return Measure(reason=ideal.reason)
-    return Measure(measured.value / ideal.value, n=ideal.n)
 
 
 def _fits(system: System) -> Iterator[Cell]:
@@ -86,10 +83,3 @@ def _fits(system: System) -> Iterator[Cell]:
         if part in model:
             note = "median of |predicted - traced| over the calls it was fitted to"
             yield Cell(system.keys, quantity, Measure(100 * float(model[part]["error"]), n=1, note=note))
-
-
-def _published_cells() -> list[Cell]:
-    """What the text says of its performance model and of ONNX; `benchmarks/pipeline.py` measures both here."""
-    keys = _published.row("the paper's text", "piperag")
-    note = Measure(note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model")
-    return [Cell(keys, quantity, note, _published.statement(name)) for quantity, name in STATEMENTS.items()]

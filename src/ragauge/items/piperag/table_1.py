@@ -30,7 +30,11 @@ READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity)."""
-    return grouped(runs, _group, _published.table_1() + _printed())
+    note, printed = Measure(note=_published.OTHER), _published.table_1()
+    for end in ("min", "max"):  # S3's overhead in the paper's text, in rows of their own: they are of another model
+        keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe=S3)
+        printed.append(Cell(keys, OVERHEAD, note, _published.statement(f"s3_latency_overhead_{end}")))
+    return grouped(runs, _group, printed)
 
 
 def draw(table: Table) -> Figure:
@@ -63,17 +67,12 @@ def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     timed = {s.index for s in group if s.timed is not None or s.asked("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
     chosen = [s for s in compared if s.kind in ("no_retrieval", "retrieve_once")]
-    chosen += _largest_nprobe([s for s in compared if s.kind == "retro"])
+    largest = sorted((s for s in compared if s.kind == "retro"), key=lambda s: s.fixed_nprobe or 0)
+    chosen += {s.index: s for s in largest}.values()  # of each index the one with the largest nprobe
     chosen += [s for s in compared if s.kind == "piperag" and s.chooses_nprobe]
     base = next((s for s in chosen if s.kind == "no_retrieval"), None)
     shared = sequences.shared_keys(chosen)
     return [cell for system in chosen for cell in _row(runs, base, system, shared)]
-
-
-def _largest_nprobe(retro: Sequence[System]) -> list[System]:
-    """Of each index the system with the largest nprobe."""
-    ranked = sorted(retro, key=lambda s: s.fixed_nprobe or 0)
-    return list({s.index: s for s in ranked}.values())
 
 
 def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> list[Cell]:
@@ -86,24 +85,13 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
     cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
     scanned = system.chosen_nprobes
     if scanned and system.chooses_nprobe:
-        low, high = float(min(scanned)), float(max(scanned))
-        note = "median, least and most of its retrievals"
-        cells.append(Cell(system.keys, "nprobe_chosen", Measure(median(scanned), low, high, len(scanned), note=note)))
-    if system.kind == "no_retrieval":
-        return cells
-    return [*cells, _overhead(runs, base, system)]
-
-
-def _overhead(runs: Runs, base: System | None, system: System) -> Cell:
-    """Per cent of time over no retrieval."""
-    ratio = sequences.speedup(runs, system, base) if base is not None else Measure(reason="not run: no_retrieval")
-    value, low, high = (None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high))
-    return Cell(system.keys, OVERHEAD, replace(ratio, value=value, low=low, high=high))
-
-
-def _printed() -> list[Cell]:
-    """S3's overhead in the paper's text, least and most, in rows of their own: they are of another model."""
-    keys = [_published.row(f"the paper's text, {end}imum", "piperag", nprobe=S3) for end in ("min", "max")]
-    values = [_published.statement(f"s3_latency_overhead_{end}") for end in ("min", "max")]
-    note = Measure(note=_published.OTHER)
-    return [Cell(row, OVERHEAD, note, value) for row, value in zip(keys, values, strict=True)]
+        spread, note = (
+            (median(scanned), float(min(scanned)), float(max(scanned))),
+            "median, least and most of its retrievals",
+        )
+        cells.append(Cell(system.keys, "nprobe_chosen", Measure(*spread, len(scanned), note=note)))
+    if system.kind != "no_retrieval":
+        ratio = sequences.speedup(runs, system, base) if base is not None else Measure(reason="not run: no_retrieval")
+        value, low, high = (None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high))
+        cells.append(Cell(system.keys, OVERHEAD, replace(ratio, value=value, low=low, high=high)))
+    return cells

@@ -18,7 +18,7 @@ from typing import Any
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines, Row
 from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
-from ragauge.results.staleness import LikenessRecord, StalenessEntry, comparisons
+from ragauge.results.staleness import StalenessEntry, comparisons
 
 KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")  # model: the encoder that compares
 ENCODER = "msmarco-bert-base-dot-v5"
@@ -67,13 +67,8 @@ def _measured(runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str
         keys = _keys(encoder, comparison.text, stale, nprobe=report.nprobe, **more)
         published = printed.get((comparison.text, stale)) if encoder == ENCODER else None
         yield Cell(keys, COSINE, _mean(runs, [query.cosine[place] for query in report.queries]), published)
-        yield Cell(keys, SAME, _mean(runs, [_same(query, place) for query in report.queries]))
-
-
-def _same(query: LikenessRecord, place: int) -> float | None:
-    """1 where the stale query's nearest chunk is the fresh one's; None where either found nothing."""
-    fresh, stale = query.chunks[0], query.chunks[1 + place]
-    return None if min(fresh, stale) < 0 else float(fresh == stale)
+        pairs = [(query.chunks[0], query.chunks[1 + place]) for query in report.queries]  # of the fresh and stale query
+        yield Cell(keys, SAME, _mean(runs, [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in pairs]))
 
 
 def _mean(runs: Runs, values: list[float | None]) -> Measure:

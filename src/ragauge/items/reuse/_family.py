@@ -9,6 +9,7 @@ from typing import Any
 from ragauge.config.reads import ANY, AnswersRead, defaults, every
 from ragauge.results import Measure, Runs, Variant, scored, timing
 from ragauge.results.measures import FLOOR
+from ragauge.results.runs import Record
 from ragauge.results.runs import defaults as default_options
 
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")
@@ -67,15 +68,16 @@ class VariantSeconds:
 
     def first_tokens(self, variant: Variant) -> list[float]:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
-        if self.timed:
-            return timing.seconds(self.timed, variant.name, "first_token_s")
-        return _recorded(variant, lambda r: r.get("first_token_s"))
+        return self._seconds(variant, "first_token_s", lambda record: record.get("first_token_s"))
 
     def tokens(self, variant: Variant) -> list[float]:
         """Seconds of each further token."""
+        return self._seconds(variant, "per_token_s", _token)
+
+    def _seconds(self, variant: Variant, key: str, recorded: Callable[[Record], float | None]) -> list[float]:
         if self.timed:
-            return timing.seconds(self.timed, variant.name, "per_token_s")
-        return _recorded(variant, _token)
+            return timing.seconds(self.timed, variant.name, key)
+        return [s for record in variant.answered.values() if (s := recorded(record)) and s == s]
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
         """How many times sooner than the plain prompt's the first token is known: the ratio of medians."""
@@ -85,13 +87,7 @@ class VariantSeconds:
         return timing.ratio(slow, fast, runs.seed, n=len(fast), note=self.note)
 
 
-def _recorded(variant: Variant, value: Callable[[Any], float | None]) -> list[float]:
-    """A number of the record of each question that did not fail, where it has one above 0."""
-    values = [value(r) for k, r in variant.records.items() if k not in variant.failed]
-    return [v for v in values if v and v == v]
-
-
-def _token(record: Any) -> float | None:
+def _token(record: Record) -> float | None:
     """Seconds of each generated token after the first, of the calls that generate."""
     decoding = [c for c in record.get("trace") or () if c["stage"] == "decode" and c.get("seconds") is not None]
     steps = sum(c.get("steps", 1) for c in decoding)
@@ -105,10 +101,7 @@ def knob(variant: Variant) -> Any:
 
 def curve(variant: Variant) -> str:
     """What a variant has in common with those that differ in the knob alone: the method and its other options."""
-    usual = default_options(variant.method)
-    shown = ["compressor"] if variant.method == "compressed" else []
+    usual, shown = default_options(variant.method), "compressor" if variant.method == "compressed" else ""
     others = {k: v for k, v in variant.options.items() if k != KNOBS.get(variant.method) and not isinstance(v, Mapping)}
-    changed = [str(others[k]) for k in shown] + [
-        f"{k}={v}" for k, v in others.items() if k not in shown and v != usual.get(k)
-    ]
-    return ", ".join([variant.row, *changed])
+    changed = [f"{k}={v}" for k, v in others.items() if k != shown and v != usual.get(k)]
+    return ", ".join([variant.row, *([str(others[shown])] if shown else []), *changed])

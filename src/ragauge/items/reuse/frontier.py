@@ -16,18 +16,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Any
 
 from ragauge.config.reads import Reads
-from ragauge.items._frontier import (
-    LIKELY,
-    latencies,
-    metric_name,
-    on_frontier,
-)
+from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
 from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, answers, belongs, curve, floor, knob
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
-from ragauge.results import Cell, CellSource, Runs, Table, Variant, frame, naive, noted, quality
+from ragauge.results import Cell, CellSource, Runs, Table, frame, naive, noted, quality
 from ragauge.results.measures import REFERENCES
 from ragauge.results.reuse import servable
 
@@ -62,21 +56,17 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     chances = on_frontier(runs, variants, prices, None)
     cells = []
     for variant, price in zip(variants, prices, strict=True):
-        keys = _keys(runs, variant)
+        value = knob(variant)
+        keys = variant.keys | {
+            "curve": curve(variant),
+            "knob": KNOBS.get(variant.method, ""),
+            "value": "" if value is None else value,
+            "stored": "yes" if servable(variant) else "no",
+            "metric": metric_name(runs, dataset),
+        }
         cells += [Cell(keys, "quality", noted(quality(runs, variant), weak)), Cell(keys, FIRST, price)]
         cells += [Cell(keys, CHANCE, noted(chances[variant.name], weak))] if variant.name in chances else []
     return cells
-
-
-def _keys(runs: Runs, variant: Variant) -> dict[str, Any]:
-    value = knob(variant)
-    return variant.keys | {
-        "curve": curve(variant),
-        "knob": KNOBS.get(variant.method, ""),
-        "value": "" if value is None else value,
-        "stored": "yes" if servable(variant) else "no",
-        "metric": metric_name(runs, variant.dataset),
-    }
 
 
 def _panel(title: str, part: Table) -> Panel:

@@ -43,7 +43,10 @@ class Size(NamedTuple):
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, variant, quantity)."""
-    return frame(KEYS, [cell for model, name, labels in _families(runs) for cell in _family(runs, model, name, labels)])
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for label, model in runs.groups():
+        found[model, runs.registered(label)].append(label)
+    return frame(KEYS, [cell for family, labels in found.items() for cell in _family(runs, *family, labels)])
 
 
 def draw(table: Table) -> Figure:
@@ -69,21 +72,12 @@ def _panels(title: str, part: Table) -> Iterator[Panel]:
             title = ""
 
 
-def _families(runs: Runs) -> Iterator[tuple[str, str, list[str]]]:
-    """(model, registered data set, labels) of what asks the same questions, with documents of several sizes or one."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for label, model in runs.groups():
-        found[model, runs.registered(label)].append(label)
-    for (model, name), labels in found.items():
-        keys = {label: set(base.records) if (base := naive(runs, label, model)) else set() for label in labels}
-        most = max(keys.values(), key=len)
-        yield model, name, [label for label in labels if keys[label] & most]
-
-
 def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterator[Cell]:
-    for label in labels:
-        base = naive(runs, label, model)
-        if base is None or (size := _size(base)) is None:
+    """The cells of a registered data set under the labels that ask the same questions, of one or several sizes."""
+    bases = {label: base for label in labels if (base := naive(runs, label, model))}
+    most = max((set(base.records) for base in bases.values()), key=len, default=set())
+    for label, base in bases.items():
+        if not most & set(base.records) or (size := _size(base)) is None:
             continue
         keys = {"questions": name, **size._asdict()}
         weak = floor(runs, base)
@@ -98,7 +92,7 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
 
 
 def _size(variant: Variant) -> Size | None:
-    counts = [r["tokens"].get("documents") or [] for k, r in variant.records.items() if k not in variant.failed]
+    counts = [record["tokens"].get("documents") or [] for record in variant.answered.values()]
     if not any(counts):
         return None
     lengths = [n for documents in counts for n in documents]

@@ -14,13 +14,14 @@ documents together finds them again only together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axes, Figure, style
 from ragauge.rendering.axis import log_axis
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, mean
-from ragauge.results.provenance import machine
+from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
@@ -58,10 +59,8 @@ def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
     common = {key: found[key] for key in ("model", "dataset")}
     common |= {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
     streams = {str(stream["variant"]): stream for stream in found.get("streams") or ()}
-    plain: Mapping[str, Any] = next(
-        (s for name, s in streams.items() if runs.named(found["model"], name).method == "naive"), {}
-    )
-    naive_s = _first(plain, "p50").value
+    plain = (stream for name, stream in streams.items() if runs.named(found["model"], name).method == "naive")
+    naive_s = _first(next(plain, {}), "p50").value
     for name, stream in streams.items():
         keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
         yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, _described(found)))
@@ -75,11 +74,7 @@ def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: 
         yield "first_token_p50_s", Measure(reason=f"refused: {stream.get('refused')}")
         return
     for percentile in ("p50", "p95"):
-        first = _first(stream, percentile)
-        yield (
-            f"first_token_{percentile}_s",
-            Measure(first.value, first.low, first.high, first.n, note=note, source=first.source),
-        )
+        yield f"first_token_{percentile}_s", replace(_first(stream, percentile), reason="", note=note)
     n = stream["summary"]["requests"]
     yield "questions_per_s", Measure(stream["summary"]["questions_per_s"], n=n, note=note, source=CellSource.LATENCY)
     shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
@@ -112,16 +107,15 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
 def _described(found: Mapping[str, Any]) -> str:
     """The protocol in a few words."""
     protocol = found.get("protocol") or {}
-    place = machine(found.get("provenance") or {}, protocol.get("device")) or "an unrecorded machine"
     return (
         f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}, store of "
-        f"{protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, {protocol.get('dtype', '')} on {place}"
+        f"{protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, "
+        f"{protocol.get('dtype', '')} on {place(found)}"
     )
 
 
 def _rows(part: Table, quantity: str) -> list[dict[Any, Any]]:
-    found: list[dict[Any, Any]] = part[(part["quantity"] == quantity) & part["measured"].notna()].to_dict("records")
-    return found
+    return list(part[(part["quantity"] == quantity) & part["measured"].notna()].to_dict("records"))
 
 
 def _bars(ax: Axes, part: Table, names: list[str]) -> None:
@@ -139,9 +133,8 @@ def _waits(ax: Axes, part: Table, names: list[str]) -> None:
     for quantity in ("first_token_p50_s", "first_token_p95_s"):
         for row in _rows(part, quantity):
             _, colour, marker = style.method_style(str(row["method"]))
-            y, hollow = names.index(row["variant"]), quantity.endswith("p95_s")
+            y, face = names.index(row["variant"]), "white" if quantity.endswith("p95_s") else colour
             style.interval(ax, row["measured"], y, row["low"], row["high"], colour)
-            face = "white" if hollow else colour
             ax.plot(row["measured"], y, marker, color=colour, mfc=face, ms=style.marker_size(marker), mew=0.9, zorder=4)
             values.append(row["measured"])
     style.name_rows(ax, [""] * len(names))

@@ -15,8 +15,6 @@ question are the answering run's; the others the latency protocol's where it tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ragauge.config.reads import Reads
 from ragauge.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.rendering import Axis, Dots, style
@@ -25,6 +23,7 @@ from ragauge.results.measures import difference, naive, quality
 from ragauge.results.reuse import servable
 
 KEYS = ("model", "dataset", "method", "variant", "stored")
+UNRECORDED = "not recorded"
 
 READS = Reads(answers=answers(), latency="any")
 
@@ -54,26 +53,19 @@ def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: Variant
     weak = floor(runs, base)
     found = {
         "quality": noted(quality(runs, variant), weak),
-        "first_token_s": _middle(clock.first_tokens(variant), clock.note),
-        "token_s": _middle(clock.tokens(variant), clock.note),
-        "offline_s": _recorded(variant, "offline_s"),
-        "cache_bytes": _recorded(variant, "cache_bytes"),
+        "first_token_s": timing.quartiles(clock.first_tokens(variant), clock.note, nothing=UNRECORDED),
+        "token_s": timing.quartiles(clock.tokens(variant), clock.note, nothing=UNRECORDED),
+    }
+    for field in ("offline_s", "cache_bytes"):
+        values = [v for record in variant.answered.values() if (v := record.get(field)) is not None and v == v]
+        found[field] = timing.quartiles(values, OWN, nothing=UNRECORDED)
+    found |= {
         "read_again": mean(list(read_again(variant).values()), runs.seed, nothing="no traces"),
     }
     if base is None or base is variant:
         return found
     compared = noted(difference(runs, variant, base), weak)
     return found | {"first_token_speedup": clock.sooner(runs, base, variant), "difference": compared}
-
-
-def _recorded(variant: Variant, field: str) -> Measure:
-    """The median of a number of each record, of those that have it."""
-    values = [r.get(field) for k, r in variant.records.items() if k not in variant.failed]
-    return _middle([v for v in values if v is not None and v == v], OWN)
-
-
-def _middle(values: Sequence[float], note: str) -> Measure:
-    return timing.quartiles(values, note) if values else Measure(reason="not recorded")
 
 
 def read_again(variant: Variant) -> dict[str, float]:

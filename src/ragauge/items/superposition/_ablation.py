@@ -24,7 +24,13 @@ class Ablation:
         """Accuracy under each setting, and the paired differences `last - other`."""
         measured = [cell for group in runs.groups("single_hop") for cell in self._group(runs, *group)]
         printed = published(self.item, ("model", self.option), {"accuracy": "accuracy"}, "nq_open")
-        printed += self._published_differences(printed)
+        values = {(c.paper_model, c.keys[self.option]): c.published for c in printed}
+        *others, choice = self.settings
+        for model, other in product(dict.fromkeys(c.paper_model for c in printed), others):
+            a, b = values.get((model, choice)), values.get((model, other))
+            if a is not None and b is not None:
+                keys = {"model": model, "dataset": "nq_open", self.option: f"{choice} − {other}"}
+                printed.append(Cell(keys, "accuracy_difference", published=round(a - b, 3), paper_model=model))
         return frame(("model", "dataset", self.option, "variant", "top_k"), merge(measured, printed, on=(self.option,)))
 
     @property
@@ -40,7 +46,9 @@ class Ablation:
     def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         swept = find(runs, dataset, model, "superposition")
         found = {s: [v for v in swept if v.is_superposition(**{self.option: s})] for s in self.settings}
-        for top_k in _compared_top_ks([v for variants in found.values() for v in variants]):
+        pruned = [v.param("top_k") for variants in found.values() for v in variants if v.prunes]
+        # every top_k at which there is something to compare, else the smallest
+        for top_k in sorted({k for k in pruned if pruned.count(k) > 1}) or sorted(set(pruned))[:1]:
             # one that keeps every document is compared at each top_k
             chosen = {
                 setting: next((v for v in variants if not v.prunes or v.param("top_k") == top_k), None)
@@ -61,19 +69,3 @@ class Ablation:
                 row = {self.option: f"{self.settings[-1]} − {setting}", "variant": f"{best.name} − {variant.name}"}
                 measure = difference(runs, best, variant)
                 yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=of_paper)
-
-    def _published_differences(self, printed: Sequence[Cell]) -> list[Cell]:
-        values = {(c.paper_model, c.keys[self.option]): c.published for c in printed}
-        found = []
-        for model, other in product(dict.fromkeys(c.paper_model for c in printed), self.settings[:-1]):
-            a, b = values.get((model, self.settings[-1])), values.get((model, other))
-            if a is not None and b is not None:
-                keys = {"model": model, "dataset": "nq_open", self.option: f"{self.settings[-1]} − {other}"}
-                found.append(Cell(keys, "accuracy_difference", published=round(a - b, 3), paper_model=model))
-        return found
-
-
-def _compared_top_ks(variants: Sequence[Variant]) -> list[int]:
-    """Every top_k at which there is something to compare, else the smallest."""
-    pruned = [v.param("top_k") for v in variants if v.prunes]
-    return sorted({k for k in pruned if pruned.count(k) > 1}) or sorted(set(pruned))[:1]

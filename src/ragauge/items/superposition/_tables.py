@@ -21,8 +21,10 @@ def not_run(
     runs: Runs, dataset: str, model: str, row: str, quantities: Iterable[str], of_paper: str | None = None
 ) -> list[Cell]:
     """The cells of a method that has no records there, with the reason."""
-    keys, reason = {"model": model, "dataset": dataset, "method": row}, runs.why_missing(dataset, model, row)
-    return [Cell(keys, quantity, Measure(reason=reason), paper_model=of_paper) for quantity in quantities]
+    missing = [v for v in runs.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
+    why = f"{missing[0].missing} for variant {missing[0].name}" if missing else "not in this experiment"
+    keys, reason = {"model": model, "dataset": dataset, "method": row}, Measure(reason=f"not run: {why}")
+    return [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in quantities]
 
 
 def beside_paper(

@@ -46,21 +46,14 @@ def draw(table: Table) -> Figure:
     return dots(table.assign(statistic=table["quantity"], quantity="tokens"))
 
 
-def document_tokens(runs: Runs, dataset: str, model: str) -> list[list[int]]:
-    """The document lengths of every question, from a record that was given all of its documents."""
-    found: dict[str, list[int]] = {}
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    lengths: dict[str, list[int]] = {}  # by question, from a record that was given all of its documents
     for variant in runs.of(dataset, model):
         for key, record in variant.records.items():
-            lengths = (record.get("tokens") or {}).get("documents") or []
-            if len(lengths) > len(found.get(key, [])):
-                found[key] = [int(n) for n in lengths]
-    return list(found.values())
-
-
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    lengths = document_tokens(runs, dataset, model)
-    means = [sum(question) / len(question) for question in lengths]
-    longest = [float(max(question)) for question in lengths]
+            lengths[key] = max(lengths.get(key, []), record["tokens"].get("documents") or [], key=len)
+    known = [question for question in lengths.values() if question]
+    means = [sum(question) / len(question) for question in known]
+    longest = [float(max(question)) for question in known]
     gaps = [most - each for most, each in zip(longest, means, strict=True)]
     values = zip(QUANTITIES, (means, longest, gaps), strict=True)
     none = "no record holds document lengths"

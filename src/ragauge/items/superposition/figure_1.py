@@ -11,16 +11,14 @@ from __future__ import annotations
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Lines
-from ragauge.results import Cell, Runs, Table, find, frame, merge, published, standard
+from ragauge.results import Runs, Table, find, frame, merge, published, standard
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
 QUANTITIES = ("accuracy", "theoretical_speedup")
 
-READS = Reads(
-    answers=(every(*(m for m in METHODS if m != "superposition")), defaults("superposition", top_k=ANY)),
-    datasets="single_hop",
-)
+ANSWERS = every(*(m for m in METHODS if m != "superposition")), defaults("superposition", top_k=ANY)
+READS = Reads(ANSWERS, datasets="single_hop")
 
 
 def table(runs: Runs) -> Table:
@@ -28,22 +26,14 @@ def table(runs: Runs) -> Table:
     found = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)]
     measures = {v: standard(runs, v) for v in found if v.method != "superposition" or v.is_superposition()}
     measured = [c for v, m in measures.items() for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})]
-    return frame(KEYS, merge(measured, _published(), on=("method", "top_k")))
-
-
-draw = Lines(
-    x="theoretical_speedup",
-    x_axis=Axis("theoretical speedup over naive", "log"),
-    y="accuracy",
-    y_axis=Axis("accuracy", from_zero=True),
-    share=True,
-)
-
-
-def _published() -> list[Cell]:
-    """Table 5, and of Table 1 what Table 5 does not have: the methods without top_k, and OpenELM."""
+    # Table 5, and of Table 1 what Table 5 does not have: the methods without top_k, and OpenELM
     columns = {q: q for q in QUANTITIES}
     swept = published("superposition_table_5", ("model", "method", "top_k"), columns, "nq_open")
     there = {(c.paper_model, c.keys["method"]) for c in swept}
     single = published("superposition_table_1", ("model", "method"), columns, "nq_open")
-    return swept + [c for c in single if (c.paper_model, c.keys["method"]) not in there]
+    printed = swept + [c for c in single if (c.paper_model, c.keys["method"]) not in there]
+    return frame(KEYS, merge(measured, printed, on=("method", "top_k")))
+
+
+SPEEDUP, ACCURACY = Axis("theoretical speedup over naive", "log"), Axis("accuracy", from_zero=True)
+draw = Lines("theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, share=True)

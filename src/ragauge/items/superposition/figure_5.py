@@ -9,8 +9,6 @@ Limits: the paper only draws its numbers. Cost, which falls as g grows, is left 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ragauge.config.reads import Reads, every
 from ragauge.rendering import Axis, Lines
 from ragauge.results import Cell, Runs, Table, Variant, find, frame, naive, noted, quality
@@ -27,14 +25,8 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)])
 
 
-draw = Lines(
-    x="factor",
-    x_axis=Axis("superposition factor g", "base2"),
-    y="accuracy",
-    y_axis=Axis("accuracy (F1 where multi-hop)", from_zero=True),
-    line=lambda row: str(row.keys["series"]),
-    share=True,
-)
+FACTOR, ACCURACY = Axis("superposition factor g", "base2"), Axis("accuracy (F1 where multi-hop)", from_zero=True)
+draw = Lines("factor", FACTOR, "accuracy", ACCURACY, line=lambda row: str(row.keys["series"]), share=True)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -42,8 +34,13 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     series: dict[str, list[Variant]] = {}
     for variant in find(runs, dataset, model, "superposition"):
         series.setdefault(_series(variant), []).append(variant)
-    swept = {name: found for name, found in series.items() if any(v.param("factor") for v in found)}
-    return [cell for name, found in swept.items() for cell in _line(runs, name, found)]
+    cells, base = [], naive(runs, dataset, model)
+    for name, found in series.items():
+        by_factor = {_paths(v): v for v in found} if any(v.param("factor") for v in found) else {}
+        if base is not None and by_factor and 1 not in by_factor:
+            cells.append(_cell(runs, name, base, 1, "g = 1 is naive RAG"))
+        cells += [_cell(runs, name, variant, factor) for factor, variant in sorted(by_factor.items())]
+    return cells
 
 
 def _series(variant: Variant) -> str:
@@ -54,19 +51,10 @@ def _series(variant: Variant) -> str:
     return ", ".join([kept, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items())])
 
 
-def _line(runs: Runs, name: str, found: Sequence[Variant]) -> list[Cell]:
-    by_factor = {_factor(v): v for v in found}
-    cells = [_cell(runs, name, v, g) for g, v in sorted(by_factor.items())]
-    base = naive(runs, found[0].dataset, found[0].model)
-    if base is not None and 1 not in by_factor:
-        cells.insert(0, _cell(runs, name, base, 1, "g = 1 is naive RAG"))
-    return cells
-
-
-def _factor(variant: Variant) -> float:
+def _paths(variant: Variant) -> float:
     """The number of paths: the factor, or the mean number of documents where each has its own."""
-    counts = [record["documents"] for record in variant.records.values()]
-    mean = sum(counts) / len(counts) if counts else 1
+    counts = [record["documents"] for record in variant.records.values()] or [1]
+    mean = sum(counts) / len(counts)
     return min(variant.param("factor") or mean, mean)
 
 

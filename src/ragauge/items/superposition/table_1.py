@@ -25,11 +25,8 @@ METHODS = ("naive", "bm25", "tfidf", "contriever", "attention_sort", "prompt_cac
 REFERENCES = ("closed_book", "oracle")
 QUANTITIES = ("accuracy", "compute_cycles", "theoretical_speedup")
 
-READS = Reads(
-    answers=(others("superposition"), defaults("superposition", top_k=SMALLEST)),
-    datasets="single_hop",
-    predictions=True,
-)
+ANSWERS = others("superposition"), defaults("superposition", top_k=SMALLEST)
+READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
@@ -43,20 +40,23 @@ draw = Dots({"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoreti
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     chosen = {row: _chosen(runs, dataset, model, row) for row in _rows(runs, dataset, model)}
-    best = chosen.get("superposition")
+    of_paper = next((paper_model(v, runs) for v in runs.of(dataset, model)), None)
     cells: list[Cell] = []
     for row, variant in chosen.items():
         if variant is None:
-            of_paper = next((paper_model(v, runs) for v in runs.of(dataset, model)), None)
             cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, of_paper)
         else:
-            cells += _measured(runs, variant, best)
+            cells += _measured(runs, variant, chosen.get("superposition"))
     return cells
 
 
 def _measured(runs: Runs, variant: Variant, best: Variant | None) -> list[Cell]:
     measures = standard(runs, variant)
-    measures["accuracy"] = noted(measures["accuracy"], _choice(runs, variant))
+    found = find(runs, variant.dataset, variant.model, variant.method)
+    tried = [str(v.param("top_k")) for v in found if v.row == variant.row]
+    if variant.method in RANKED and len(tried) > 1:
+        choice = f"top_k: the best of {', '.join(tried)} on these questions"
+        measures["accuracy"] = noted(measures["accuracy"], choice)
     if best is not None and best is not variant:
         measures["superposition_gain"] = difference(runs, best, variant)
     return _tables.cells(runs, variant, measures)
@@ -80,12 +80,3 @@ def _chosen(runs: Runs, dataset: str, model: str, row: str) -> Variant | None:
     if not found or method not in RANKED:
         return found[0] if found else None
     return max(found, key=lambda v: quality(runs, v).value or 0.0)
-
-
-def _choice(runs: Runs, variant: Variant) -> str:
-    """How top_k was chosen, where there was a choice."""
-    found = find(runs, variant.dataset, variant.model, variant.method)
-    tried = [v.param("top_k") for v in found if v.row == variant.row]
-    if variant.method not in RANKED or len(tried) < 2:
-        return ""
-    return f"top_k: the best of {', '.join(map(str, tried))} on these questions"

@@ -22,11 +22,8 @@ KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
 QUANTITIES = ("f1", "em", "compute_cycles", "theoretical_speedup")
 METHODS = ("naive", "attention_sort", "prompt_cache", "superposition")
 
-READS = Reads(
-    answers=(others("superposition"), defaults("superposition", top_k=ANY, iterations=ANY)),
-    datasets="multi_hop",
-    predictions=True,
-)
+ANSWERS = others("superposition"), defaults("superposition", top_k=ANY, iterations=ANY)
+READS = Reads(ANSWERS, datasets="multi_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:

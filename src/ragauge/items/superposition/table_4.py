@@ -16,13 +16,8 @@ from ragauge.items.superposition._ablation import Ablation
 
 PRUNING = ("attention", "query", "bayesian")
 
-READS = Reads(
-    answers=(
-        defaults("superposition", top_k=COMPARED, saliency=PRUNING),
-        defaults("superposition", top_k=ANY, saliency="none"),
-    ),
-    datasets="single_hop",
-)
+UNPRUNED = defaults("superposition", top_k=ANY, saliency="none")
+READS = Reads((defaults("superposition", top_k=COMPARED, saliency=PRUNING), UNPRUNED), datasets="single_hop")
 
 ablation = Ablation("superposition_table_4", "saliency", ("none", *PRUNING))
 table, draw = ablation.table, ablation.draw

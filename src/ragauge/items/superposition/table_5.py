@@ -23,12 +23,8 @@ RANKERS = ("bm25", "tfidf", "dense")
 METHODS = (*RANKERS, "superposition")
 COLUMNS = ("accuracy", "compute_cycles", "theoretical_speedup", "cuda_speedup")
 
-READS = Reads(
-    answers=(every("naive", *RANKERS), defaults("superposition", top_k=ANY)),
-    datasets="single_hop",
-    latency="short",
-    predictions=True,
-)
+ANSWERS = every("naive", *RANKERS), defaults("superposition", top_k=ANY)
+READS = Reads(ANSWERS, datasets="single_hop", latency="short", predictions=True)
 
 
 def table(runs: Runs) -> Table:

@@ -28,16 +28,13 @@ QUANTITIES = ("accuracy", "compute_cycles", "theoretical_speedup")
 Switches = tuple[bool, bool, bool]
 
 LOSSLESS = {"path_caching": ANY, "path_parallelization": ANY}
-READS = Reads(
-    answers=(
-        every("naive"),
-        defaults("superposition", top_k=SMALLEST, **LOSSLESS),
-        defaults("superposition", top_k=ANY, path_pruning=False, **LOSSLESS),
-        defaults("superposition", top_k=ANY, path_pruning=(True, False), saliency="none", **LOSSLESS),
-    ),
-    datasets="single_hop",
-    predictions=True,
+ANSWERS = (
+    every("naive"),
+    defaults("superposition", top_k=SMALLEST, **LOSSLESS),
+    defaults("superposition", top_k=ANY, path_pruning=False, **LOSSLESS),
+    defaults("superposition", top_k=ANY, path_pruning=(True, False), saliency="none", **LOSSLESS),
 )
+READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
@@ -78,16 +75,13 @@ def _switches(variant: Variant) -> Switches | None:
 def _cells(runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]) -> list[Cell]:
     switches = dict(zip(SWITCHES, wanted, strict=True))
     exact = next((v for v in usable if _switches(v) == wanted), None)
-    source = exact or _most_switched_on([v for v in usable if v.prunes == wanted[0]])
+    alike = [v for v in usable if v.prunes == wanted[0]]
+    # with most switches on, whose trace tells which calls could be offline and which rows parallel
+    source = exact or max(alike, key=lambda v: sum(_switches(v) or ()), default=None)
     if source is None:
         reason = Measure(reason="not run: no superposition " + ("with" if wanted[0] else "without") + " path pruning")
         return [Cell({"model": model, "dataset": dataset, **switches}, quantity, reason) for quantity in QUANTITIES]
     return _tables.cells(runs, source, _measures(runs, source, wanted, exact is not None), **switches)
-
-
-def _most_switched_on(found: Sequence[Variant]) -> Variant | None:
-    """The run whose trace tells which calls could be offline and which rows parallel."""
-    return max(found, key=lambda v: sum(_switches(v) or ()), default=None)
 
 
 def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dict[str, Measure]:

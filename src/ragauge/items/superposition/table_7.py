@@ -9,10 +9,12 @@ Limits: Table 5 has the measured speedups of superposition and the rankers.
 
 from __future__ import annotations
 
+from itertools import product
+
 from ragauge.config.reads import Reads, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Dots, Figure
-from ragauge.results import Cell, Runs, Table, find, frame, quality, timing
+from ragauge.results import Runs, Table, find, frame, quality, timing
 
 KEYS = ("model", "dataset", "method", "variant")
 METHODS = ("naive", "attention_sort", "prompt_cache")
@@ -23,7 +25,12 @@ READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short"
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
-    measured = [c for group in runs.groups(READS.datasets) for m in METHODS for c in _accuracy(runs, *group, m)]
+    measured = []
+    for group, method in product(runs.groups(READS.datasets), METHODS):
+        if found := find(runs, *group, method):
+            measured += _tables.cells(runs, found[0], {"accuracy": quality(runs, found[0])})
+        else:
+            measured += _tables.not_run(runs, *group, method, ["accuracy"])
     measured += timing.speedup_cells(runs, lambda v: {"method": v.method} if v.method in METHODS else None)
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_7", ("method",), COLUMNS))
 
@@ -33,10 +40,3 @@ def draw(table: Table) -> Figure:
     devices = sorted(q for q in table["quantity"].unique() if q.startswith("measured_speedup"))
     timed = {q: Axis(f"measured speedup ({q.rpartition('_')[2].upper()})", "log") for q in devices}
     return Dots({"accuracy": Axis("accuracy"), **timed})(table)
-
-
-def _accuracy(runs: Runs, dataset: str, model: str, method: str) -> list[Cell]:
-    variant = next(iter(find(runs, dataset, model, method)), None)
-    if variant is None:
-        return _tables.not_run(runs, dataset, model, method, ["accuracy"])
-    return _tables.cells(runs, variant, {"accuracy": quality(runs, variant)})
