@@ -94,7 +94,7 @@ def _files(runs: Runs, config: Path, reports: Path) -> Iterator[tuple[Path, str]
 def _add_action(crate: ROCrate, variant: Variant, number: int, software: ContextEntity) -> ContextEntity:
     """Describe how the records of a variant were made: from which model and data set, when and where."""
     provenance, made = where_asked(variant), variant.specification
-    model = _add_asset(crate, "model", variant.model, made.model if made else None, made.model_sha256 if made else None)
+    model = _add_asset(crate, "model", variant.model, *((made.model, made.model_sha256) if made else (None, None)))
     data = (made.dataset, made.data_sha256) if made else (None, None)
     dataset = _add_asset(crate, "dataset", variant.dataset, *data)
     where = machine(provenance, variant.device)

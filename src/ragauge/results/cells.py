@@ -118,12 +118,10 @@ def merge(
     guesses = {_identity(cell, on): cell.measure for cell in predicted}
     compared = [replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c for c in measured]
     used = {_identity(cell, on) for cell in measured if cell.paper_model}
-    models = {cell.paper_model for cell in measured}
-    rest = [
-        replace(cell, measure=replace(cell.measure, note=NOT_RUN_HERE if cell.paper_model in models else OTHER_MODEL))
-        for cell in published
-        if _identity(cell, on) not in used
-    ]
+    models, rest = {cell.paper_model for cell in measured}, []
+    for cell in (cell for cell in published if _identity(cell, on) not in used):
+        note = NOT_RUN_HERE if cell.paper_model in models else OTHER_MODEL
+        rest.append(replace(cell, measure=replace(cell.measure, note=note)))
     rest += [cell for cell in predicted if _identity(cell, on) not in used | printed.keys()]
     order = list(dict.fromkeys(cell.paper_model for cell in (*published, *predicted)))
     merged = compared + sorted(rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model))

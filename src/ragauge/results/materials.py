@@ -33,9 +33,8 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str]] | None:
     path = runs.folder / "training" / training / "data" / "train.jsonl"
     if not path.is_file():
         return None
-    lines = (line for _, line in read_jsonl(path))
-    spans = ((line.get("spans"), line.get("text", "")) for line in lines)
-    return [(len(some) if isinstance(some, list) else 0, str(text)) for some, text in spans]
+    lines = ((line.get("spans"), str(line.get("text", ""))) for _, line in read_jsonl(path))
+    return [(len(spans) if isinstance(spans, list) else 0, text) for spans, text in lines]
 
 
 def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:

@@ -32,43 +32,33 @@ def read_csv(item: str) -> tuple[dict[str, str], ...]:
 
 def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dataset: str) -> list[Cell]:
     """The cells of a published table; `quantities` maps the CSV's columns to quantity names."""
-    return [
-        Cell(
-            {"dataset": dataset, **{k: _value(row[k]) for k in keys}},
-            quantity,
-            published=float(row[column]),
-            paper_model=row["model"],
-        )
-        for row in read_csv(item)
-        for column, quantity in quantities.items()
-    ]
+    cells = []
+    for row in read_csv(item):
+        row_keys, model = {"dataset": dataset, **{k: _value(row[k]) for k in keys}}, row["model"]
+        cells += [Cell(row_keys, q, Measure(), float(row[column]), model) for column, q in quantities.items()]
+    return cells
 
 
 def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[Cell]:
     """What the shapes of the paper's models predict for a published table, as `ragauge cost --published` wrote it."""
     try:
-        return [
-            Cell(
-                {"dataset": dataset, "model": row["model"]} | {k: _value(row["keys"][k]) for k in keys if k != "model"},
-                quantity,
-                Measure(float(row[quantity]), note=PREDICTED, source=CellSource.SHAPE),
-                paper_model=str(row["model"]),
-            )
-            for row in runs.predictions
-            if row["item"] == item
-            for quantity in CYCLES
-        ]
+        cells = []
+        for row in (row for row in runs.predictions if row["item"] == item):
+            row_keys = {"dataset": dataset, "model": row["model"]}
+            row_keys |= {k: _value(row["keys"][k]) for k in keys if k != "model"}
+            for quantity in CYCLES:
+                measure = Measure(float(row[quantity]), note=PREDICTED, source=CellSource.SHAPE)
+                cells.append(Cell(row_keys, quantity, measure, paper_model=str(row["model"])))
+        return cells
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{runs.folder / 'predictions.json'}: not a row of `ragauge cost --published`: {error!r}"
-        ) from error
+        path = runs.folder / "predictions.json"
+        raise UserError(f"{path}: not a row of `ragauge cost --published`: {error!r}") from error
 
 
 def paper_model(variant: Variant, runs: Runs) -> str | None:
     """The paper's name of the variant's model, if it measured that model on that data set (NQ-Open or MuSiQue)."""
-    item = {"nq_open": "superposition_table_1", "musique": "superposition_table_2"}.get(
-        runs.registered(variant.dataset)
-    )
+    tables = {"nq_open": "superposition_table_1", "musique": "superposition_table_2"}
+    item = tables.get(runs.registered(variant.dataset))
     return named_model(identities(variant), item) if item else None
 
 

@@ -135,12 +135,12 @@ class Variant:
     @cached_property
     def shape(self) -> Shape | None:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
-        given = self.meta.get("shape")
-        if isinstance(given, Mapping):
-            sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+        recorded = self.meta.get("shape")
+        if isinstance(recorded, Mapping):
+            sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()}
             return Shape(**sizes)
-        known = [name for name in identities(self) if name in shapes.names()]
-        return shapes.named(known[0]) if known else None
+        known = next((name for name in identities(self) if name in shapes.names()), None)
+        return shapes.named(known) if known else None
 
     @cached_property
     def traces(self) -> dict[str, Trace]:
@@ -166,12 +166,11 @@ class Runs:
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """The variants with records, then those configured without; in the configuration's order, then by name."""
-        found = {(v.dataset, v.model, v.name): v for v in self._found()}
         jobs = self.config.answers() if self.config else ()
-        configured = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
-        order = {key: place for place, key in enumerate(configured)}
-        merged = configured | found
-        return tuple(merged[key] for key in sorted(merged, key=lambda key: (order.get(key, len(order)), key)))
+        merged = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
+        found = {(v.dataset, v.model, v.name): v for v in self._found()}
+        others = {key: found[key] for key in sorted(found.keys() - merged.keys())}
+        return tuple((merged | found | others)[key] for key in (*merged, *others))
 
     @property
     def run(self) -> tuple[Variant, ...]:
@@ -197,12 +196,12 @@ class Runs:
         Raises:
             UserError: its class is not known.
         """
-        known = self.facts(dataset)
-        if known is None:
+        facts = self.facts(dataset)
+        if facts is None:
             raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
-        answered = next((variant.records for variant in self.run if variant.dataset == dataset), {})
-        is_labelled = any(record["answers"] for record in answered.values()) or not answered
-        return known.metrics if is_labelled or not known.unlabelled else WITHOUT_LABELS
+        asked = next((variant.records for variant in self.run if variant.dataset == dataset), {})
+        is_labelled = any(record["answers"] for record in asked.values()) or not asked
+        return facts.metrics if is_labelled or not facts.unlabelled else WITHOUT_LABELS
 
     def facts(self, dataset: str) -> type[Dataset] | None:
         """The class of a data set, whose class variables are its facts; None if none is registered."""

@@ -1,4 +1,7 @@
-"""Uncertainty as part of a number: bootstrap intervals, paired tests, and the chance of being on the frontier."""
+"""Uncertainty as part of a number: bootstrap intervals, paired tests, and the chance of being on the frontier.
+
+Everywhere `seed` is that of the resampling and `n` the number of resamples; intervals are percentiles of the bootstrap.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,6 @@ def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> 
 
     Args:
         values: (question,) one score a question.
-        seed: of the resampling.
-        n: resamples.
 
     Raises:
         ValueError: there is no value or one is not finite.
@@ -34,8 +35,7 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -
 
     Args:
         a, b: (question,) scores of the two methods, question by question.
-        seed: of the resampling.
-        n: resamples, and sign flips.
+        n: of resamples, and of sign flips.
 
     Returns:
         `difference` (mean of a - b), `low` and `high` (its bootstrap interval), `p` (two-sided, from random flips of
@@ -54,12 +54,7 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -
 
 
 def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap interval of mean(a) / mean(b), resampling questions in pairs.
-
-    Args:
-        a, b: (question,) of the same questions.
-        seed: of the resampling.
-    """
+    """Interval of mean(a) / mean(b), of the same questions (question,), which are resampled in pairs."""
     pairs = np.column_stack([_checked(a, "a"), _checked(b, "b")])
     rng = np.random.default_rng(seed)
     sums = np.concatenate([pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), RESAMPLES, width=2)])
@@ -67,12 +62,7 @@ def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[floa
 
 
 def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap interval of median(a) / median(b); the trials of the two are resampled apart.
-
-    Args:
-        a, b: (trial,) each.
-        seed: of the resampling.
-    """
+    """Interval of median(a) / median(b), both (trial,), which are resampled apart."""
     rng = np.random.default_rng(seed)
     tops, bottoms = (
         np.concatenate([np.median(trials[rows], axis=1) for rows in _resamples(rng, len(trials), RESAMPLES)])
@@ -90,7 +80,6 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
     Args:
         costs: (method,) known costs, lower is better; or (method, question), resampled along with the scores.
         values: (method, question) scores of all methods on the same questions, higher is better.
-        seed: of the resampling.
 
     Returns:
         (method,) probabilities. They need not sum to 1.
@@ -139,7 +128,6 @@ def hypervolume_interval(
         costs: (method,) known costs, positive.
         values: (method, question) scores of the family's methods on the same questions.
         limits: those of `hypervolume`.
-        seed, n: those of `bootstrap_interval`.
 
     Raises:
         ValueError: those of `hypervolume`, or there is no question.
@@ -152,8 +140,6 @@ def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.
 
     Args:
         values: (method, question) scores on the same questions.
-        seed: of the resampling.
-        n: resamples.
 
     Raises:
         ValueError: there is no method or no question, or a score is not finite.

@@ -41,8 +41,8 @@ def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
     """Median total seconds of naive over those of the variant, in the same interleaved run."""
     if latency.get("refused"):
         return Measure(reason=f"timing refused: {latency['refused']}")
-    base = next((n for n in variants(latency) if runs.named(latency["model"], n).method == "naive"), None)
-    slow, fast = seconds(latency, base or ""), seconds(latency, name)
+    base = next((n for n in variants(latency) if runs.named(latency["model"], n).method == "naive"), "")
+    slow, fast = seconds(latency, base), seconds(latency, name)
     if not slow or not fast:
         return Measure(reason="naive was not timed" if not slow else "no undisturbed trial")
     return ratio(slow, fast, runs.seed, n=len(fast), note=described(latency))
