@@ -41,8 +41,7 @@ def values(table: Table, quantity: str) -> dict[str, float]:
 
 def measured(folder: Path) -> Table:
     """The table without the papers' claims."""
-    table = reuse_table.table(Runs(folder))
-    return table[table["variant"] != ""]
+    return reuse_table.table(Runs(folder)).query("variant != ''")
 
 
 def shown(figure: Any) -> str:
@@ -65,12 +64,16 @@ def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small: Path) ->
 
 
 def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None:
-    chances = values(frontier.table(Runs(small)), "frontier_probability")
+    table = frontier.table(Runs(small))
+    assert frontier.draw(table).axes[0].get_xlabel() == "first token (s), answering run"
+    chances = values(table, "frontier_probability")
     assert "oracle" not in chances  # a reference
     assert chances["sp"] == 1
     assert chances["r0.5"] > 0.99
     assert chances["naive"] == 0  # as good as r0.5, and later
     assert chances["r0.16"] == 0
+    write_latency(small, {name: [6.0, 6.0] for name in ("naive", "r0.16", "r0.5", "sp", "oracle")})
+    assert frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel() == "first token (s), latency protocol"
 
 
 def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(small: Path) -> None:
@@ -94,17 +97,21 @@ def test_without_a_curve_the_frontier_is_empty(tmp_path: Path) -> None:
     assert "Nothing to draw yet" in shown(frontier.draw(table))
 
 
+def of_nq_open(path: Path) -> None:
+    """Make records of another label those of questions of NQ-Open."""
+    meta = path.with_suffix(".meta.json")
+    label = f'"dataset": "{path.parts[-3]}"'
+    meta.write_text(meta.read_text().replace(label, '"dataset": "nq_open"'))
+
+
 @pytest.fixture
 def sized(tmp_path: Path) -> Path:
     """The same questions with 20 documents of 150 tokens, 10 of 300, and 5 of 150."""
     for label, documents, tokens in (("nq_open", 20, 150), ("of_2", 10, 300), ("fewer", 5, 150)):
         counts = {"preamble": 10, "documents": [tokens] * documents, "query": 12, "task": 8, "generated": 3}
         for name, correct, seconds in (("naive", RIGHT, 8.0), ("epic", HALF, 8.0 / (tokens / 50))):
-            path = write_variant(
-                tmp_path, name, name, correct, dataset=label, documents=documents, tokens=counts, first_token_s=seconds
-            )
-            meta = path.with_suffix(".meta.json")
-            meta.write_text(meta.read_text().replace(f'"dataset": "{label}"', '"dataset": "nq_open"'))
+            fields = {"documents": documents, "tokens": counts, "first_token_s": seconds}
+            of_nq_open(write_variant(tmp_path, name, name, correct, dataset=label, **fields))
     return tmp_path
 
 
@@ -142,30 +149,21 @@ def test_length_shows_the_same_questions_alone(sized: Path) -> None:
     path = write_variant(sized, "naive", "naive", RIGHT, dataset="tuning")
     records = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(record | {"key": f"other {record['key']}"}) + "\n" for record in records))
-    meta = path.with_suffix(".meta.json")
-    meta.write_text(meta.read_text().replace('"dataset": "tuning"', '"dataset": "nq_open"'))
+    of_nq_open(path)
     write_variant(sized, "naive", "naive", RIGHT, dataset="musique")
     table = length.table(Runs(sized))
     assert set(table["dataset"]) == {"nq_open", "of_2", "fewer", "musique"}
     assert len(length.draw(table).axes) == 4  # of one length there is nothing to draw beside
 
 
-def test_the_frontier_says_whose_seconds_it_has(small: Path) -> None:
-    assert frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel() == "first token (s), answering run"
-    write_latency(small, {name: [6.0, 6.0] for name in ("naive", "r0.16", "r0.5", "sp", "oracle")})
-    assert frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel() == "first token (s), latency protocol"
-
-
 @pytest.mark.parametrize("item", sorted(ITEMS))
 def test_at_the_floor_nothing_can_be_told(item: str, tmp_path: Path) -> None:
     for label, documents in (("nq_open", 20), ("fewer", 5)):
-        for name, method, params in (("naive", "naive", {}), ("k1", "superposition", {}), ("k2", "superposition", 2)):
-            options = {"top_k": params} if params else {}
-            path = write_variant(
-                tmp_path, name, method, NEVER, params=options, dataset=label, documents=documents, first_token_s=1.0
-            )
-            meta = path.with_suffix(".meta.json")
-            meta.write_text(meta.read_text().replace(f'"dataset": "{label}"', '"dataset": "nq_open"'))
+        fields = {"dataset": label, "documents": documents, "first_token_s": 1.0}
+        of_nq_open(write_variant(tmp_path, "naive", "naive", NEVER, **fields))
+        for top_k in (1, 2):
+            made = write_variant(tmp_path, f"k{top_k}", "superposition", NEVER, params={"top_k": top_k}, **fields)
+            of_nq_open(made)
     table = ITEMS[item].table(Runs(tmp_path))
     judged = table[table["quantity"].isin(["quality", "difference", "frontier_probability"])]
     assert len(judged)

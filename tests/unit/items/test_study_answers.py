@@ -46,9 +46,6 @@ def test_metrics_that_need_no_label(record: dict[str, Any], metric: str, expecte
     assert metrics.score(metric, record) == expected
 
 
-# --- questions without answers ---
-
-
 def test_questions_need_no_answers(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("question,gold\nWho?,a\n", encoding="utf-8")
     (tmp_path / "q.jsonl").write_text('{"question": "Who?"}\n', encoding="utf-8")
@@ -68,9 +65,6 @@ def test_only_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
     (tmp_path / "nq.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(UserError, match="question without answers"):
         datasets.load("nq_open", data=tmp_path / "nq.jsonl")
-
-
-# --- a run ---
 
 
 def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None) -> Runs:
@@ -115,13 +109,15 @@ def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
     assert "not judged" in found["naive", "judged_correct"]["note"]
 
 
-def test_without_labels_quality_is_agreement(tmp_path: Path) -> None:
-    runs = run(tmp_path, labels=False)
+def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_worth(tmp_path: Path) -> None:
+    runs = run(tmp_path, labels=False, judged=lambda i: "correct")
     assert runs.metrics("questions") == ("agreement", "groundedness")
     naive, bm25 = runs.of("questions", MODEL)
     assert quality(runs, naive).value == 1.0
     assert set(scored(runs, bm25)) == set(bm25.records)
-    assert "no question has a known answer" in cells(runs)["naive", "best_subspan_em"]["note"]
+    found = cells(runs)
+    assert "no question has a known answer" in found["naive", "best_subspan_em"]["note"]
+    assert "nothing says what the judge is worth" in found["all variants", "judge_kappa"]["note"]
 
 
 @pytest.mark.parametrize(
@@ -142,11 +138,6 @@ def test_a_judge_is_worth_what_it_agrees_with_labels(
     assert "judged by j" in found["naive", "judged_correct"]["note"]
 
 
-def test_without_labels_nothing_says_what_a_judge_is_worth(tmp_path: Path) -> None:
-    found = cells(run(tmp_path, labels=False, judged=lambda i: "correct"))
-    assert "nothing says what the judge is worth" in found["all variants", "judge_kappa"]["note"]
-
-
 def test_the_plan_judges_answers_by_their_passages(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").touch()
     settings = writing.configuration("s", MODEL, tmp_path / "q.jsonl", judge="smollm2-135m-instruct")
@@ -158,10 +149,6 @@ def test_the_plan_judges_answers_by_their_passages(tmp_path: Path) -> None:
     assert len(plan.items.inputs("study_answers")["judgements"]) == len(writing.METHODS)
 
 
-def judge(records: Path, out: Path, *more: str) -> int:
-    return main(["judge", str(records), "--out", str(out), *more])
-
-
 def test_the_command_judges_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = write_variant(tmp_path, "naive", "naive", [True, False], documents=2)
     keys = [json.loads(line)["key"] for line in records.read_text().splitlines()]
@@ -170,10 +157,11 @@ def test_the_command_judges_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
     write_examples(tmp_path / "e.jsonl", examples)
     out = tmp_path / "j.jsonl"
+    command = ["judge", str(records), "--out", str(out), "--of", "answers"]
     with served([says("correct"), says("incorrect")]) as server:
         monkeypatch.setenv("RAGAUGE_JUDGE_URL", server.url)
         monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
-        assert judge(records, out, "--of", "answers", "--examples", str(tmp_path / "e.jsonl")) == 0
+        assert main([*command, "--examples", str(tmp_path / "e.jsonl")]) == 0
     assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == ["correct", "incorrect"]
     assert "A passage." in server.requests[0]["body"]["messages"][0]["content"]
-    assert judge(records, out, "--of", "answers") == 2
+    assert main(command) == 2

@@ -85,15 +85,11 @@ def test_a_licence_is_the_users_to_state(run: Path) -> None:
     assert graph(published())["#license"]["name"] == "Not stated"
 
 
-def test_the_package_rocrate_reads_it(run: Path) -> None:
+def test_the_package_rocrate_reads_it_and_a_crate_is_written_over_a_former_one(run: Path) -> None:
     crate = ROCrate(published())
     assert crate.root_dataset["name"] == "ragauge run small"
     assert {entity.type for entity in crate.data_entities} == {"File"}
     assert len(crate.get_by_type("CreateAction")) == 2
-
-
-def test_a_crate_is_written_over_a_former_one(run: Path) -> None:
-    published()
     (run / "reports/small/a table.csv").unlink()
     assert "reports/a%20table.csv" not in graph(published())
 

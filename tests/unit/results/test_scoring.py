@@ -44,13 +44,10 @@ def test_other_names_of_fields(tmp_path: Path) -> None:
     assert score_file(path, "em", prediction_key="out", answers_key="aliases")["mean"] == 0.5
 
 
-def test_failed_records_are_counted_apart(tmp_path: Path) -> None:
+def test_failed_records_are_counted_apart_and_nothing_to_score_is_null(tmp_path: Path) -> None:
     result = score_file(records_file(tmp_path / "x.jsonl", {"a": "me", "b": None, "c": "you"}), "em")
     assert (result["mean"], result["n"], result["records"], result["failed"]) == (0.5, 2, 3, 1)
-
-
-def test_nothing_to_score_is_null(tmp_path: Path) -> None:
-    result = score_file(records_file(tmp_path / "x.jsonl", {"b": None}), "em")
+    result = score_file(records_file(tmp_path / "y.jsonl", {"b": None}), "em")
     assert (result["mean"], result["low"], result["n"]) == (None, None, 0)
     assert json.loads(json.dumps(result)) == result
 

@@ -45,11 +45,10 @@ def config(**served: Any) -> Config:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
+    response = records.ServedResponse(**SERVED)
     for name in ("naive", "bm25"):
         write_variant(tmp_path, name, name, [True, False, True])
-        path = write_variant(
-            tmp_path, name, name, [True, True, False], model="there", served=records.ServedResponse(**SERVED)
-        )
+        path = write_variant(tmp_path, name, name, [True, True, False], model="there", served=response)
         meta = json.loads(records.meta_path(path).read_text())
         meta["specification"]["engine"] = {"name": "openai", "served": {}}
         records.meta_path(path).write_text(json.dumps(meta))
@@ -110,16 +109,10 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        (
-            {"source": "openai:m", "dtype": "bfloat16"},
-            r"models\.x\.dtype: 'bfloat16': a served model runs as its",
-        ),
+        ({"source": "openai:m", "dtype": "bfloat16"}, r"models\.x\.dtype: 'bfloat16': a served model runs as its"),
         ({"source": "openai:m", "engine": "torch"}, r"models\.x\.engine: 'torch' does not run 'openai:m'"),
         ({"source": "smollm2-135m-instruct", "engine": "openai"}, r"models\.x\.engine: 'openai' does not run 'smollm2"),
-        (
-            {"source": "smollm2-135m-instruct", "served": {}},
-            r"models\.x\.served: only valid for models behind a server",
-        ),
+        ({"source": "smollm2-135m-instruct", "served": {}}, r"models\.x\.served: only valid for models behind a serv"),
         ({"source": "openai:"}, r"models\.x\.source: openai: must be followed by the model's name"),
         ({"source": "openai:m", "served": {"environment": "open ai"}}, r"models\.x\.served\.environment: "),
         ({"source": "openai:m", "served": {"tokenizer": "nobody"}}, r"models\.x\.served\.tokenizer: unknown model"),

@@ -36,11 +36,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     assert 0.91 < covered < 0.98
 
 
-def test_intervals_of_little() -> None:
-    assert bootstrap_interval([0.5]) == (0.5, 0.5)
-    assert bootstrap_interval([1, 1, 1]) == (1.0, 1.0)
-
-
 @pytest.mark.parametrize("values", [[], [np.nan], [1, np.inf], [[1]]])
 def test_no_interval_of_nothing(values: Any) -> None:
     with pytest.raises(ValueError, match="at least one finite number"):
@@ -58,7 +53,9 @@ def test_p_is_that_of_all_sign_flips(a: list[float]) -> None:
     assert paired_test(a, b)["p"] == pytest.approx(exact_p(np.array(a) - np.array(b)), abs=0.015)
 
 
-def test_a_method_does_not_differ_from_itself() -> None:
+def test_what_does_not_vary_has_no_width() -> None:
+    assert bootstrap_interval([0.5]) == (0.5, 0.5)
+    assert bootstrap_interval([1, 1, 1]) == (1.0, 1.0)
     assert paired_test([0, 1, 1], [0, 1, 1]) == {"difference": 0, "low": 0, "high": 0, "p": 1, "n": 3}
 
 
@@ -79,23 +76,17 @@ def test_ties_share_the_frontier() -> None:
     np.testing.assert_array_equal(frontier_probability([2.0, 2.0 + 1e-15], [values, values[:]]), [1, 1])
 
 
-def test_frontier_probability_is_that_of_the_binomial() -> None:
-    """A dearer method is on the frontier where it wins on at least one more of the resampled questions."""
-    cheap, dear = np.zeros(10), np.array([1.0] + [0.0] * 9)
-    found = frontier_probability([1, 2], [cheap, dear])
-    np.testing.assert_allclose(found, [1, 1 - 0.9**10], atol=0.02)
+@pytest.mark.parametrize(("costs", "chances"), [([1, 2], [1, 1 - 0.9**10]), ([1, 1], [0.9**10, 1])])
+def test_frontier_probability_is_that_of_the_binomial(costs: list[float], chances: list[float]) -> None:
+    """A dearer method is on the frontier where it wins on one more of the resampled questions; at one cost they tie."""
+    worse, better = np.zeros(10), np.array([1.0] + [0.0] * 9)
+    np.testing.assert_allclose(frontier_probability(costs, [worse, better]), chances, atol=0.02)
 
 
 def test_costs_of_each_question_are_resampled() -> None:
     values = np.ones((2, 10))
     costs = np.stack([np.array([1.0] + [0.0] * 9), np.zeros(10)])
     np.testing.assert_allclose(frontier_probability(costs, values), [0.9**10, 1], atol=0.02)
-
-
-def test_a_tie_by_chance_counts_as_often_as_chance_has_it() -> None:
-    """Two methods of one cost tie where the one question that tells them apart is not drawn."""
-    found = frontier_probability([1, 1], [np.zeros(10), np.array([1.0] + [0.0] * 9)])
-    np.testing.assert_allclose(found, [0.9**10, 1], atol=0.02)
 
 
 def test_hypervolume_of_clear_cases() -> None:
