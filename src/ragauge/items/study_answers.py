@@ -59,7 +59,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
             values, note = list(scored(runs, variant, quantity).values()), ""
             if quantity == "judged_correct":
                 judges = {str(line.get("judge")) for line in materials.judgements(runs, variant).values()}
-                note = f"judged by {', '.join(sorted(judges))}"
+                note = f"judged by {', '.join(sorted(judges))}" if judges else ""
             yield Cell(variant.keys, quantity, mean(values, runs.seed, note) if values else Measure(reason=nothing))
     keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
     for quantity, measure in _worth(runs, variants).items():
