@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -242,11 +242,6 @@ def handle(label: str, colour: str, marker: str, line: bool = False, hollow: boo
 
     face, size = "white" if hollow else colour, marker_size(marker)
     return Line2D([], [], color=colour, marker=marker, mfc=face, ms=size, lw=1.1 if line else 0, label=label)
-
-
-def method_handles(methods: Iterable[str]) -> list[Any]:
-    """Legend entries of methods, each once."""
-    return [handle(*method_style(name)) for name in sorted(dict.fromkeys(methods), key=method_order)]
 
 
 def legend(made: Figure, handles: Sequence[object], columns: int) -> None:

@@ -90,7 +90,8 @@ class Column:
 def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
     """The table for readers: (columns, rows of text, numbered notes).
 
-    One row for each set of keys, and for each quantity a measured and, where there is one, a published column.
+    One row for each set of keys, and for each quantity a measured and, where there is one, a published column; columns
+    that hold nothing are left out.
     """
     keys = [c for c in table.columns if c not in (*VALUES, "quantity")]
     printed = set(table[table["published"].notna()]["quantity"])
@@ -107,7 +108,8 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
         key_texts = ["" if key is None or key != key else str(key) for key in names]
         rows.append([*key_texts, *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
     header = [*(Column(key, "key") for key in keys), *columns, Column("n", "n"), Column("notes", "notes")]
-    return _without_empty(header, rows), rows, list(notes)
+    filled = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
+    return [header[i] for i in filled], [[row[i] for i in filled] for row in rows], list(notes)
 
 
 def markdown(table: Table, about: str, footer: str) -> str:
@@ -171,14 +173,6 @@ def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
     between = f" [{low}, {high}]" if low and high else ""
     p = line["p"]
     return text + between + (f" p={p:.2g}" if isinstance(p, float) and math.isfinite(p) else "")
-
-
-def _without_empty(header: list[Column], rows: list[list[str]]) -> list[Column]:
-    """Drops, in place, the columns that hold nothing; returns the header that is left."""
-    keep = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
-    for row in rows:
-        row[:] = [row[i] for i in keep]
-    return [header[i] for i in keep]
 
 
 def _pipe(cells: Sequence[str]) -> str:

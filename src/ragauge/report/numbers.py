@@ -92,11 +92,8 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     if without is None or not known or any((lead.low or 0.0) > 0 for lead in known.values()):
         return None
     name, lead = max(known.items(), key=lambda one: one[1].value or 0.0)
-    interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
-    return (
-        f"{lead.n} questions are too few: no variant differs from answers without documents ({without.name}). "
-        f"The best, {name}, is {lead.value:+.2f} from it, {interval}"
-    )
+    few = f"{lead.n} questions are too few: no variant differs from answers without documents ({without.name})"
+    return f"{few}. The best, {name}, is {lead.value:+.2f} from it, 95% interval [{lead.low:.2f}, {lead.high:.2f}]"
 
 
 def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | None, str | None]:

@@ -37,9 +37,6 @@ class CellSource(StrEnum):
     PROJECTION = "projection"  # a measured trace under other speeds: predicted
 
 
-PREDICTIONS = (CellSource.SHAPE, CellSource.PROJECTION)
-
-
 @dataclass(frozen=True)
 class Measure:
     """A measured value, its bootstrap 95% interval and its number of questions or trials; or why there is none.
@@ -77,7 +74,8 @@ class Cell:
         """What it holds; a reason takes precedence over a published number."""
         measure = self.measure
         if measure.value is not None:
-            return Status.PREDICTED if measure.source in PREDICTIONS else Status.MEASURED
+            is_predicted = measure.source in (CellSource.SHAPE, CellSource.PROJECTION)
+            return Status.PREDICTED if is_predicted else Status.MEASURED
         is_published_only = self.published is not None and not measure.reason
         return Status.PUBLISHED_ONLY if is_published_only else Status.COULD_NOT_RUN
 

@@ -28,13 +28,12 @@ def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: 
     if variant.method == "superposition" and variant.prunes and parallel and one_hop:
         paths = min(int(variant.param("top_k")), len(variant.records[key].get("kept") or []))
         trace = cycles.with_sequential_queries(trace, max(1, paths))
-    return _cycles(variant, _switched(trace, caching, parallel), "published")
+    return _cycles(variant, trace, "published", caching, parallel)
 
 
 def critical_path_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
     """MACs of one question on the critical path to the first token, as it ran here; options as in `paper_cycles`."""
-    trace = cycles.without_decoding(variant.traces[key])
-    return _cycles(variant, _switched(trace, caching, parallel))
+    return _cycles(variant, cycles.without_decoding(variant.traces[key]), "critical_path", caching, parallel)
 
 
 def online_cycles(variant: Variant, key: str) -> float:
@@ -84,15 +83,14 @@ def speedup(
     return Measure(sum(a) / sum(b), *mean_ratio_interval(a, b, runs.seed), len(shared))
 
 
-def _switched(trace: Trace, caching: bool, parallel: bool) -> Trace:
-    """The trace as it were without caching or without parallel rows."""
-    trace = trace if caching else cycles.uncached(trace)
-    return trace if parallel else cycles.sequential(trace)
-
-
-def _cycles(variant: Variant, trace: Trace, accounting: str = "critical_path") -> float:
+def _cycles(
+    variant: Variant, trace: Trace, accounting: str = "critical_path", caching: bool = True, parallel: bool = True
+) -> float:
+    """MACs of a trace, as it were without caching or without parallel rows where these are off."""
     if variant.shape is None:
         return math.nan
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallel else cycles.sequential(trace)
     return float(cycles.compute_cycles(trace, variant.shape, accounting=accounting))
 
 

@@ -189,19 +189,15 @@ def _planned(runs: Runs, name: str) -> PipelineRun:
     assert runs.config is not None
     settings = runs.config.pipelines[name]
     model, database = runs.config.pipeline_model(settings), runs.config.pipeline_database(settings)
-    index = index_facts(runs, database, settings.index) if settings.asks_index else None
+    index = _index_facts(runs, database, settings.index) if settings.asks_index else None
     path = runs.folder / "pipelines" / f"{name}.jsonl"
     missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
     specification = specify(settings, model=model, database=database, index=index)
     return PipelineRun(name, specification, path, missing=missing)
 
 
-def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
-    """The facts of an index by the report of `ragauge index recall`, or by the configuration where there is none.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+def _index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
+    """The facts of an index by the report of `ragauge index recall`, or by the configuration where there is none."""
     path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
     report = read_object(path) if path.exists() else {}
     recipe = report.get("settings")

@@ -49,7 +49,12 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -
         raise ValueError(f"a has {len(first)} questions, b {len(second)}; a paired test needs the same ones")
     differences = first - second
     low, high = bootstrap_interval(differences, seed, n)
-    p = _sign_flip_p(differences, np.random.default_rng(seed), n)
+    rng, extreme = np.random.default_rng(seed), 0
+    slack = 1e-12 * max(1.0, float(np.abs(differences).sum()))  # sums in another order differ by rounding
+    for size in _chunks(n, len(differences)):
+        signs = rng.integers(0, 2, (size, len(differences)), dtype=np.int8) * 2 - 1
+        extreme += int((np.abs(signs @ differences) >= abs(differences.sum()) - slack).sum())
+    p = (1 + extreme) / (1 + n)
     return {"difference": float(differences.mean()), "low": low, "high": high, "p": p, "n": len(differences)}
 
 
@@ -87,7 +92,13 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
     Raises:
         ValueError: the shapes do not fit, there is no question, or a number is not finite.
     """
-    price, quality = _frontier_points(costs, values)
+    quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
+    if quality.ndim != 2 or quality.size == 0 or price.shape not in (quality.shape, quality.shape[:1]):
+        raise ValueError(f"values {quality.shape} must be (method, question), costs {price.shape} (method[, question])")
+    if not (np.isfinite(quality).all() and np.isfinite(price).all()):
+        raise ValueError("costs and values must be finite")
+    if price.ndim == 1:
+        price = np.repeat(price[:, None], quality.shape[1], axis=1)
     rng = np.random.default_rng(seed)
     on = np.zeros(len(quality))
     for rows in _resamples(rng, quality.shape[1], RESAMPLES, width=2 * len(quality)):
@@ -152,18 +163,6 @@ def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.
     return np.concatenate([quality[:, rows].mean(axis=2) for rows in portions], axis=1)
 
 
-def _frontier_points(costs: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Costs and scores, checked, both (method, question)."""
-    quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
-    if quality.ndim != 2 or quality.size == 0 or price.shape not in (quality.shape, quality.shape[:1]):
-        raise ValueError(f"values {quality.shape} must be (method, question), costs {price.shape} (method[, question])")
-    if not (np.isfinite(quality).all() and np.isfinite(price).all()):
-        raise ValueError("costs and values must be finite")
-    if price.ndim == 1:
-        price = np.repeat(price[:, None], quality.shape[1], axis=1)
-    return price, quality
-
-
 def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
     """(method, resample) bool: no other method dominates this one. Both arguments are (method, resample)."""
     cheaper, better = price[:, None] - price[None], quality[None] - quality[:, None]  # (method, other, resample)
@@ -189,16 +188,6 @@ def _hypervolumes(costs: np.ndarray, qualities: np.ndarray, limits: tuple[float,
     best = np.maximum.accumulate(qualities[order], axis=0)
     edges = np.log(np.clip(np.append(costs[order], limits[1]), *limits))
     return np.asarray(np.diff(edges) @ best / np.log(limits[1] / limits[0]))
-
-
-def _sign_flip_p(differences: np.ndarray, rng: np.random.Generator, n: int) -> float:
-    observed = abs(differences.sum())
-    slack = 1e-12 * max(1.0, float(np.abs(differences).sum()))  # sums in another order differ by rounding
-    extreme = 0
-    for size in _chunks(n, len(differences)):
-        signs = rng.integers(0, 2, (size, len(differences)), dtype=np.int8) * 2 - 1
-        extreme += int((np.abs(signs @ differences) >= observed - slack).sum())
-    return (1 + extreme) / (1 + n)
 
 
 def _interval(resampled: np.ndarray) -> tuple[float, float]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from ragauge.config.reads import Reads
 from ragauge.items.reuse._family import AT_FLOOR, RANKERS, VariantSeconds, answers, belongs, floor
@@ -31,14 +30,6 @@ DRAWN = {
 ALIKE = 0.15  # relative difference up to which lengths, and amounts of text, count as the same
 
 READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
-
-
-class Size(NamedTuple):
-    """Medians over the questions."""
-
-    documents: float
-    document_tokens: float
-    text_tokens: float  # of all documents
 
 
 def table(runs: Runs) -> Table:
@@ -77,9 +68,10 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
     bases = {label: base for label in labels if (base := naive(runs, label, model))}
     most = max((set(base.records) for base in bases.values()), key=len, default=set())
     for label, base in bases.items():
-        if not most & set(base.records) or (size := _size(base)) is None:
+        size = _size(base)
+        if not size or not most & set(base.records):
             continue
-        keys = {"questions": name, **size._asdict()}
+        keys = {"questions": name, **size}
         weak = floor(runs, base)
         shown = [v for v in runs.of(label, model) if belongs(v, *REFERENCES, *RANKERS)]
         clock = VariantSeconds.of(runs, label, model, shown)
@@ -91,12 +83,12 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
                 yield Cell(own, "first_token_speedup", clock.sooner(runs, base, variant))
 
 
-def _size(variant: Variant) -> Size | None:
+def _size(variant: Variant) -> dict[str, float]:
+    """Medians over the questions: documents, tokens of a document and of all of them; empty where no record counts."""
     counts = [record["tokens"].get("documents") or [] for record in variant.answered.values()]
-    if not any(counts):
-        return None
     lengths = [n for documents in counts for n in documents]
-    return Size(*map(statistics.median, (list(map(len, counts)), lengths, list(map(sum, counts)))))
+    values = {"documents": [*map(len, counts)], "document_tokens": lengths, "text_tokens": [*map(sum, counts)]}
+    return {name: statistics.median(found) for name, found in values.items()} if lengths else {}
 
 
 def _one_a_method(part: Table) -> Table:

@@ -50,7 +50,8 @@ def draw(table: Table) -> Figure:
             _bars(line[0], part, names)
             _waits(line[1], part, names)
             _reuse(line[2], part)
-        style.legend(figure, style.method_handles(table["method"]), columns=6)
+        methods = sorted(dict.fromkeys(table["method"]), key=style.method_order)
+        style.legend(figure, [style.handle(*style.method_style(name)) for name in methods], columns=6)
         return figure
 
 
@@ -120,7 +121,7 @@ def _rows(part: Table, quantity: str) -> list[dict[Any, Any]]:
 
 def _bars(ax: Axes, part: Table, names: list[str]) -> None:
     for row in _rows(part, "hit_rate"):
-        _, colour, _ = style.method_style(str(row["method"]))
+        colour = style.method_style(str(row["method"]))[1]
         ax.barh(names.index(row["variant"]), row["measured"], color=colour, height=0.6)
     style.name_rows(ax, [name.replace("_", " ") for name in names])
     ax.set_xlim(0, 1)
