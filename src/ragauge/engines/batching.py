@@ -144,13 +144,11 @@ class EngineProxy(RecordedEngine):
             finder._answering, finder.template = self, lm.finder.template
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
-        """See `RecordedEngine.compute`."""
         requests = Reading(self._lm.decoder, cache, rows, options).requests()
         extension: Extension = self._task.call(_PendingCall(self._lm, requests, response=False, alone=self._alone))
         return extension
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
-        """See `RecordedEngine.decode`."""
         requests = decoding(self._lm.decoder, cache, ids, position, most, ended)
         response: list[int] = self._task.call(_PendingCall(self._lm, requests, response=True, more=most - len(ids)))
         return response

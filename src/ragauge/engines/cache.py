@@ -60,9 +60,16 @@ class KVCache:
         """
         self.shape, self.dtype, self.quantization = shape, dtype, quantization
         self.length = 0  # slots in use
-        empty = Int8Slots if quantization == "int8" else _empty
-        self.k: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
-        self.v: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
+
+        def empty(heads: int) -> Slots:
+            size = (heads, capacity, shape.head_dim)
+            return (
+                Int8Slots(*size, dtype, device)
+                if quantization == "int8"
+                else torch.empty(size, dtype=dtype, device=device)
+            )
+
+        self.k, self.v = list(map(empty, shape.kv_heads)), list(map(empty, shape.kv_heads))
         for _, tensor in self.tensors():
             tensor[:, filled:].zero_()
         self.positions = torch.zeros(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
@@ -277,25 +284,16 @@ class KVCache:
             mine = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
             mine[self.length : stop] = source.tempered.keys[slots]
             self.tempered = source.tempered._replace(keys=mine)
-        self._fill_head_positions(source, slots, stop)
+        if source.head_positions is not None or self.head_positions is not None:
+            by_head = source.head_positions or [source.positions.expand(k.shape[0], -1) for k in source.k]
+            if self.head_positions is None:
+                self.head_positions = [self.positions.expand(k.shape[0], -1).clone() for k in self.k]
+            for own, theirs in zip(self.head_positions, by_head, strict=True):
+                own[:, self.length : stop] = theirs[:, slots]
+            self.ragged = self.ragged or source.ragged
         moved = self.length - slots.start
         self._contents += [
             Content(start + moved, last + moved, c.name, c.offset + start - c.start)
             for start, last, c in source._named_parts(Span(slots.start, slots.stop))
         ]
         self.length = stop
-
-    def _fill_head_positions(self, source: KVCache, slots: slice, stop: int) -> None:
-        """Append the source's positions by head, where either cache has any."""
-        if source.head_positions is None and self.head_positions is None:
-            return
-        by_head = source.head_positions or [source.positions.expand(k.shape[0], -1) for k in source.k]
-        if self.head_positions is None:
-            self.head_positions = [self.positions.expand(k.shape[0], -1).clone() for k in self.k]
-        for mine, theirs in zip(self.head_positions, by_head, strict=True):
-            mine[:, self.length : stop] = theirs[:, slots]
-        self.ragged = self.ragged or source.ragged
-
-
-def _empty(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty(heads, slots, dim, dtype=dtype, device=device)

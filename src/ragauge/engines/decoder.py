@@ -58,7 +58,7 @@ class Decoder:
             for by_head in part.cache.head_positions or ():
                 part.layout.put(part.positions.expand(by_head.shape[0], -1), by_head, 1)
         if is_fusable(parts) and self.runs_fused(x.shape[0]):
-            angles = self.rotation(_joined([part.positions for part in parts]))
+            angles = self.rotation(torch.cat([part.positions for part in parts]))
             assert angles is not None
             assert self._fused is not None
             x = self._fused.read(x, angles, parts, layers)
@@ -145,7 +145,7 @@ class Decoder:
 
     def _attention(self, parts: Sequence[Part]) -> Attend:
         """The attention of this pass as a function of (layer, normed states)."""
-        angles = self.rotation(_joined([part.positions for part in parts]))
+        angles = self.rotation(torch.cat([part.positions for part in parts]))
         attentions, tokens = [self._part_attention(part) for part in parts], [part.tokens for part in parts]
 
         def attend(index: int, normed: Tensor) -> Tensor:
@@ -232,10 +232,6 @@ class Decoder:
         if hidden is None:
             return bias
         return torch.where(hidden.expand(-1, -1, layout.queries, -1), float("-inf"), bias)
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.cache import KVCache
 from ragauge.engines.kernels import compiled
 from ragauge.engines.layout import Part
 from ragauge.engines.quantization import storage
@@ -29,12 +28,11 @@ class FusedLayers:
         self._shape = shape
         self._referenced = list[Any](matrices)  # what the arguments point to
         self._layers = (compiled.LayerArguments * len(layers))(
-            *(self._arguments(index, layer, matrices[index]) for index, layer in enumerate(layers))
+            *(
+                compiled.LayerArguments(*four, *map(self._pointer, _norms(layer)), heads, kv_heads)
+                for four, layer, heads, kv_heads in zip(matrices, layers, shape.heads, shape.kv_heads, strict=True)
+            )
         )
-
-    def _arguments(self, index: int, layer: Layer, matrices: Sequence[compiled.Matrix]) -> compiled.LayerArguments:
-        norms = [self._pointer(n) for n in (layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm)]
-        return compiled.LayerArguments(*matrices, *norms, self._shape.heads[index], self._shape.kv_heads[index])
 
     def _pointer(self, norm: Norm | None) -> int | None:
         if norm is None:
@@ -48,7 +46,13 @@ class FusedLayers:
         states = x.float().clone(memory_format=torch.contiguous_format)
         cos, sin = (part.float().contiguous() for part in angles)
         tokens = [compiled.Token(index, *run) for index, part in enumerate(parts) for run in part.layout.runs or ()]
-        caches = [_cache_arguments(part.cache, layer) for layer in range(first, last) for part in parts]
+        caches = []
+        for layer in range(first, last):
+            for cache in (part.cache for part in parts):
+                k, v = storage(cache.k[layer]), storage(cache.v[layer])
+                scales = (k[1].data_ptr(), v[1].data_ptr()) if len(k) > 1 else (None, None)
+                kind = compiled.KINDS[k[0].dtype]
+                caches.append(compiled.Cache(k[0].data_ptr(), v[0].data_ptr(), *scales, k[0].shape[1], kind))
         failed = compiled.require().through(
             ctypes.byref(self._layers, first * ctypes.sizeof(compiled.LayerArguments)),
             last - first,
@@ -73,7 +77,7 @@ def fuse(layers: Sequence[Layer], shape: Shape) -> FusedLayers | None:
     """None for layers that `compiled.c` does not compute: with a bias of scores, LayerNorm, no gate, in float16."""
     if shape.position != "rope" or not shape.gated or shape.activation != "silu" or shape.qkv_clip is not None:
         return None
-    norms = [n for x in layers for n in (x.attention_norm, x.mlp_norm, x.q_norm, x.k_norm) if n is not None]
+    norms = [norm for layer in layers for norm in _norms(layer) if norm is not None]
     if shape.head_dim % compiled.LANES or any(n.kind != "rms" or n.bias is not None for n in norms):
         return None
     matrices = [
@@ -83,15 +87,13 @@ def fuse(layers: Sequence[Layer], shape: Shape) -> FusedLayers | None:
     return FusedLayers(layers, matrices, shape) if all(len(four) == 4 for four in matrices) else None
 
 
+def _norms(layer: Layer) -> tuple[Norm | None, ...]:
+    return layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm
+
+
 def is_fusable(parts: Sequence[Part]) -> bool:
     """Whether `compiled.c` can compute the attention of such a pass."""
     return not torch.is_grad_enabled() and all(
         p.layout.runs is not None and p.observe is None and p.cache.plain and p.cache.dtype in compiled.KINDS
         for p in parts
     )
-
-
-def _cache_arguments(cache: KVCache, layer: int) -> compiled.Cache:
-    k, v = storage(cache.k[layer]), storage(cache.v[layer])
-    scales = (k[1].data_ptr(), v[1].data_ptr()) if len(k) > 1 else (None, None)
-    return compiled.Cache(k[0].data_ptr(), v[0].data_ptr(), *scales, k[0].shape[1], compiled.KINDS[k[0].dtype])

@@ -15,7 +15,7 @@ its own in 8 bits. Norms and biases stay as they are, too. `Int8Linear` stores i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -42,16 +42,13 @@ def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Lin
     Raises:
         UserError: an unknown value, or 8-bit weights on a device other than a CPU.
     """
-    ways: dict[str, Callable[[Linear], Linear]] = {
-        "full": lambda linear: linear,
-        "int8": int8,
-        "int8_weight_only": int8_weight_only,
-    }
-    if weights not in ways:
+    if weights not in WEIGHTS:
         raise unknown("weights", weights, WEIGHTS)
-    if weights != "full" and device.type != "cpu":
+    if weights == "full":
+        return lambda linear: linear
+    if device.type != "cpu":
         raise UserError(f"weights {weights!r} are not available on device {device.type!r}; known there: full")
-    return ways[weights]
+    return int8 if weights == "int8" else int8_weight_only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,29 +65,20 @@ class Int8Linear(Linear):
             return (self.panels.out, self.panels.width)
         return tuple(self.weight.shape[::-1] if self.layout == "onednn" else self.weight.shape)
 
-    @property
-    def storage_dtype(self) -> torch.dtype:
-        """See `Linear`."""
-        return torch.int8
-
     def for_compiled(self) -> Matrix | None:
-        """See `Linear`."""
         return self.panels
-
-    def split_rows(self, rows: int) -> Sequence[Linear]:
-        """See `Linear`: not split, since kernels lay the whole matrix out."""
-        return [self]
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        if self.panels is not None and (self.layout == "panels" or _kernel(x.shape[0]) == COMPILED):
-            return compiled.multiply(self.panels, x)
-        return self.by_torch(x)
+        chosen = self.layout == "panels" or kernels.product_kernel(torch.int8, x.shape[0]) == COMPILED
+        return compiled.multiply(self.panels, x) if self.panels is not None and chosen else self.by_torch(x)
 
     def by_torch(self, x: Tensor) -> Tensor:
         """The same by torch's product, whatever the kernels of this process are."""
         if self.layout == "onednn":
-            integers, scale = quantize_tokens(x)
+            scale = _token_scale(x)
+            # unsigned, ZERO_POINT above the value; all of them are positive, so that this rounds
+            integers = (x * scale.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8)
             # float16 could overflow before tokens are scaled
             dtype = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
             y = _multiply_packed(integers, self.weight, self.scale, dtype).mul_(scale).to(x.dtype)
@@ -113,14 +101,6 @@ class Int8WeightOnly(Linear):
 
     scale: Tensor  # (out,), fp32
 
-    def for_compiled(self) -> Matrix | None:
-        """See `Linear`: none, as its activations stay floating-point numbers."""
-        return None
-
-    def split_rows(self, rows: int) -> Sequence[Linear]:
-        """See `Linear`."""
-        return [self]
-
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
         if x.shape[0] <= FEW_TOKENS and self.weight.shape[1] % VECTOR == 0 and self.weight.shape[0] % VECTOR == 0:
@@ -139,19 +119,16 @@ def int8(linear: Linear, both: bool = False) -> Int8Linear:
     """
     weight, scale = quantize(linear.weight)
     scale = scale[:, 0].contiguous()
-    for_compiled = both or any(_kernel(n) == COMPILED or kernels.runs_fused(torch.int8, n) for n in SIZES)
-    panels = Matrix.of(weight, linear.bias, scale) if for_compiled else None
-    if panels is not None and not both and all(_kernel(n) == COMPILED for n in SIZES):
+    by_compiled = [kernels.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
+    wanted = both or any(by_compiled) or any(kernels.runs_fused(torch.int8, tokens) for tokens in SIZES)
+    panels = Matrix.of(weight, linear.bias, scale) if wanted else None
+    if panels is not None and not both and all(by_compiled):
         integers = panels.tensors[0]
         assert integers is not None
         return Int8Linear(integers, linear.bias, scale=scale, panels=panels, layout="panels")
     if has_onednn():
         return Int8Linear(_pack(weight), linear.bias, scale=scale, panels=panels, layout="onednn")
     return Int8Linear(weight, linear.bias, scale=scale, panels=panels)
-
-
-def _kernel(tokens: int) -> str:
-    return kernels.product_kernel(torch.int8, tokens)
 
 
 def int8_weight_only(linear: Linear) -> Int8WeightOnly:
@@ -185,12 +162,6 @@ def _is_exact(product: Callable[[Tensor, Tensor], Tensor]) -> bool:
         return torch.equal(product(q, w), q.float() @ w.float().t())
     except (RuntimeError, AttributeError):
         return False
-
-
-def quantize_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens (token, in) -> unsigned integers, ZERO_POINT above the value, and fp32 scales (token, 1)."""
-    scale = _token_scale(x)
-    return (x * scale.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8), scale  # rounds: all of them are positive
 
 
 def _token_scale(x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -129,8 +130,13 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
         mask = _mask(lengths, past, device) if start and lengths[0] > 1 else None
         return Layout(start, lengths, past, mask=mask, runs=causal_runs(start, lengths[0]))
-    query_slots = _query_slots(lengths, device) if len(set(lengths)) > 1 else None
-    return Layout(start, lengths, past, _key_slots(rows, cache, start), query_slots, _mask(lengths, past, device))
+    firsts = accumulate(lengths, initial=start)
+    own = [Span(first, first + new) for first, new in zip(firsts, lengths, strict=False)]
+    slots = [cache.slots((*row.past, span)) for row, span in zip(rows, own, strict=True)]
+    key_slots, query_slots = torch.nn.utils.rnn.pad_sequence(slots, batch_first=True), None
+    if len(set(lengths)) > 1:
+        query_slots = torch.cat([torch.arange(n, device=device) + i * max(lengths) for i, n in enumerate(lengths)])
+    return Layout(start, lengths, past, key_slots, query_slots, _mask(lengths, past, device))
 
 
 def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
@@ -195,19 +201,6 @@ def lay_out_steps(pasts: Sequence[int | None], stride: int, device: torch.device
         row_stride=stride,
         runs=runs,
     )
-
-
-def _key_slots(rows: Sequence[Row], cache: KVCache, start: int) -> Tensor:
-    slots = []
-    for row in rows:
-        slots.append(cache.slots((*row.past, Span(start, start + len(row.ids)))))
-        start += len(row.ids)
-    return torch.nn.utils.rnn.pad_sequence(slots, batch_first=True)
-
-
-def _query_slots(lengths: Sequence[int], device: torch.device) -> Tensor:
-    width = max(lengths)
-    return torch.cat([torch.arange(n, device=device) + i * width for i, n in enumerate(lengths)])
 
 
 def _mask(lengths: Sequence[int], past: Sequence[int], device: torch.device) -> Tensor:

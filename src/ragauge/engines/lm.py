@@ -52,11 +52,9 @@ class LM(RecordedEngine):
         return super().cache_bytes + (self.steps.bytes if self.steps else 0)
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
-        """See `RecordedEngine.compute`."""
         return run(self.decoder, Reading(self.decoder, cache, rows, options).requests())
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
-        """See `RecordedEngine.decode`."""
         if self.steps and cache.plain:
             ids = self.steps.continue_response(cache, ids, position, most, ended)
         return run(self.decoder, decoding(self.decoder, cache, ids, position, most, ended))
@@ -117,7 +115,11 @@ def _prepare(dtype: str, device: str, threads: int | None, weights: str, kv: str
         torch.set_num_threads(threads)
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
-    torch_device = _device(device)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise unknown("device", device, DEVICES)
+    torch_device = torch.device(device)
+    if torch_device.type == "cuda" and (torch_device.index or 0) >= (count := torch.cuda.device_count()):
+        raise UserError(f"device {device!r}: torch finds {count} CUDA devices here; known: {', '.join(DEVICES)}")
     if kv not in CACHE_TYPES:
         raise unknown("kv", kv, CACHE_TYPES)
     if kv != "full" and torch_device.type != "cpu":
@@ -125,14 +127,3 @@ def _prepare(dtype: str, device: str, threads: int | None, weights: str, kv: str
     if torch_device.type == "cpu":
         kernels.use(tuning.choose_kernels(DTYPES[dtype], weights=weights))
     return DTYPES[dtype], torch_device
-
-
-def _device(name: str) -> torch.device:
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise unknown("device", name, DEVICES)
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"device {name!r}: torch finds {torch.cuda.device_count()} CUDA devices here; known: {', '.join(DEVICES)}"
-        )
-    return device

@@ -77,11 +77,9 @@ class RecordedEngine(Traced, ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `Engine.capabilities`."""
         return self.supported - {Capability.TEXT} | ({Capability.TEXT} if self.tokenizer is not None else set())
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
-        """See `Engine.respond`."""
         return read_and_generate(self, prompt, limits)
 
     def set_finder(self, finder: RecordedEngine | None, template: str | None = None) -> None:
@@ -105,7 +103,6 @@ class RecordedEngine(Traced, ABC):
 
     @torch.inference_mode()
     def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
-        """See `SpanEngine.extend`."""
         call_options = CallOptions(**options)
         self._check(cache, rows, call_options)
         recomputed = [slot for row in rows for slot in row.recomputed]
@@ -122,7 +119,6 @@ class RecordedEngine(Traced, ABC):
 
     @torch.inference_mode()
     def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
-        """See `SpanEngine.generate`."""
         cache.reserve(limits.max_new_tokens)
         past, ids = cache.length, [int(logits.argmax())]
         most = self._begin_response(position, limits)
@@ -138,7 +134,6 @@ class RecordedEngine(Traced, ABC):
 
     @torch.inference_mode()
     def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
-        """See `SpanEngine.generate_by`."""
         ids = [choose([])]
         most = self._begin_response(position, limits)
         while len(ids) < most and not self._ended(ids, limits):
@@ -174,11 +169,9 @@ class RecordedEngine(Traced, ABC):
     # ---- caches
 
     def new_cache(self, capacity: int) -> KVCache:
-        """See `SpanEngine.new_cache`."""
         return self.track(KVCache(self.shape, capacity, self.dtype, self.device, self.precision.kv))
 
     def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
-        """See `SpanEngine.join`."""
         return self.track(cache.select(spans, extra))
 
     def track(self, cache: KVCache) -> KVCache:
@@ -195,7 +188,6 @@ class RecordedEngine(Traced, ABC):
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
-        """See `Engine.tracing`."""
         self.peak_cache_bytes = self.cache_bytes
         with super().tracing() as trace:
             yield trace
@@ -206,7 +198,6 @@ class RecordedEngine(Traced, ABC):
             torch.cuda.synchronize(self.device)
 
     def note(self, call: Call) -> None:
-        """See `Engine.note`."""
         if self._answering is None:
             super().note(call)
         else:
@@ -229,10 +220,10 @@ class RecordedEngine(Traced, ABC):
         """A call's result: loaded from the store, or computed and stored."""
         call = _call(rows, options)
         key = store.key(cache, rows, options.tree)
-        found = store.load(key, cache, logp=options.logp) if key else None
-        if found:
-            self._record(replace(call, seconds=found.computing_s, loading_s=found.loading_s))
-            return Extension(found.spans, logp=found.logp)
+        if key and (found := store.load(key, cache, logp=options.logp)):
+            extension, computing_s, loading_s = found
+            self._record(replace(call, seconds=computing_s, loading_s=loading_s))
+            return extension
         started = time.perf_counter()
         extension = self.compute(cache, rows, options)
         self._finish(call, started)

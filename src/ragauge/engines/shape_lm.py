@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
@@ -33,7 +32,6 @@ class ShapeLM(RecordedEngine):
         self.precision = precision
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
-        """See `RecordedEngine.compute`."""
         spans = []
         for row in rows:
             spans.append(row.written(cache.length))
@@ -42,7 +40,10 @@ class ShapeLM(RecordedEngine):
             tuple(spans),
             torch.zeros(len(rows), 1) if options.last_logits else None,
             tuple(torch.zeros(len(r.ids) - 1) for r in rows) if options.logp else (),
-            tuple(_falling(r.past_length + len(r.ids)) for r in rows) if options.attention else (),
+            # each entry more than all that follow it; in fp64, in which that holds for about 900 keys
+            tuple(0.45 ** torch.arange(r.past_length + len(r.ids), dtype=torch.float64) for r in rows)
+            if options.attention
+            else (),
             tuple(torch.zeros(len(at), 1) for at in options.logits_at) if any(options.logits_at) else (),
             tuple(torch.empty(len(r.ids), self.shape.d_model, device="meta") for r in rows) if options.layers else (),
         )
@@ -51,8 +52,3 @@ class ShapeLM(RecordedEngine):
         """See `RecordedEngine.decode`: nothing ends a response before `most` tokens."""
         cache.length += most - len(ids)
         return [*ids, *[0] * (most - len(ids))]
-
-
-def _falling(keys: int) -> Tensor:
-    """(key,): each entry more than all that follow it together. In fp64, in which that holds for about 900 keys."""
-    return 0.45 ** torch.arange(keys, dtype=torch.float64)

@@ -40,11 +40,6 @@ class FixedSteps:
         self._position = torch.zeros(1, dtype=torch.float32, device=self.device)
         self._graph = self._capture() if self.device.type == "cuda" else None
 
-    @property
-    def capacity(self) -> int:
-        """Tokens that the cache has room for."""
-        return self.cache.capacity
-
     def start(self, cache: KVCache, token: int, position: float) -> None:
         """Copy a cache's content, and set the token that the next step reads at a position."""
         self.cache.truncate(0)
@@ -65,7 +60,7 @@ class FixedSteps:
     def _step(self) -> None:
         length = self.cache.length
         mask = (self._slots <= self._slot)[None, None, None]
-        layout = Layout(self.capacity - 1, (1,), (self.capacity - 1,), mask=mask, slots=self._slot)
+        layout = Layout(self.cache.capacity - 1, (1,), (self.cache.capacity - 1,), mask=mask, slots=self._slot)
         states = self.decoder.read(self.decoder.embed(self._token), [Part(self._position, self.cache, layout)])
         self._token.copy_(self.decoder.logits(self.decoder.weights.norm(states)).argmax(-1))
         self._slot += 1

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from ragauge.engines.cache import KVCache
+from ragauge.engines.protocol import Extension
 from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
 from ragauge.io.files import is_shared
@@ -46,16 +47,6 @@ class Entry:
     spans: Sequence[tuple[int, int]]  # one a row, from the first slot on
     seconds: float  # that computing it took
     logp: bool  # whether it has log-probabilities
-
-
-@dataclass(frozen=True)
-class StoredCall:
-    """The result of a call that was loaded into a cache."""
-
-    spans: tuple[Span, ...]  # one a row
-    logp: tuple[Tensor, ...]  # as of Extension; empty if it was not requested
-    computing_s: float  # seconds that the call took when it was computed
-    loading_s: float  # seconds that loading it took now
 
 
 class DocumentStore:
@@ -97,8 +88,11 @@ class DocumentStore:
             total.update(json.dumps([list(row.ids), list(row.positions), past]).encode())
         return total.hexdigest()
 
-    def load(self, key: str, cache: KVCache, *, logp: bool) -> StoredCall | None:
-        """Append an entry to the cache; None if there is none, or it lacks the log-probabilities."""
+    def load(self, key: str, cache: KVCache, *, logp: bool) -> tuple[Extension, float, float] | None:
+        """Append an entry to the cache; None if there is none, or it lacks the log-probabilities.
+
+        Returns: (the call's result, seconds that it took when it was computed, seconds that loading it took now).
+        """
         started = time.perf_counter()
         entry = self._get(key)
         if entry is None or (logp and not entry.logp):
@@ -112,7 +106,7 @@ class DocumentStore:
         spans = tuple(Span(start + first, start + last) for first, last in entry.spans)
         cache.name_spans(spans, key)
         values = entry.tensors["logp"].clone().split([len(s) - 1 for s in spans]) if logp else ()
-        return StoredCall(spans, values, entry.seconds, time.perf_counter() - started)
+        return Extension(spans, logp=values), entry.seconds, time.perf_counter() - started
 
     def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
         """Store what a call added: `spans`, which lie side by side at the end of the cache."""

@@ -312,7 +312,7 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "code": file_sha256(Path(kernels.__file__))[:12],
-        "compiled": compiled.source_hash(),
+        "compiled": compiled.source_hash()[:12] if compiled.compiler() else None,
     }
 
 

@@ -126,12 +126,13 @@ def test_keys_are_attended_to_where_they_lie(queries: int, dtype: torch.dtype) -
     q = torch.randn(3, queries, 6, 16).to(dtype).transpose(1, 2)
     k, v = (torch.randn(2, 500, 16).to(dtype) for _ in range(2))
     slots, mask = torch.randint(0, 500, (3, 187)), torch.rand(3, 1, queries, 187) > 0.4
-    found = compiled.attend_gathered(q, k, v, slots, mask)
+    found = compiled.attend(q, k[None], v[None], mask, slots=slots)
     gathered = [x[:, slots].transpose(0, 1) for x in (k, v)]
     exact = F.scaled_dot_product_attention(q.double(), *(x.double() for x in gathered), mask, enable_gqa=True)
     assert found is not None
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
-    assert compiled.attend_gathered(q[:, :, :3], k, v, slots, mask[:, :, :3]) is None  # too few to lay keys out for
+    few = compiled.attend(q[:, :, :3], k[None], v[None], mask[:, :, :3], slots=slots)
+    assert few is None, "keys are not laid out for so few"
 
 
 @pytest.mark.skipif(compiled.library() is None, reason="no C compiler")

@@ -92,7 +92,7 @@ def test_few_capacities_are_kept_and_those_used_last(monkeypatch: pytest.MonkeyP
     kept = with_steps(lm)
     for length in (10, 30, 10, 50, 10, 30):  # and nine new tokens: 32, 48, 32, 64, 32 and 48 slots
         assert respond(lm, length)[0] == expected[length]
-    assert [one.capacity for one in made] == [32, 48, 64, 48]
+    assert [one.cache.capacity for one in made] == [32, 48, 64, 48]
     assert kept.bytes > 0
     assert lm.cache_bytes >= kept.bytes
 

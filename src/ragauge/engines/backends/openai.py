@@ -127,14 +127,12 @@ class ServedEngine(Traced):
         self._turn: Lock | None = None
 
     def for_thread(self, turn: Lock, concurrency: int) -> ServedEngine:
-        """See `RemoteEngine.for_thread`."""
         engine = copy(self)
         engine.concurrency, engine._turn = concurrency, turn
         return engine
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
-        """See `Engine.tracing`."""
         self.exchange = None
         with super().tracing() as trace:
             yield trace

@@ -146,12 +146,8 @@ ATTENTIONS: dict[str, Callable[..., Tensor]] = {"plain": _sdpa, COMPILED: _atten
 # --- log-probabilities: logits (token, vocab), targets (token,) -> (token,) in float32 ---
 
 
-def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    return -F.cross_entropy(logits.float(), targets, reduction="none")
-
-
 LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "plain": _cross_entropy,
+    "plain": lambda logits, targets: -F.cross_entropy(logits.float(), targets, reduction="none"),
     COMPILED: compiled.log_probabilities,
 }
 
@@ -252,7 +248,7 @@ def attend_gathered(q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor |
         return None
     if _torch_only(q) or _active.kernel(q.dtype, Operation.ATTENTION) != COMPILED:
         return None
-    return compiled.attend_gathered(q, k, v, slots, mask)
+    return compiled.attend(q, k[None], v[None], mask, slots=slots)
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:

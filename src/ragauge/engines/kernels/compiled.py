@@ -38,7 +38,6 @@ KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 ZERO_POINT = 128  # represents 0 among unsigned activations
 PANEL = 16  # rows of 8-bit integers that stand together
 
-
 Fields = list[tuple[str, Any]]
 
 
@@ -61,6 +60,8 @@ class Matrix(ctypes.Structure):
     def of(cls, weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None) -> Matrix | None:
         """Of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is none of these."""
         if weight.layout != torch.strided or weight.dtype not in KINDS or not weight.is_contiguous():
+            return None
+        if weight.dtype == torch.int8 and scale is None:
             return None
         sizes, kind = weight.shape, KINDS[weight.dtype]
         bias = None if bias is None else bias.float().contiguous()
@@ -146,53 +147,53 @@ def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     return y
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
-    """Attention (row, head, query, dim) as `kernels.attend` has it; None where `attention.c` does not compute it."""
-    if not _computes(q, k, v, mask, k.shape[2], LEAST_QUERIES):
-        return None
-    return _attend(q, k, v, None, mask, causal)
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False, slots: Tensor | None = None
+) -> Tensor | None:
+    """Attention (row, head, query, dim) as `kernels.attend` has it; None where `attention.c` does not compute it.
 
-
-def attend_gathered(q: Tensor, k: Tensor, v: Tensor, slots: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The same over keys and values (kv_head, slot, dim), of which each row has those of its slots (row, key)."""
-    k, v = k[None], v[None]
-    if not _computes(q, k, v, mask, slots.shape[1], LEAST_GATHERED):
-        return None
-    return _attend(q, k, v, slots, mask, causal=False)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, slots: Tensor | None, mask: Tensor | None, causal: bool) -> Tensor | None:
-    q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
-    slots = None if slots is None else slots.contiguous()
+    Args:
+        slots: (row, key): those that each row attends to of keys and values (1, kv_head, slot, dim); None: all.
+    """
     count, heads, queries, dim = q.shape
-    y = q.new_empty(count, queries, heads, dim)
-    masked: tuple[int | None, int, int] = (None, 0, 0)
-    if mask is not None:
-        mask = mask if mask.stride(3) == 1 else mask.contiguous()
-        masked = (mask.data_ptr(), mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(2))
-    keys = k.shape[2] if slots is None else slots.shape[1]
-    sizes = (count, heads, k.shape[1], queries, keys, dim, KINDS[q.dtype], causal and mask is None)
-    slots_at = None if slots is None else slots.data_ptr()
-    arguments = AttentionArguments(*map(Operand.of, (q, k, v)), y.data_ptr(), slots_at, *masked, *sizes)
-    failed = require().attention(ctypes.byref(arguments), torch.get_num_threads())
-    return None if failed else y.transpose(1, 2)
-
-
-def _computes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, keys: int, least: int) -> bool:
-    queries, dim = q.shape[2:]
+    keys, least = (k.shape[2], LEAST_QUERIES) if slots is None else (slots.shape[1], LEAST_GATHERED)
     types = q.dtype in (torch.float32, torch.bfloat16) and q.dtype == k.dtype == v.dtype
     sizes = queries >= least and dim % LANES == 0 and dim <= MOST_DIM and v.shape == k.shape
-    return types and sizes and (mask is None or (mask.dtype == torch.bool and mask.shape[1:] == (1, queries, keys)))
+    if not types or not sizes:
+        return None
+    masked: tuple[int | None, int, int] = (None, 0, 0)
+    if mask is not None:
+        if mask.dtype != torch.bool or mask.shape[1:] != (1, queries, keys):
+            return None
+        mask = mask if mask.stride(3) == 1 else mask.contiguous()
+        masked = (mask.data_ptr(), mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(2))
+    q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+    slots = None if slots is None else slots.contiguous()
+    y = q.new_empty(count, queries, heads, dim)
+    numbers = (count, heads, k.shape[1], queries, keys, dim, KINDS[q.dtype], causal and mask is None)
+    slots_at = None if slots is None else slots.data_ptr()
+    arguments = AttentionArguments(*map(Operand.of, (q, k, v)), y.data_ptr(), slots_at, *masked, *numbers)
+    failed = require().attention(ctypes.byref(arguments), torch.get_num_threads())
+    return None if failed else y.transpose(1, 2)
 
 
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled file; None where it cannot be made or used, for a reason that is logged."""
+    pointer, size, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     try:
-        return _declare(ctypes.CDLL(str(_compiled_file())))
+        found = ctypes.CDLL(str(_compiled_file()))
+        found.product.argtypes = [*[pointer] * 3, size, count]
+        found.product_many.argtypes = [*[pointer] * 3, size, size, count]
+        found.log_probabilities.argtypes = [*[pointer] * 3, size, size, size, count]
+        found.attention.argtypes = [pointer, count]
+        layers: list[Any] = [pointer, size, pointer, size, pointer, size, *[pointer] * 3, size, size]
+        found.through.argtypes = [*layers, ctypes.c_float, count]
+        found.product.restype = found.log_probabilities.restype = None
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)
         return None
+    return found
 
 
 def require() -> ctypes.CDLL:
@@ -202,38 +203,14 @@ def require() -> ctypes.CDLL:
     return found
 
 
-def source_hash() -> str | None:
-    """Identifies what `library` would be compiled from; None where there is no compiler."""
-    return None if compiler() is None else _hash_sources()[:12]
-
-
 def compiler() -> str | None:
     """The C compiler on the PATH."""
     return next((path for name in COMPILERS if (path := shutil.which(name))), None)
 
 
-def _hash_sources() -> str:
+def source_hash() -> str:
+    """Identifies what `library` is compiled from."""
     return hashlib.sha256("".join(file_sha256(FOLDER / name) for name in SOURCES + HEADERS).encode()).hexdigest()
-
-
-def _processor_flags() -> str:
-    """The processor's instruction sets: models of one name may differ and share a disk with the compiled file."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
-    pointer, size, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    found.product.argtypes = [*[pointer] * 3, size, count]
-    found.product_many.argtypes = [*[pointer] * 3, size, size, count]
-    found.log_probabilities.argtypes = [*[pointer] * 3, size, size, size, count]
-    found.attention.argtypes = [pointer, count]
-    found.through.argtypes = [
-        *(pointer, size, pointer, size, pointer, size, pointer, pointer, pointer, size, size),
-        *(ctypes.c_float, count),
-    ]
-    found.product.restype = found.log_probabilities.restype = None
-    return found
 
 
 def _compiled_file() -> Path:
@@ -241,7 +218,10 @@ def _compiled_file() -> Path:
     found = compiler()
     if found is None:
         raise OSError(f"no C compiler on the PATH; looked for {', '.join(COMPILERS)}")
-    parts = [cpu_model(), _processor_flags(), _hash_sources(), found, *OPTIONS]
+    # Processors of one name may differ in their instruction sets and share a disk with the compiled file.
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    parts = [cpu_model(), flags, source_hash(), found, *OPTIONS]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     path = store.home() / "kernels" / f"compiled-{name}.so"
     if not path.exists():

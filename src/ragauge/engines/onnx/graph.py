@@ -41,21 +41,19 @@ class _Graph(nn.Module):
             parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotation)
             q, k, v = (part.transpose(0, 1) for part in parts)
             new.extend((k, v))
-            biases = self._biases(shape.kv_heads[index], positions, mask, cached_at)
-            return attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], *biases)
+            past_bias, own_bias = mask, causal(positions.shape[0])
+            if decoder.slopes is not None and cached_at is not None:
+                grouped = (shape.kv_heads[index], -1)
+                past_bias = (alibi_bias(decoder.slopes, positions[None], cached_at[None])[0] + mask).unflatten(
+                    0, grouped
+                )
+                own_bias = (alibi_bias(decoder.slopes, positions[None], positions[None])[0] + own_bias).unflatten(
+                    0, grouped
+                )
+            return attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], past_bias, own_bias)
 
         x = decoder.run_layers(decoder.embed(ids), inner)
         return decoder.logits(decoder.weights.norm(x)), new
-
-    def _biases(
-        self, kv_heads: int, positions: Tensor, mask: Tensor, cached_at: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """What is added to scores of cached and of new keys."""
-        own, slopes = causal(positions.shape[0]), self.decoder.slopes
-        if slopes is None or cached_at is None:
-            return mask, own
-        cached, new = (alibi_bias(slopes, positions[None], keys[None])[0] for keys in (cached_at, positions))
-        return (cached + mask).unflatten(0, (kv_heads, -1)), (new + own).unflatten(0, (kv_heads, -1))
 
 
 def export_decoder(decoder: Decoder, path: Path) -> None:
