@@ -72,8 +72,8 @@ def __getattr__(name: str) -> Any:
 
 def capabilities(engine: str, where: str = "") -> Capabilities:
     """The capabilities of an engine of `backends/`, by its name; raises UserError if it is unknown. Loads no model."""
-    found: Capabilities = registry.module("engine", engine, where).CAPABILITIES
-    return found
+    stated: Capabilities = registry.module("engine", engine, where).CAPABILITIES
+    return stated
 
 
 def check_quantization(engine: str, storage: Mapping[str, Any], where: str = "") -> None:

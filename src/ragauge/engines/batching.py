@@ -183,11 +183,11 @@ class BatchScheduler:
         self.lm, self.size = lm, size
         self._waiting: deque[Task[Any]] = deque()
         self._batched: dict[int, BatchedKVCache] = {}  # by the length of their rows
-        self._pending: dict[Task[Any], _PendingCall] = {}  # of tasks that have begun
+        self._pending: dict[Task[Any], _PendingCall] = {}  # of running tasks
 
     @property
     def unfinished(self) -> int:
-        """Tasks that are not done, whether begun or not."""
+        """Tasks that are not done, running or waiting."""
         return len(self._waiting) + len(self._pending)
 
     def submit(self, work: Callable[[EngineProxy], T]) -> Task[T]:
@@ -208,7 +208,7 @@ class BatchScheduler:
 
     @torch.inference_mode()
     def step(self) -> list[Task[Any]]:
-        """One pass for all begun work (work with other layers or another decoder has its own); the tasks then done."""
+        """One pass for all running work, one more for other layers or another decoder; the tasks that are then done."""
         done = []
         while self._waiting and len(self._pending) < self.size:
             if self._resume(self._waiting[0]):
@@ -271,19 +271,17 @@ def max_batch_size(lm: LM, tokens: int) -> int:
     """The number of tasks of so many tokens each that the free memory is enough for, at least 1."""
     one = lm.new_cache(1)
     one.length = 1
-    most = int(SHARE * _free_bytes(lm.device)) // (COPIES * tokens * one.bytes)
+    if lm.device.type == "cuda":
+        unused = torch.cuda.memory_reserved(lm.device) - torch.cuda.memory_allocated(lm.device)
+        free = torch.cuda.mem_get_info(lm.device)[0] + unused
+    else:
+        free = psutil.virtual_memory().available
+        with suppress(OSError, ValueError, IndexError):  # no control group, or none with a limit
+            group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
+            used = int((group / "memory.current").read_text())
+            free = min(free, int((group / "memory.max").read_text()) - used)
+    most = int(SHARE * free) // (COPIES * tokens * one.bytes)
     return max(1, min(most, MAX_TASKS[lm.device.type]))
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + unused
-    free = psutil.virtual_memory().available
-    with suppress(OSError, ValueError, IndexError):  # no control group, or none with a limit
-        group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return free
 
 
 def _run(shared: Sequence[_PendingCall]) -> None:

@@ -101,8 +101,8 @@ class KVCache:
     def copy(self, source: KVCache, source_slots: slice, slots: slice) -> None:
         """Copy the keys and values of another cache's slots into as many slots of this one."""
         if self.quantization == source.quantization:
-            for (_, mine), (_, theirs) in zip(self.tensors(), source.tensors(), strict=True):
-                mine[:, slots] = theirs[:, source_slots]
+            for (_, target), (_, origin) in zip(self.tensors(), source.tensors(), strict=True):
+                target[:, slots] = origin[:, source_slots]
         else:
             for to, of in zip(self.k + self.v, source.k + source.v, strict=True):
                 to[:, slots] = of[:, source_slots]
@@ -201,8 +201,8 @@ class KVCache:
             torch.full((len(heads), selected.capacity), torch.inf, device=self.positions.device) for heads in slots
         ]
         for layer, heads in enumerate(slots):
-            mine = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
-            pairs = [(mine, selected.head_positions[layer])]
+            at = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
+            pairs = [(at, selected.head_positions[layer])]
             for of, to in ((self.k[layer], selected.k[layer]), (self.v[layer], selected.v[layer])):
                 pairs += zip(storage(of), storage(to), strict=True)
             for head, chosen in enumerate(heads):
@@ -240,13 +240,13 @@ class KVCache:
         """The names in the spans: (name, its first token, its last), in order; None if a slot has no name or a bias."""
         if self.bias is not None or self.tempered is not None or self.head_positions is not None:
             return None
-        found = []
+        names = []
         for span in merge(spans):
             parts = self._named_parts(span)
             if sum(stop - start for start, stop, _ in parts) != len(span):
                 return None
-            found += [(c.name, start - c.start + c.offset, stop - c.start + c.offset) for start, stop, c in parts]
-        return found
+            names += [(c.name, start - c.start + c.offset, stop - c.start + c.offset) for start, stop, c in parts]
+        return names
 
     def _named_parts(self, span: Span) -> list[tuple[int, int, Content]]:
         """The named slots of a span: (first, last, content)."""
@@ -281,15 +281,15 @@ class KVCache:
             self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
             self.bias[self.length : stop] = source.bias[slots]
         if source.tempered is not None:
-            mine = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
-            mine[self.length : stop] = source.tempered.keys[slots]
-            self.tempered = source.tempered._replace(keys=mine)
+            keys = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
+            keys[self.length : stop] = source.tempered.keys[slots]
+            self.tempered = source.tempered._replace(keys=keys)
         if source.head_positions is not None or self.head_positions is not None:
             by_head = source.head_positions or [source.positions.expand(k.shape[0], -1) for k in source.k]
             if self.head_positions is None:
                 self.head_positions = [self.positions.expand(k.shape[0], -1).clone() for k in self.k]
-            for own, theirs in zip(self.head_positions, by_head, strict=True):
-                own[:, self.length : stop] = theirs[:, slots]
+            for own, other in zip(self.head_positions, by_head, strict=True):
+                own[:, self.length : stop] = other[:, slots]
             self.ragged = self.ragged or source.ragged
         moved = self.length - slots.start
         self._contents += [

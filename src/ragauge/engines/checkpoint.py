@@ -1,4 +1,4 @@
-"""Checkpoints in the hub's folder layout: config.json beside safetensors (or .bin) files, sharded or whole."""
+"""Checkpoints in the hub's folder layout: config.json next to safetensors (or .bin) files, sharded or whole."""
 
 from __future__ import annotations
 
@@ -108,16 +108,16 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
     bare = f"{names.embedding}.weight"
     root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
     try:
-        found = _Checkpoint(readers, shape, names, store, root).weights()
+        read = _Checkpoint(readers, shape, names, store, root).weights()
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except RuntimeError as error:
         raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
     expected = random_weights(shape, dtype, torch.device("meta"))
-    for place, size, wanted in _sizes(found, expected, ""):
+    for place, size, wanted in _sizes(read, expected, ""):
         if size != wanted:
             raise UserError(f"{folder}: the checkpoint's {place} is {size} where config.json says {wanted}")
-    return found
+    return read
 
 
 @dataclass(frozen=True)
@@ -303,16 +303,16 @@ def _line(error: Exception) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
-def _sizes(found: Any, expected: Any, place: str) -> Iterable[tuple[str, Size, Size]]:
+def _sizes(actual: Any, expected: Any, place: str) -> Iterable[tuple[str, Size, Size]]:
     """(place, size, size) of every tensor that both hold; biases may be in one of them alone."""
-    if isinstance(found, Tensor) and isinstance(expected, Tensor):
-        yield place.removeprefix("."), tuple(found.shape), tuple(expected.shape)
-    elif isinstance(found, Linear):
-        yield f"{place}.weight".removeprefix("."), found.size, expected.size
-        yield from _sizes(found.bias, expected.bias, f"{place}.bias")
-    elif isinstance(found, tuple):
-        for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
-            yield from _sizes(mine, theirs, f"{place}.{i}")
-    elif is_dataclass(found) and expected is not None:
-        for field in fields(found):
-            yield from _sizes(getattr(found, field.name), getattr(expected, field.name), f"{place}.{field.name}")
+    if isinstance(actual, Tensor) and isinstance(expected, Tensor):
+        yield place.removeprefix("."), tuple(actual.shape), tuple(expected.shape)
+    elif isinstance(actual, Linear):
+        yield f"{place}.weight".removeprefix("."), actual.size, expected.size
+        yield from _sizes(actual.bias, expected.bias, f"{place}.bias")
+    elif isinstance(actual, tuple):
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            yield from _sizes(one, other, f"{place}.{i}")
+    elif is_dataclass(actual) and expected is not None:
+        for field in fields(actual):
+            yield from _sizes(getattr(actual, field.name), getattr(expected, field.name), f"{place}.{field.name}")

@@ -124,16 +124,16 @@ class Decoder:
         parts = self.weights.head.split_rows(VOCAB_CHUNK) if hidden.device.type == "cpu" else [self.weights.head]
         if len(parts) == 1:
             return kernels.log_probabilities(self.logits(hidden), targets)
-        first, found, total = 0, torch.zeros(targets.shape), torch.full(targets.shape, float("-inf"))
+        first, chosen, total = 0, torch.zeros(targets.shape), torch.full(targets.shape, float("-inf"))
         for part in parts:
             logits = part(hidden)
             at = targets - first
             inside = (at >= 0) & (at < logits.shape[1])
             at = at.where(inside, 0)
             value, logp = logits.gather(1, at[:, None])[:, 0].float(), kernels.log_probabilities(logits, at)
-            found, total = value.where(inside, found), total.logaddexp(value - logp)
+            chosen, total = value.where(inside, chosen), total.logaddexp(value - logp)
             first += logits.shape[1]
-        return found - total
+        return chosen - total
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         activation = ACTIVATIONS[self.shape.activation]
@@ -171,9 +171,9 @@ class Decoder:
             queries = layout.pad(q)
             if plain and layout.key_slots is not None:
                 slots, mask = layout.key_slots, layout.mask
-                found = kernels.attend_gathered(queries, cache.k[index], cache.v[index], slots, mask)
-                if found is not None:
-                    return layout.pack(found)
+                attended = kernels.attend_gathered(queries, cache.k[index], cache.v[index], slots, mask)
+                if attended is not None:
+                    return layout.pack(attended)
             keys = layout.keys(cache.k[index])
             added = bias if same_slots else self._bias(positions, cache, layout, index)
             for watch in watches:

@@ -44,6 +44,7 @@ class Capability(Enum):
 Capabilities = frozenset[Capability]
 
 ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # what every method needs to answer
+SERVED: Capabilities = ANSWERING | {Capability.SERVER}
 DECODING: Capabilities = ANSWERING | {Capability.SPANS}
 
 
@@ -84,7 +85,7 @@ class Exchange:
     """Counts and times of one request to a server; counts that the server does not state are None."""
 
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt, found in the server's cache
+    cached_tokens: int | None = None  # of the prompt, in the server's cache already
     new_tokens: int | None = None
     token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text
     attempts: int = 1

@@ -220,8 +220,8 @@ class RecordedEngine(Traced, ABC):
         """A call's result: loaded from the store, or computed and stored."""
         call = _call(rows, options)
         key = store.key(cache, rows, options.tree)
-        if key and (found := store.load(key, cache, logp=options.logp)):
-            extension, computing_s, loading_s = found
+        if key and (loaded := store.load(key, cache, logp=options.logp)):
+            extension, computing_s, loading_s = loaded
             self._record(replace(call, seconds=computing_s, loading_s=loading_s))
             return extension
         started = time.perf_counter()

@@ -87,11 +87,11 @@ def load_or_measure_tables(dtypes: Sequence[torch.dtype], again: bool = False) -
     names, path = [_name(dtype) for dtype in dtypes], table_path()
     if again or not has_tables(names):
         with locked(path):  # of jobs that start together one measures, the others read
-            found = _read(path)
-            measured = {n: measure(d) for n, d in zip(names, dtypes, strict=True) if again or n not in found}
-            write_file(path, encode_tables({**found, **measured}))
-    found = _read(path)
-    return {name: found[name] for name in names}
+            tables = _read(path)
+            measured = {n: measure(d) for n, d in zip(names, dtypes, strict=True) if again or n not in tables}
+            write_file(path, encode_tables({**tables, **measured}))
+    tables = _read(path)
+    return {name: tables[name] for name in names}
 
 
 def has_tables(dtypes: Iterable[str]) -> bool:
@@ -278,27 +278,21 @@ def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, d
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        dtypes = [getattr(torch, name) for name in DTYPE_CANDIDATES]
-        tables = load_or_measure_tables(dtypes, again)
-        return {_name(dtype): _speed(dtype, tables[_name(dtype)]) for dtype in dtypes}
+        dtypes, speeds = [getattr(torch, name) for name in DTYPE_CANDIDATES], {}
+        for dtype, (name, table) in zip(dtypes, load_or_measure_tables(dtypes, again).items(), strict=True):
+            choice, parts = choose_kernels(dtype), (Operation.MANY, Operation.ATTENTION, Operation.STEP)
+            product, attention, layers = (table[part]["seconds"][choice.kernel(dtype, part)] for part in parts)
+            # Norms and activations take little in comparison.
+            prompt_s = product * PROMPT / MANY_ROWS + attention * (PROMPT / QUERIES) ** 2
+            speeds[name] = {"prompt_s": prompt_s, "token_s": layers / COLD_LAYERS}
+        return speeds
     finally:
         torch.set_num_threads(before)
 
 
-def _speed(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a layer from those of its parts; norms and activations take little in comparison."""
-    choice = choose_kernels(dtype)
-    product, attention, layers = (
-        table[operation]["seconds"][choice.kernel(dtype, operation)]
-        for operation in (Operation.MANY, Operation.ATTENTION, Operation.STEP)
-    )
-    prompt_s = product * PROMPT / MANY_ROWS + attention * (PROMPT / QUERIES) ** 2
-    return {"prompt_s": prompt_s, "token_s": layers / COLD_LAYERS}
-
-
 def load_share() -> float:
     """The largest share of the machine that others took while the stored times were measured."""
-    return max((_load_share(table) for table in _read(table_path()).values()), default=0.0)
+    return max(map(_load_share, _read(table_path()).values()), default=0.0)
 
 
 # --- the file ---

@@ -43,10 +43,10 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({k: v for k, v in data.items() if v is not None}))
 
 
-def to_bin(folder: Path, **how: Any) -> Path:
-    """The folder's checkpoint as a pickled state dictionary."""
+def to_bin(folder: Path, tensors: dict[str, Tensor] | None = None, **how: Any) -> Path:
+    """The folder's checkpoint, or these tensors in place of it, as a pickled state dictionary."""
     whole = folder / "model.safetensors"
-    torch.save(load_file(whole), folder / "pytorch_model.bin", **how)
+    torch.save(tensors or load_file(whole), folder / "pytorch_model.bin", **how)
     whole.unlink()
     return folder / "pytorch_model.bin"
 
@@ -99,15 +99,10 @@ def write_shards(folder: Path, tensors: dict[str, Tensor], suffix: str, count: i
     return files
 
 
-def whole_bin(folder: Path, tensors: dict[str, Tensor]) -> None:
-    (folder / "model.safetensors").unlink()
-    torch.save(tensors, folder / "pytorch_model.bin")
-
-
 LAYOUTS: dict[str, Callable[[Path, dict[str, Tensor]], Any]] = {
     "sharded safetensors": lambda folder, tensors: write_shards(folder, tensors, "safetensors"),
     "sharded bin": lambda folder, tensors: write_shards(folder, tensors, "bin"),
-    "whole bin": whole_bin,
+    "whole bin": to_bin,
 }
 
 
@@ -133,7 +128,7 @@ def test_a_tied_checkpoint_that_holds_the_matrix_twice_is_read(tmp_path: Path) -
     """Some .bin files do, since pickles keep both names."""
     tensors = write_whole("llama_gqa_tied", tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
-    whole_bin(tmp_path, tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
+    to_bin(tmp_path, tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
     assert torch.equal(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lm_references import VOCAB, all_logits, row, tokens
+from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
 from ragauge.engines import LM, Extension, Limits, Span, decoder, passes, random_lm
 from ragauge.engines.steps import StepsByCapacity
@@ -58,14 +58,6 @@ def test_a_response_times_its_tokens(lm: LM) -> None:
 
 
 # ---- reading
-
-
-def test_log_probabilities_are_those_of_the_logits(lm: LM) -> None:
-    ids = tokens(20)
-    logp = lm.extend(lm.new_cache(20), [row(ids)], stage="query", logp=True).logp[0]
-    expected = all_logits(lm, ids).log_softmax(-1)[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
-    assert logp.dtype == torch.float32
-    torch.testing.assert_close(logp, expected, atol=1e-5, rtol=0)
 
 
 def test_a_single_token_has_no_log_probability(lm: LM) -> None:
@@ -135,13 +127,6 @@ def test_the_context_ends_at_its_last_position(start: float, fits: bool, lm: LM)
 # ---- generating
 
 
-def test_a_response_is_the_greedy_one(lm: LM) -> None:
-    ids = tokens(12)
-    for token in respond(lm, Limits(20, stop=())):
-        assert token == int(all_logits(lm, ids)[-1].argmax())
-        ids.append(token)
-
-
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_a_response_ends_after_so_many_tokens(count: int, lm: LM) -> None:
     full = respond(lm, Limits(20, stop=()))
@@ -172,13 +157,6 @@ def test_a_stop_string_is_found_across_tokens_and_kept(lm: LM) -> None:
     assert respond(lm, Limits(20, stop=("never", stop))) == full[:end]
     assert respond(lm, Limits(20, stop=("never",))) == full
     assert respond(lm, Limits(20, stop=(stop,), ignore_stop=True)) == full
-
-
-def test_the_time_of_the_first_token_lies_within_the_call(lm: LM) -> None:
-    with lm.tracing() as trace:
-        respond(lm, Limits(6, ignore_stop=True))
-    assert lm.first_token_at is not None
-    assert all(call.seconds is not None and call.seconds > 0 for call in trace)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

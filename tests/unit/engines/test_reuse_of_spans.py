@@ -326,18 +326,6 @@ def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -
     torch.testing.assert_close(mine, theirs, **WITHIN)
 
 
-def test_a_response_goes_on_over_slots_by_head(lm: LM) -> None:
-    cache, _ = documents(lm)
-    everything = [[list(range(22))] * heads for heads in lm.shape.kv_heads]
-    small, limits = cache.select_by_head(everything), Limits(6, ignore_stop=True)
-    row = Row(ids(3, 7), line(22, 3), (Span(0, 22),))
-    responses = []
-    for each in (small, cache):
-        first = read(lm, each, row, last_logits=True).last_logits
-        responses.append(lm.generate(each, first[0], 25, limits))
-    assert responses[0] == responses[1]
-
-
 def test_no_token_left_is_refused(lm: LM) -> None:
     cache, _ = documents(lm)
     with pytest.raises(ValueError, match="at least one token"):

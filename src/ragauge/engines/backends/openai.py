@@ -22,21 +22,12 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines.protocol import (
-    ANSWERING,
-    Capabilities,
-    Capability,
-    EngineLostError,
-    Exchange,
-    Limits,
-    Response,
-    Traced,
-)
+from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Exchange, Limits, Response, Traced
 from ragauge.errors import UserError
 from ragauge.io.http import EndpointError, JsonServer, events
 
 PREFIX = "openai:"  # of sources
-CAPABILITIES: Capabilities = ANSWERING | {Capability.SERVER}
+CAPABILITIES: Capabilities = SERVED
 
 UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
 USER, ASSISTANT = "\ufdd0", "\ufdd1"  # before and after the user's turn; code points that no text may have
@@ -62,11 +53,11 @@ class PieceTokenizer:
     def __call__(self, text: str, *, return_offsets_mapping: bool = False, **_: Any) -> dict[str, Any]:
         """`input_ids`, and `offset_mapping` where requested."""
         pieces = self._split(text)
-        found: dict[str, Any] = {"input_ids": self.ids(pieces)}
+        encoding: dict[str, Any] = {"input_ids": self.ids(pieces)}
         if return_offsets_mapping:
             ends = list(accumulate(map(len, pieces)))
-            found["offset_mapping"] = list(zip([0, *ends], ends, strict=False))
-        return found
+            encoding["offset_mapping"] = list(zip([0, *ends], ends, strict=False))
+        return encoding
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
         """The ids of pieces: the same in every process."""
@@ -188,7 +179,7 @@ class ServedEngine(Traced):
             raise EngineLostError(str(error)) from None
 
     def _answers(self, path: str, body: Mapping[str, Any]) -> bool:
-        """Whether the server answers a short prompt at once, so that a failure is due to the prompt before."""
+        """Whether the server answers a short prompt at once, so that the prompt before caused the failure."""
         short = {"messages": [{"role": "user", "content": "Hi"}]} if "messages" in body else {"prompt": "Hi"}
         server = replace(self.server, attempts=1)
         try:

@@ -68,12 +68,12 @@ def _llama3_divisors(rope: Mapping[str, Any], theta: float, dim: int) -> tuple[f
     them the inverse of a line through both (Hugging Face's `rope_type` llama3)."""
     factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     trained = float(rope["original_max_position_embeddings"])
-    found = []
+    divisors = []
     for i in range(0, dim, 2):
         waves = trained * theta ** (-i / dim) / (2 * math.pi)  # in the context that the model was trained on first
         smooth = min(max((waves - low) / (high - low), 0.0), 1.0)
-        found.append(1 / ((1 - smooth) / factor + smooth))
-    return tuple(found)
+        divisors.append(1 / ((1 - smooth) / factor + smooth))
+    return tuple(divisors)
 
 
 def _context(config: dict[str, Any]) -> int:

@@ -45,17 +45,17 @@ class Operation(StrEnum):
 
 def candidates(operation: str, dtype: torch.dtype) -> list[str]:
     """The kernels that can run an operation in a data type on this machine."""
-    found = ["plain"]
+    names = ["plain"]
     if operation in (Operation.ONE, Operation.FEW, Operation.MANY) and dtype in FLOATS:
-        found += ["native"] if operation == Operation.ONE or dtype == torch.float32 else []
+        names += ["native"] if operation == Operation.ONE or dtype == torch.float32 else []
         if operation == Operation.ONE:
-            found.append("parts" if dtype == torch.float32 else "vector")
-        found += ["onednn"] if _has_onednn(dtype) else []
-        found += ["widened"] if dtype != torch.float32 else []
+            names.append("parts" if dtype == torch.float32 else "vector")
+        names += ["onednn"] if _has_onednn(dtype) else []
+        names += ["widened"] if dtype != torch.float32 else []
     many = operation == Operation.MANY and dtype != torch.int8  # bound by arithmetic: torch's libraries are faster
     if dtype in compiled.KINDS and not many and compiled.library() is not None:
-        found.append(COMPILED)
-    return found
+        names.append(COMPILED)
+    return names
 
 
 # --- products: (token, in), (out, in), (out,) or None -> (token, out) ---
@@ -136,8 +136,8 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) ->
 
 def _attention_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """By `attention.c`, whose sums are float32."""
-    found = compiled.attend(q, k, v, mask, causal)
-    return _sdpa(q, k, v, mask, causal) if found is None else found
+    attended = compiled.attend(q, k, v, mask, causal)
+    return _sdpa(q, k, v, mask, causal) if attended is None else attended
 
 
 ATTENTIONS: dict[str, Callable[..., Tensor]] = {"plain": _sdpa, COMPILED: _attention_compiled}

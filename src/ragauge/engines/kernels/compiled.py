@@ -182,25 +182,25 @@ def library() -> ctypes.CDLL | None:
     """The compiled file; None where it cannot be made or used, for a reason that is logged."""
     pointer, size, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     try:
-        found = ctypes.CDLL(str(_compiled_file()))
-        found.product.argtypes = [*[pointer] * 3, size, count]
-        found.product_many.argtypes = [*[pointer] * 3, size, size, count]
-        found.log_probabilities.argtypes = [*[pointer] * 3, size, size, size, count]
-        found.attention.argtypes = [pointer, count]
+        compiled = ctypes.CDLL(str(_compiled_file()))
+        compiled.product.argtypes = [*[pointer] * 3, size, count]
+        compiled.product_many.argtypes = [*[pointer] * 3, size, size, count]
+        compiled.log_probabilities.argtypes = [*[pointer] * 3, size, size, size, count]
+        compiled.attention.argtypes = [pointer, count]
         layers: list[Any] = [pointer, size, pointer, size, pointer, size, *[pointer] * 3, size, size]
-        found.through.argtypes = [*layers, ctypes.c_float, count]
-        found.product.restype = found.log_probabilities.restype = None
+        compiled.through.argtypes = [*layers, ctypes.c_float, count]
+        compiled.product.restype = compiled.log_probabilities.restype = None
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)
         return None
-    return found
+    return compiled
 
 
 def require() -> ctypes.CDLL:
     """The compiled file, where it is known to be there."""
-    found = library()
-    assert found is not None
-    return found
+    compiled = library()
+    assert compiled is not None
+    return compiled
 
 
 def compiler() -> str | None:
@@ -215,19 +215,19 @@ def source_hash() -> str:
 
 def _compiled_file() -> Path:
     """The library's file, compiled if it is missing."""
-    found = compiler()
-    if found is None:
+    path_of_compiler = compiler()
+    if path_of_compiler is None:
         raise OSError(f"no C compiler on the PATH; looked for {', '.join(COMPILERS)}")
     # Processors of one name may differ in their instruction sets and share a disk with the compiled file.
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    parts = [cpu_model(), flags, source_hash(), found, *OPTIONS]
+    parts = [cpu_model(), flags, source_hash(), path_of_compiler, *OPTIONS]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     path = store.home() / "kernels" / f"compiled-{name}.so"
     if not path.exists():
         with locked(path):
             if not path.exists():
-                write_file(path, _compile(found))
+                write_file(path, _compile(path_of_compiler))
     return path
 
 

@@ -41,23 +41,19 @@ class _Graph(nn.Module):
             parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotation)
             q, k, v = (part.transpose(0, 1) for part in parts)
             new.extend((k, v))
-            past_bias, own_bias = mask, causal(positions.shape[0])
+            biases = [mask, causal(positions.shape[0])]  # added to scores of cached and of new keys
             if decoder.slopes is not None and cached_at is not None:
+                by_head = (alibi_bias(decoder.slopes, positions[None], at[None])[0] for at in (cached_at, positions))
                 grouped = (shape.kv_heads[index], -1)
-                past_bias = (alibi_bias(decoder.slopes, positions[None], cached_at[None])[0] + mask).unflatten(
-                    0, grouped
-                )
-                own_bias = (alibi_bias(decoder.slopes, positions[None], positions[None])[0] + own_bias).unflatten(
-                    0, grouped
-                )
-            return attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], past_bias, own_bias)
+                biases = [(alibi + bias).unflatten(0, grouped) for alibi, bias in zip(by_head, biases, strict=True)]
+            return attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], *biases)
 
         x = decoder.run_layers(decoder.embed(ids), inner)
         return decoder.logits(decoder.weights.norm(x)), new
 
 
 def export_decoder(decoder: Decoder, path: Path) -> None:
-    """Write a decoder as ONNX, its weights in a file beside it. Token and slot counts are dynamic, from 1 and 0.
+    """Write a decoder as ONNX, its weights in a file next to it. Token and slot counts are dynamic, from 1 and 0.
 
     Positions, masks and what is added to scores are in float32 whatever the weights are in.
 

@@ -1,7 +1,7 @@
 """What ONNX models share: attention with a cache as input, running by IO binding, cache slots, an export's origin.
 
-Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors, which ONNX Runtime is
-told the addresses of. So keys and values stay on a GPU, and are not copied on a CPU.
+Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors, whose
+addresses ONNX Runtime gets. So keys and values stay on a GPU, and are not copied on a CPU.
 """
 
 from __future__ import annotations
@@ -77,21 +77,21 @@ def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     """What `write_origin` wrote. Raises UserError if it is missing, differs from `origin`, or a graph has changed."""
     path = folder / "about.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        stated: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{path}: cannot be read; `ragauge piperag export` writes it ({type(error).__name__})"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(stated, dict):
         raise UserError(f"{path}: must be a JSON object; `ragauge piperag export` writes it")
     for key, value in origin.items():
-        if found.get(key) != value:
-            raise UserError(f"{path}: {key} is {found.get(key)}, not {value}: exported from something else")
-    known: Any = found.get("graphs")
+        if stated.get(key) != value:
+            raise UserError(f"{path}: {key} is {stated.get(key)}, not {value}: exported from something else")
+    known: Any = stated.get("graphs")
     for graph in sorted(folder.glob("*.onnx")):
         if not isinstance(known, dict) or file_sha256(graph) != known.get(graph.name):
             raise UserError(f"{graph}: not the graph that was exported here (sha256 differs); export it again")
-    return found
+    return stated
 
 
 class OnnxModel(Traced):
@@ -105,7 +105,7 @@ class OnnxModel(Traced):
             paths: of the graphs, by name.
 
         Raises:
-            UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
+            UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
         """
         self.sessions = {name: open_session(path, threads, device != "cpu") for name, path in paths.items()}
         self.tokenizer, self._device = tokenizer, device
@@ -191,8 +191,8 @@ class Slots:
 
     def feeds(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The graph's inputs of these names; default: all."""
-        asked = self._rows if names is None else names
-        return {f"past_{name}": self.states[self._rows[name]] for name in asked} | {"mask": self.mask}
+        chosen = self._rows if names is None else names
+        return {f"past_{name}": self.states[self._rows[name]] for name in chosen} | {"mask": self.mask}
 
     def room(self, tokens: int) -> Tensor:
         """Room for the keys and values of new tokens: (heads of all names, token, dim)."""
