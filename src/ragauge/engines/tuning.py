@@ -85,12 +85,12 @@ def load_or_measure_tables(dtypes: Sequence[torch.dtype], again: bool = False) -
         again: measure even what the file has.
     """
     names, path = [_name(dtype) for dtype in dtypes], table_path()
-    if again or not has_tables(names):
+    tables = {} if again else _read(path)
+    if not set(names) <= set(tables):
         with locked(path):  # of jobs that start together one measures, the others read
             tables = _read(path)
-            measured = {n: measure(d) for n, d in zip(names, dtypes, strict=True) if again or n not in tables}
-            write_file(path, encode_tables({**tables, **measured}))
-    tables = _read(path)
+            tables |= {n: measure(d) for n, d in zip(names, dtypes, strict=True) if again or n not in tables}
+            write_file(path, encode_tables(tables))
     return {name: tables[name] for name in names}
 
 
