@@ -64,8 +64,9 @@ def test_a_concept_has_one_spelling(metavar: str) -> None:
             assert spelled == [SPELLING[metavar]], prog
 
 
-def test_what_a_verb_writes_is_out() -> None:
+def test_flags_take_no_value_and_the_result_goes_to_out() -> None:
     for prog, action in OPTIONS:
+        assert not FLAGS & set(action.option_strings) or action.nargs == 0, (prog, action.option_strings)
         if "--out" in action.option_strings:
             assert action.type is Path, prog
             assert str(action.metavar).startswith(("FILE", "FOLDER")), prog
@@ -78,12 +79,6 @@ def test_no_option_is_spelled_in_two_ways() -> None:
         for name in action.option_strings:
             assert re.fullmatch(r"--?[a-z0-9]+(-[a-z0-9]+)*", name), (prog, name)
             assert name not in SYNONYMS, prog
-
-
-def test_flags_take_no_value() -> None:
-    for prog, action in OPTIONS:
-        if FLAGS & set(action.option_strings):
-            assert action.nargs == 0, (prog, action.option_strings)
 
 
 def test_every_verb_is_quiet_on_request_and_prints_json() -> None:

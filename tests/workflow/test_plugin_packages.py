@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from preloaded import Preloaded
-from ragauge.cli.list import KINDS
 from ragauge.testing import write_checkpoint
 from workflow_folder import copy_workflow, needs_snakemake
 
@@ -105,13 +104,6 @@ def test_their_own_tests_pass(written: Path, places: str, preloaded: Preloaded) 
             "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=package, PYTHONPATH=places
         )
         assert re.search(r"\d passed", said), said
-
-
-def test_the_list_says_where_they_come_from(places: str, preloaded: Preloaded) -> None:
-    for kind, name in NEW.items():
-        plural = next(plural for plural, singular in KINDS.items() if singular == kind)
-        lines = preloaded.run("python", "-m", "ragauge.cli", "list", plural, PYTHONPATH=places).splitlines()
-        assert [name, f"ragauge-{name.replace('_', '-')}", "0.1.0"] in [line.split() for line in lines]
 
 
 def test_the_configuration_knows_them(finished: Path, places: str, preloaded: Preloaded) -> None:

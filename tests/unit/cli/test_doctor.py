@@ -64,8 +64,7 @@ def test_an_extra_that_is_missing_is_named_with_what_installs_it(monkeypatch: py
 
 def test_two_builds_of_onnx_runtime_are_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "distributions", lambda name: [name])
-    found = one(doctor.onnx_runtime())
-    assert "pip uninstall onnxruntime onnxruntime-gpu" in found.todo
+    assert "pip uninstall onnxruntime onnxruntime-gpu" in one(doctor.onnx_runtime()).todo
 
 
 def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
