@@ -44,11 +44,11 @@ class EvaluationText:
 
     def near_duplicates(self, documents: np.ndarray) -> np.ndarray:
         """Which documents (document, permutation) are near-duplicates: (document,) bool."""
-        return np.array([self._is_like(row) for row in documents], dtype=bool)
-
-    def _is_like(self, row: np.ndarray) -> bool:
-        candidates = self._table.query(_sketch(row))
-        return any(np.mean(self._rows[i] == row) >= THRESHOLD for i in candidates)
+        like = []
+        for row in documents:
+            candidates = self._table.query(_sketch(row))
+            like.append(any(np.mean(self._rows[i] == row) >= THRESHOLD for i in candidates))
+        return np.array(like, dtype=bool)
 
 
 def originals(texts: Sequence[str]) -> np.ndarray:

@@ -119,9 +119,8 @@ class Retriever:
             UserError: the encoder's vectors have another width than the index's.
         """
         if encoder.dim != index.manifest["dim"]:
-            raise UserError(
-                f"{index.folder}: vectors of width {index.manifest['dim']}; the encoder's are {encoder.dim}"
-            )
+            width = index.manifest["dim"]
+            raise UserError(f"{index.folder}: vectors of width {width}; the encoder's are {encoder.dim}")
         self.database, self.index, self.encoder, self.latency = database, index, encoder, latency
         self._encoding = threading.Lock()  # tokenizers hold the padding and truncation of a call
 

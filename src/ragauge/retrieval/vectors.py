@@ -43,9 +43,8 @@ class Vectors:
         embeddings = tuple(Embeddings.open(folder, number) for number in range(count))
         for part in embeddings[1:]:
             if part.manifest["made_from"]["encoder"] != embeddings[0].manifest["made_from"]["encoder"]:
-                raise UserError(
-                    f"{part.folder}: of a different encoder than {embeddings[0].folder}; embed the shards again"
-                )
+                other = embeddings[0].folder
+                raise UserError(f"{part.folder}: of a different encoder than {other}; embed the shards again")
         vectors = cls(database, embeddings, recipe)
         if recipe.filled is not None and recipe.filled < vectors.real:
             raise UserError(f"index: filled is {recipe.filled:,}; the database has {vectors.real:,} vectors already")

@@ -11,7 +11,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -263,25 +263,23 @@ class _Checks:
 
     def by_reader(self, written: Sequence[Written]) -> list[str | None]:
         """Reject questions that the reader answers without documents, or not with the passage; None if neither."""
-        known = self._answered(written, [query_text(one.text) for one in written])
-        unknown = [one for one in written if one not in known]
-        shown = [document_text(one.spot.passage.document, one.spot.passage.text) for one in unknown]
-        requests = [
-            f"{StudyQuestions.preamble}\n\n{document}\n{query_text(one.text)}"
-            for document, one in zip(shown, unknown, strict=True)
-        ]
-        answered = self._answered(unknown, requests)
-        reasons = dict.fromkeys(known, "without_documents") | dict.fromkeys({*unknown} - {*answered}, "not_answered")
+        known = self._answered({one: query_text(one.text) for one in written})
+        shown = {}
+        for one in (one for one in written if one not in known):
+            document = document_text(one.spot.passage.document, one.spot.passage.text)
+            shown[one] = f"{StudyQuestions.preamble}\n\n{document}\n{query_text(one.text)}"
+        unanswered = shown.keys() - self._answered(shown)
+        reasons = dict.fromkeys(known, "without_documents") | dict.fromkeys(unanswered, "not_answered")
         return [reasons.get(one) for one in written]
 
-    def _answered(self, written: Sequence[Written], requests: Sequence[str]) -> list[Written]:
+    def _answered(self, requests: Mapping[Written, str]) -> set[Written]:
         """The questions whose answer the reader's reply to the request holds."""
-        replies = self.reader.replies(requests, ANSWER_TOKENS) if requests else []
-        pairs = [
-            (one, {"prediction": reply or "", "answers": [one.spot.answer]})
-            for one, reply in zip(written, replies, strict=True)
+        replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
+        records = [
+            {"prediction": reply or "", "answers": [one.spot.answer]}
+            for one, reply in zip(requests, replies, strict=True)
         ]
-        return [one for one, record in pairs if score("best_subspan_em", record)]
+        return {one for one, record in zip(requests, records, strict=True) if score("best_subspan_em", record)}
 
 
 # --- spots ---
