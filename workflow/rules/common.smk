@@ -7,7 +7,7 @@ from pathlib import Path
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.config import launch, run_progress, sources
-from ragauge.config.plan import ALONE, ASSET, Plan, code_of, grown
+from ragauge.config.plan import ALONE, ASSET, Plan, code_of, filled, grown
 from snakemake.exceptions import WorkflowError
 
 

@@ -26,7 +26,7 @@ rule retrofit:
     params:
         options=PLAN.pipelines.retrofit_options,
         code=PLAN.pipelines.retrofit_code,
-        database=PATHS.database,
+        database=filled(PATHS.database),
         folder=PATHS.retrofit,
     shell:
         "ragauge piperag retrofit {params.options:q} --database {params.database:q} --index {wildcards.index:q}"

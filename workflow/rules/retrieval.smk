@@ -24,7 +24,7 @@ rule chunks:
         config=PATHS.settings,
         settings=PLAN.entry("databases/{database}", exclude={"encoder", "engine", "evaluation_sets", "indexes"}),
         code=code_of("retrieval.chunking"),
-        folder=PATHS.database,
+        folder=filled(PATHS.database),
         labels=PLAN.retrieval.label_options,
     shell:
         "ragauge index {params.step:q} --config {params.config:q} --entry {wildcards.database:q} {params.labels:q}"

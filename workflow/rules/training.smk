@@ -55,7 +55,7 @@ rule sft_train:
         config=PATHS.settings,
         settings=PLAN.entry("training/{training}"),
         code=code_of("cli.sft", "training.finetuning"),
-        data=f"{PATHS.training}/data",
+        data=filled(f"{PATHS.training}/data"),
         checkpoints=f"{PATHS.training}/checkpoints",
     shell:
         "ragauge sft train --config {params.config:q} --entry {wildcards.training:q} --data {params.data:q}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -11,8 +11,10 @@ from ragauge.cost.hardware import AUTO, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
 from ragauge.generation import modes
 from ragauge.generation.modes.base import Mode
-from ragauge.generation.schedules.base import Schedule
 from ragauge.generation.windows import CHUNK
+
+if TYPE_CHECKING:
+    from ragauge.generation.schedules.base import Schedule
 
 
 def _count_or_hide(value: object) -> object:
@@ -180,6 +182,8 @@ class PipelineSettings(BaseModel):
     @property
     def schedule_class(self) -> type[Schedule]:
         """The class of the schedule."""
+        from ragauge.generation.schedules.base import Schedule  # which imports numpy
+
         try:
             return cast(type[Schedule], registry.component("schedule", self.schedule, Schedule))
         except UserError as error:

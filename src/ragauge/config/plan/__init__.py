@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
 from ragauge.config.plan.items import ItemPlan
-from ragauge.config.plan.part import ALONE, ASSET, Labels, Paths, PlanPart, code_of, grown, manifest
+from ragauge.config.plan.part import ALONE, ASSET, Labels, Paths, PlanPart, code_of, filled, grown, manifest
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.plan.retrieval import RetrievalPlan
 from ragauge.config.plan.servers import ServerPlan
@@ -17,7 +17,7 @@ from ragauge.config.plan.timing import TimingPlan
 from ragauge.config.plan.training import TrainingPlan
 from ragauge.config.schema import Config
 
-__all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "code_of", "grown", "manifest"]
+__all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "code_of", "filled", "grown", "manifest"]
 
 
 class Plan(PlanPart):

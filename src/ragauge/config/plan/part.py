@@ -142,6 +142,11 @@ def grown(mem_mb: int) -> Callable[..., int]:
     return lambda wildcards, attempt: attempt * mem_mb
 
 
+def filled(pattern: str) -> Callable[[Labels], str]:
+    """A folder of a job: Snakemake's lint takes the text of a pattern for an input that is not declared."""
+    return lambda labels: pattern.format(**dict(labels.items()))
+
+
 def any_of(labels: Iterable[str]) -> str:
     """A pattern of these labels, for a wildcard; of nothing where there are none."""
     return "|".join(map(re.escape, labels)) or "(?!)"
