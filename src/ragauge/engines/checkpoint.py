@@ -6,8 +6,8 @@ import math
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import family
-from ragauge.engines.families._parts import Names
 from ragauge.engines.int8 import linear_storage
 from ragauge.engines.weights import Layer, Linear, Norm, Weights
 from ragauge.errors import UserError
@@ -26,7 +25,6 @@ from ragauge.io.jsonl import read_object
 
 T = TypeVar("T")
 Reader = Callable[[], Tensor]
-Size = tuple[int, ...]
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
 MAX_LAYERS = 10_000
 MAX_SIZE = 1 << 40  # of any size; what is beyond is a damaged file
@@ -54,7 +52,10 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
     config, path = read_config(folder), folder / "config.json"
     kind = family(config["model_type"], str(path))
     try:
-        _check_layers(config)
+        for key in LAYER_KEYS:
+            layers = config.get(key, 1)
+            if type(layers) is not int or not 1 <= layers <= MAX_LAYERS:
+                raise UserError(f"{key}: must be a whole number from 1 to {MAX_LAYERS:,}, not {str(layers)[:40]}")
         shape: Shape = kind.shape(config)
         _check_shape(shape)
     except KeyError as missing:
@@ -68,14 +69,6 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
     if max_context > shape.max_context and shape.max_context < config.get("max_position_embeddings", 0):
         raise UserError(f"{path}: max_context {max_context}: the model has a sliding window of {shape.max_context}")
     return replace(shape, max_context=max_context)
-
-
-def _check_layers(config: dict[str, Any]) -> None:
-    """Raise UserError if a config states no number of layers, or more than any model has."""
-    for key in LAYER_KEYS:
-        layers = config.get(key, 1)
-        if type(layers) is not int or not 1 <= layers <= MAX_LAYERS:
-            raise UserError(f"{key}: must be a whole number from 1 to {MAX_LAYERS:,}, not {str(layers)[:40]}")
 
 
 def _check_shape(shape: Shape) -> None:
@@ -107,73 +100,42 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
     readers, store = _readers(folder, dtype, device), linear_storage(weights, device)
     bare = f"{names.embedding}.weight"
     root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
+
+    def stacked(place: str) -> list[str]:
+        """The checkpoint's names of a place in `Weights`: layers on the same input become one."""
+        *layer, part = place.split(".")
+        prefix = ("" if part == "head" else root) + (f"{names.layer.format(layer[1])}." if layer else "")
+        found = getattr(names, part)
+        return [prefix + name for name in (found if isinstance(found, tuple) else (found,))]
+
+    def read(place: str, kind: str, *size: int) -> Tensor:
+        # A tensor that is used twice is read twice; none is cached, so that memory has one copy of the weights.
+        parts = [readers[f"{name}.{kind}"]() for name in stacked(place)]
+        tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if place.endswith(".qkv") and names.arrange_qkv:
+            tensor = names.arrange_qkv(tensor, shape.heads[int(place.split(".")[1])])
+        if tensor.shape != size:
+            shown = place if place == "embedding" else f"{place}.{kind}"
+            raise UserError(
+                f"{folder}: the checkpoint's {shown} is {tuple(tensor.shape)} where config.json says {size}"
+            )
+        return tensor
+
+    def bias(place: str, rows: int) -> Tensor | None:
+        return read(place, "bias", rows) if any(f"{name}.bias" in readers for name in stacked(place)) else None
+
+    def linear(place: str, rows: int, columns: int, _: bool) -> Linear:
+        return store(Linear(read(place, "weight", rows, columns), bias(place, rows)))
+
+    def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
+        return Norm(read(place, "weight", width), bias(place, width), kind, shape.norm_eps)
+
     try:
-        read = _Checkpoint(readers, shape, names, store, root).weights()
+        return _assemble(shape, lambda place, *size: read(place, "weight", *size), linear, norm, store)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except RuntimeError as error:
         raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
-    expected = random_weights(shape, dtype, torch.device("meta"))
-    for place, size, wanted in _sizes(read, expected, ""):
-        if size != wanted:
-            raise UserError(f"{folder}: the checkpoint's {place} is {size} where config.json says {wanted}")
-    return read
-
-
-@dataclass(frozen=True)
-class _Checkpoint:
-    """The tensors of a checkpoint, by the names that its family gives them.
-
-    A tensor that is used twice is read twice; none is cached, so that memory has one copy of the weights.
-    """
-
-    readers: Mapping[str, Reader]  # of each tensor, in the decoder's type and on its device
-    shape: Shape
-    names: Names
-    store: Callable[[Linear], Linear]  # turns a layer in floating point into the one that stays in memory
-    root: str  # a prefix of all names but the head's
-
-    def weights(self) -> Weights:
-        """All of them; raises KeyError with the name of a tensor that is missing."""
-        names = self.names
-        embedding = self.readers[f"{self.root}{names.embedding}.weight"]()
-        head = embedding if self.shape.tied else self.readers[f"{names.head}.weight"]()
-        return Weights(
-            embedding=embedding,
-            layers=tuple(self._layer(index) for index in range(self.shape.layers)),
-            norm=self._norm(self.root + names.norm),
-            head=self.store(Linear(head)),
-            embedding_norm=self._norm(self.root + names.embedding_norm) if names.embedding_norm else None,
-        )
-
-    def _layer(self, index: int) -> Layer:
-        names, prefix = self.names, f"{self.root}{self.names.layer.format(index)}."
-        qkv = self._stacked(prefix, *names.qkv)
-        if arrange := names.arrange_qkv:
-            heads = self.shape.heads[index]
-            qkv = Linear(arrange(qkv.weight, heads), None if qkv.bias is None else arrange(qkv.bias, heads))
-        return Layer(
-            attention_norm=self._norm(prefix + names.attention_norm),
-            qkv=self.store(qkv),
-            out=self.store(self._stacked(prefix, names.out)),
-            mlp_norm=self._norm(prefix + names.mlp_norm),
-            up=self.store(self._stacked(prefix, *names.up)),
-            down=self.store(self._stacked(prefix, names.down)),
-            q_norm=self._norm(prefix + names.q_norm, "rms") if names.q_norm else None,
-            k_norm=self._norm(prefix + names.k_norm, "rms") if names.k_norm else None,
-        )
-
-    def _stacked(self, prefix: str, *names: str) -> Linear:
-        """Layers on the same input as one: their outputs side by side."""
-        weights = [self.readers[f"{prefix}{name}.weight"]() for name in names]
-        biases = [read() for name in names if (read := self.readers.get(f"{prefix}{name}.bias"))]
-        if len(names) == 1:
-            return Linear(weights[0], biases[0] if biases else None)
-        return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
-
-    def _norm(self, name: str, kind: str | None = None) -> Norm:
-        weight, bias = self.readers[f"{name}.weight"](), self.readers.get(f"{name}.bias")
-        return Norm(weight, bias() if bias else None, kind or self.shape.norm, self.shape.norm_eps)
 
 
 def random_weights(
@@ -183,41 +145,59 @@ def random_weights(
 
     They are normal, scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in any dtype.
     """
-    d, dim, store = shape.d_model, shape.head_dim, linear_storage(weights, device)
+    store = linear_storage(weights, device)
     # no values on the meta device; drawing them would load torch's compiler, for seconds
     generator = None if device.type == "meta" else torch.Generator(device=device).manual_seed(seed)
 
-    def matrix(rows: int, columns: int) -> Tensor:
+    def matrix(_: str, rows: int, columns: int) -> Tensor:
         values = torch.empty(rows, columns, dtype=dtype, device=device)
         return values if generator is None else values.normal_(0, columns**-0.5, generator=generator)
 
-    def linear(rows: int, columns: int, bias: bool) -> Linear:
+    def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
         zeros = torch.zeros(rows, dtype=dtype, device=device) if bias else None
-        return store(Linear(matrix(rows, columns), zeros))
+        return store(Linear(matrix(place, rows, columns), zeros))
 
-    def norm(width: int, kind: str = shape.norm) -> Norm:
+    def norm(_: str, width: int, kind: str = shape.norm) -> Norm:
         ones = torch.ones(width, dtype=dtype, device=device)
         return Norm(ones, torch.zeros_like(ones) if shape.norm_bias else None, kind, shape.norm_eps)
 
+    return _assemble(shape, matrix, linear, norm, store)
+
+
+def _assemble(
+    shape: Shape,
+    matrix: Callable[[str, int, int], Tensor],
+    linear: Callable[[str, int, int, bool], Linear],
+    norm: Callable[..., Norm],
+    store: Callable[[Linear], Linear],
+) -> Weights:
+    """The weights of a shape, each made by a function of its place in `Weights`, its size and whether it has a bias.
+
+    Args:
+        store: turns a layer in floating point into the one that stays in memory.
+    """
+    d, dim = shape.d_model, shape.head_dim
+
     def layer(i: int) -> Layer:
+        at, qkv = f"layers.{i}", (shape.heads[i] + 2 * shape.kv_heads[i]) * dim
         return Layer(
-            attention_norm=norm(d),
-            qkv=linear((shape.heads[i] + 2 * shape.kv_heads[i]) * dim, d, shape.bias or shape.attention_bias),
-            out=linear(d, shape.heads[i] * dim, shape.bias),
-            mlp_norm=norm(d),
-            up=linear((2 if shape.gated else 1) * shape.ffn[i], d, shape.bias),
-            down=linear(d, shape.ffn[i], shape.bias),
-            q_norm=norm(dim, "rms") if shape.qk_norm else None,
-            k_norm=norm(dim, "rms") if shape.qk_norm else None,
+            attention_norm=norm(f"{at}.attention_norm", d),
+            qkv=linear(f"{at}.qkv", qkv, d, shape.bias or shape.attention_bias),
+            out=linear(f"{at}.out", d, shape.heads[i] * dim, shape.bias),
+            mlp_norm=norm(f"{at}.mlp_norm", d),
+            up=linear(f"{at}.up", (2 if shape.gated else 1) * shape.ffn[i], d, shape.bias),
+            down=linear(f"{at}.down", d, shape.ffn[i], shape.bias),
+            q_norm=norm(f"{at}.q_norm", dim, "rms") if shape.qk_norm else None,
+            k_norm=norm(f"{at}.k_norm", dim, "rms") if shape.qk_norm else None,
         )
 
-    embedding = matrix(shape.vocab, d)
+    embedding = matrix("embedding", shape.vocab, d)
     return Weights(
         embedding=embedding,
         layers=tuple(layer(i) for i in range(shape.layers)),
-        norm=norm(d),
-        head=store(Linear(embedding if shape.tied else matrix(shape.vocab, d))),
-        embedding_norm=norm(d) if shape.embedding_norm else None,
+        norm=norm("norm", d),
+        head=store(Linear(embedding if shape.tied else matrix("head", shape.vocab, d))),
+        embedding_norm=norm("embedding_norm", d) if shape.embedding_norm else None,
     )
 
 
@@ -301,18 +281,3 @@ def _open_bin(path: Path) -> dict[str, Reader]:
 def _line(error: Exception) -> str:
     """The first line of a library's error."""
     return str(error).strip().split("\n")[0] or type(error).__name__
-
-
-def _sizes(actual: Any, expected: Any, place: str) -> Iterable[tuple[str, Size, Size]]:
-    """(place, size, size) of every tensor that both hold; biases may be in one of them alone."""
-    if isinstance(actual, Tensor) and isinstance(expected, Tensor):
-        yield place.removeprefix("."), tuple(actual.shape), tuple(expected.shape)
-    elif isinstance(actual, Linear):
-        yield f"{place}.weight".removeprefix("."), actual.size, expected.size
-        yield from _sizes(actual.bias, expected.bias, f"{place}.bias")
-    elif isinstance(actual, tuple):
-        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
-            yield from _sizes(one, other, f"{place}.{i}")
-    elif is_dataclass(actual) and expected is not None:
-        for field in fields(actual):
-            yield from _sizes(getattr(actual, field.name), getattr(expected, field.name), f"{place}.{field.name}")
