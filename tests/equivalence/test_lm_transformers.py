@@ -18,7 +18,7 @@ from torch import Tensor
 import lm_references as tiny
 from ragauge import assets
 from ragauge.engines import LM, Limits, load_lm
-from ragauge.engines.rope import alibi_slopes
+from ragauge.cost.shapes import alibi_slopes
 from ragauge.errors import UserError
 
 EXACT = 1e-4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -40,11 +41,11 @@ def with_context(shape: Shape, tokens: int) -> Shape:
     return replace(shape, max_context=max(shape.max_context, tokens))
 
 
-def alibi_slopes(heads: int) -> tuple[float, ...]:
-    """ALiBi slopes 2^(-8i/heads), i = 1..heads (Press et al., 2022), for head counts that are powers of two."""
-    if heads & (heads - 1):
-        raise ValueError(f"alibi_slopes needs a power of two of heads, not {heads}")
-    return tuple(2.0 ** (-8.0 * i / heads) for i in range(1, heads + 1))
+def alibi_slopes(heads: int, bias_max: float = 8.0) -> tuple[float, ...]:
+    """ALiBi's slope of each head (Press et al. 2022): a geometric series, interleaved if heads is not a power of 2."""
+    power = 2 ** math.ceil(math.log2(heads))
+    slopes = tuple(2.0 ** -(bias_max * (i + 1) / power) for i in range(power))
+    return slopes if power == heads else (slopes[1::2] + slopes[::2])[:heads]
 
 
 @cache

@@ -56,14 +56,8 @@ class Int8Linear(Linear):
     """Integers times integers: weights scaled by row, activations by token."""
 
     scale: Tensor  # (out,), fp32
-    layout: str = "rows"  # of `weight`: rows (out, in); onednn, whose size reads (in, out); or those of `panels`
+    layout: str = "rows"  # of `weight`: rows (out, in); onednn (in, out); or those of `panels`
     panels: Matrix | None = None  # as `compiled.c` multiplies with it, where that is faster
-
-    @property
-    def size(self) -> tuple[int, ...]:
-        if self.panels is not None:
-            return (self.panels.out, self.panels.width)
-        return tuple(self.weight.shape[::-1] if self.layout == "onednn" else self.weight.shape)
 
     def for_compiled(self) -> Matrix | None:
         return self.panels
@@ -75,15 +69,14 @@ class Int8Linear(Linear):
 
     def by_torch(self, x: Tensor) -> Tensor:
         """The same by torch's product, whatever the kernels of this process are."""
+        scale = x.abs().amax(1, keepdim=True).float().clamp_min_(MIN_MAGNITUDE).mul_(1 / MAX_INT8)  # of each token
         if self.layout == "onednn":
-            scale = _token_scale(x)
             # unsigned, ZERO_POINT above the value; all of them are positive, so that this rounds
             integers = (x * scale.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8)
             # float16 could overflow before tokens are scaled
             dtype = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
             y = _multiply_packed(integers, self.weight, self.scale, dtype).mul_(scale).to(x.dtype)
         else:
-            scale = _token_scale(x)
             integers = (x * scale.reciprocal()).round_().to(torch.int8)
             w = self.weight.t()
             products = torch._int_mm(integers, w) if _has_int_mm() else integers.float() @ w.float()
@@ -162,10 +155,6 @@ def _is_exact(product: Callable[[Tensor, Tensor], Tensor]) -> bool:
         return torch.equal(product(q, w), q.float() @ w.float().t())
     except (RuntimeError, AttributeError):
         return False
-
-
-def _token_scale(x: Tensor) -> Tensor:
-    return x.abs().amax(1, keepdim=True).float().clamp_min_(MIN_MAGNITUDE).mul_(1 / MAX_INT8)
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -18,11 +18,6 @@ Run = tuple[int, int, int]
 """Where a new token's key goes, and the first and the number of the slots that it attends to."""
 
 
-def causal_runs(start: int, new: int) -> tuple[Run, ...] | None:
-    """The runs of new tokens that each attend to all slots before them; None for many tokens."""
-    return tuple((start + i, 0, start + i + 1) for i in range(new)) if new <= MAX_EXPLICIT_TOKENS else None
-
-
 @dataclass(frozen=True)
 class Layout:
     """How packed new tokens (all rows one after another) become padded queries, keys and a mask.
@@ -129,7 +124,9 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     past = tuple(r.past_length for r in rows)
     if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
         mask = _mask(lengths, past, device) if start and lengths[0] > 1 else None
-        return Layout(start, lengths, past, mask=mask, runs=causal_runs(start, lengths[0]))
+        few, ends = lengths[0] <= MAX_EXPLICIT_TOKENS, range(start, start + lengths[0])
+        runs = tuple((slot, 0, slot + 1) for slot in ends) if few else None
+        return Layout(start, lengths, past, mask=mask, runs=runs)
     firsts = accumulate(lengths, initial=start)
     own = [Span(first, first + new) for first, new in zip(firsts, lengths, strict=False)]
     slots = [cache.slots((*row.past, span)) for row, span in zip(rows, own, strict=True)]
@@ -152,8 +149,7 @@ def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
         stop = first + len(row.ids)
         for span in row.past:
             mask[first:stop, span.start : span.stop] = True
-        mask[first:stop, start + first : start + stop] = True
-        mask[first:stop, start + first : start + stop].tril_()
+        mask[first:stop, start + first : start + stop].fill_(True).tril_()
         first = stop
     return Layout(start, (tokens,), (start,), mask=mask[None, None])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ragauge.engines.cache import KVCache, Watch
 from ragauge.engines.decoder import Decoder, scores
-from ragauge.engines.layout import Layout, Part, causal_runs, lay_out, lay_out_in_place, lay_out_tree
+from ragauge.engines.layout import Layout, Part, lay_out, lay_out_in_place, lay_out_tree
 from ragauge.engines.protocol import Extension, Observed
 from ragauge.engines.spans import Row, Span
 
@@ -34,11 +34,6 @@ class CallOptions:
     attention: Observed | None = None
     tree: bool = False
     layers: tuple[int, int] | None = None
-
-    @property
-    def storable(self) -> bool:
-        """Whether the call returns only what a document store has: the cache's new content and log-probabilities."""
-        return not (self.last_logits or self.logits_at or self.attention or self.layers)
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ def decoding(
     device = cache.positions.device
     while len(ids) < most and not (ended and ended(ids)):
         past = cache.length
-        layout = Layout(past, (1,), (past,), runs=causal_runs(past, 1))
+        layout = Layout(past, (1,), (past,), runs=((past, 0, past + 1),))
         at = torch.tensor([position + len(ids) - 1], dtype=torch.float32, device=device)
         x = decoder.embed(torch.tensor(ids[-1:], device=device))
         states = yield StatesRequest(x, Part(at, cache, layout))
@@ -113,19 +108,15 @@ class Reading:
         spans, states = [Span(0, 0)] * len(self.rows), [torch.empty(0)] * len(self.rows)
         for batch in _batches(self.rows, chunk):
             start = self.cache.length
-            together = yield from self._read(batch, chunk)
+            rows, parts = [self.rows[i] for i in batch], list[Tensor]()
+            long = len(batch) == 1 and len(rows[0].ids) > chunk
+            for piece in ([piece] for piece in _chunks(rows[0], self.cache, chunk)) if long else [rows]:
+                parts.append((yield self.request(piece, batch)))
+            together = torch.cat(parts) if long else parts[0]
             for index, part in zip(batch, together.split([len(self.rows[i].ids) for i in batch]), strict=True):
                 spans[index], states[index] = self.rows[index].written(start), part
                 start += len(part)
         return (yield from self._extension(spans, states))
-
-    def _read(self, batch: Sequence[int], chunk: int) -> Generator[StatesRequest, Tensor, Tensor]:
-        """The packed states of one batch of rows, or of the chunks of one long row."""
-        rows, parts = [self.rows[i] for i in batch], list[Tensor]()
-        long = len(batch) == 1 and len(rows[0].ids) > chunk
-        for piece in ([piece] for piece in _chunks(rows[0], self.cache, chunk)) if long else [rows]:
-            parts.append((yield self.request(piece, batch)))
-        return torch.cat(parts) if long else parts[0]
 
     def request(self, rows: Sequence[Row], batch: Sequence[int]) -> StatesRequest:
         """The request of one pass over the tokens, packed, of these rows of the call or of a chunk of one."""

@@ -109,8 +109,10 @@ class RecordedEngine(Traced, ABC):
         cache.reserve(sum(len(r.ids) for r in rows) - len(recomputed))
         if recomputed:  # one span: forgetting thousands of slots one by one would be quadratic
             cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
-        in_place = any(row.slots is not None for row in rows)
-        if self.documents and call_options.offline and call_options.storable and not in_place:
+        o, in_place = call_options, any(row.slots is not None for row in rows)
+        # a store has a cache's new content and log-probabilities, and no other result of a call
+        storable = o.offline and not (in_place or o.last_logits or o.logits_at or o.attention or o.layers)
+        if self.documents and storable:
             return self._extend_stored(self.documents, cache, rows, call_options)
         started = time.perf_counter()
         extension = self.compute(cache, rows, call_options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -41,15 +39,6 @@ def rotate_further(keys: Tensor, by: Tensor, shape: Shape) -> Tensor:
     cos, sin = rotation(by.flatten(), shape)
     cos, sin = (x.view(*by.shape, -1) for x in (cos, sin))
     return rotate(keys.float(), cos, sin).to(keys.dtype)
-
-
-def alibi_slopes(heads: int, bias_max: float = 8.0) -> tuple[float, ...]:
-    """ALiBi's slope of each head (Press et al. 2022): a geometric series, interleaved if heads is not a power of 2."""
-    power = 2 ** math.ceil(math.log2(heads))
-    slopes = [2.0 ** -(bias_max * (i + 1) / power) for i in range(power)]
-    if power == heads:
-        return tuple(slopes)
-    return tuple((slopes[1::2] + slopes[::2])[:heads])
 
 
 def alibi_bias(slopes: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:

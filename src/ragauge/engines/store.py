@@ -17,7 +17,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -184,7 +184,7 @@ class MemoryStore(DocumentStore):
 
     def _put(self, key: str, entry: Entry) -> None:
         copies = {name: tensor.clone() for name, tensor in entry.tensors.items()}
-        self._entries[key] = Entry(copies, entry.spans, entry.seconds, entry.logp)
+        self._entries[key] = replace(entry, tensors=copies)
         self._entries.move_to_end(key)
         while self.bytes > self.max_bytes:
             self._entries.popitem(last=False)

@@ -185,13 +185,13 @@ def fastest_kernel(seconds: Mapping[str, float]) -> str:
 def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
     """Operation -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes."""
     full = partial(torch.full, fill_value=0.01, dtype=torch.float32 if dtype == torch.int8 else dtype)
-    linears = [Linear(full(size)) for _ in range(COLD_LAYERS) for size in LAYER]
+    linears = [(Linear(full(size)), size[1]) for _ in range(COLD_LAYERS) for size in LAYER]
     if dtype == torch.int8:
-        linears = [int8(linear, both=True) for linear in linears]
+        linears = [(int8(linear, both=True), width) for linear, width in linears]
 
     def product(rows: int, layers: int) -> Run:
         states = {width: full((rows, width)) for _, width in LAYER}
-        return lambda: [linear(states[linear.size[1]]) for linear in linears[: layers * len(LAYER)]]
+        return lambda: [linear(states[width]) for linear, width in linears[: layers * len(LAYER)]]
 
     runs: dict[str, Run] = {
         Operation.ONE: product(1, COLD_LAYERS),

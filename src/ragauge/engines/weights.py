@@ -21,11 +21,6 @@ class Linear:
     bias: Tensor | None = None
 
     @property
-    def size(self) -> tuple[int, ...]:
-        """(out, in)."""
-        return tuple(self.weight.shape)
-
-    @property
     def storage_dtype(self) -> torch.dtype:
         """The type of the stored numbers, by which kernels are chosen."""
         return self.weight.dtype
@@ -38,7 +33,7 @@ class Linear:
         """Layers of at most this many rows each, whose outputs side by side are this one's; 8-bit ones stay whole."""
         if not self.weight.is_floating_point():
             return [self]
-        biases = [None] * -(-self.size[0] // rows) if self.bias is None else self.bias.split(rows)
+        biases = [None] * -(-len(self.weight) // rows) if self.bias is None else self.bias.split(rows)
         return [Linear(weight, bias) for weight, bias in zip(self.weight.split(rows), biases, strict=True)]
 
     def __call__(self, x: Tensor) -> Tensor:

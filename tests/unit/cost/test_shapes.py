@@ -3,7 +3,7 @@
 import pytest
 
 from ragauge.cost.flop import parameters
-from ragauge.cost.shapes import alibi_slopes, named, names
+from ragauge.cost.shapes import named, names
 from ragauge.errors import UserError
 
 PARAMETERS = {
@@ -35,9 +35,3 @@ def test_every_layer_has_its_sizes_and_grouped_heads_divide(name):
 def test_an_unknown_name_is_a_user_error_with_a_suggestion():
     with pytest.raises(UserError, match="did you mean 'bloomz-3b'"):
         named("bloom-3b")
-
-
-def test_alibi_slopes_halve_for_eight_heads():
-    assert alibi_slopes(8) == tuple(0.5**i for i in range(1, 9))
-    with pytest.raises(ValueError, match="power of two"):
-        alibi_slopes(12)

@@ -145,7 +145,6 @@ def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
     use(Choice("few", table))
     both = int8(Linear(weight))
     assert alone.layout == "panels" != both.layout
-    assert alone.size == both.size == (50, 64)
     assert alone.weight.numel() == 64 * 64  # whole panels
     use(DEFAULT)  # what is kept decides then
     torch.testing.assert_close(alone(x), both(x), rtol=1e-3, atol=1e-2)

@@ -42,11 +42,7 @@ class PieceTokenizer:
     chat_template = f"{USER}...{ASSISTANT}"  # the server has the real one
 
     def __init__(self, split: Callable[[str], list[str]] = ROUGH_PIECES.findall) -> None:
-        """
-        Args:
-            split: cuts a text into its pieces.
-        """
-        self._split = split
+        self._split = split  # cuts a text into its pieces
         self._ids: dict[str, int] = {}
         self._pieces: dict[int, str] = {}
 

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
+from ragauge.cost.shapes import alibi_slopes
 from ragauge.engines.families._parts import Names, eos_ids, refuse
-from ragauge.engines.rope import alibi_slopes
 
 MODEL_TYPES = ("bloom",)
 TRAINED_CONTEXT = 2048  # ALiBi has no limit of its own; the released models were trained on this many tokens

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ragauge.cost.shape import Shape
+from ragauge.cost.shapes import alibi_slopes
 from ragauge.engines.families._parts import Names, eos_ids, refuse
-from ragauge.engines.rope import alibi_slopes
 
 MODEL_TYPES = ("mpt",)
 NAMES = Names(

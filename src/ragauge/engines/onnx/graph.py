@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Graph, Slots, attend, causal, past_sizes
+from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Graph, Slots, attend, causal
 from ragauge.engines.rope import alibi_bias
 from ragauge.errors import UnsupportedError
 from ragauge.io.graphs import write_graph
@@ -80,23 +80,21 @@ def export_decoder(decoder: Decoder, path: Path) -> None:
 class OnnxDecoder:
     """An exported decoder in ONNX Runtime."""
 
-    def __init__(self, session: Any) -> None:
-        self.graph = Graph(session)
-        self._sizes = past_sizes(self.graph)
-        self._vocab = session.get_outputs()[self.graph.outputs.index("logits")].shape[1]
-        self._at = CACHED_AT in self.graph.inputs  # whether slots' positions matter
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._vocab = graph.session.get_outputs()[graph.outputs.index("logits")].shape[1]
 
     def slots(self, count: int = 0) -> Slots:
         """An empty cache."""
-        dtype = self.graph.types[f"past_{next(iter(self._sizes))}"][0]
-        return Slots(self._sizes, count, dtype, self.graph.device)
+        sizes = self.graph.past_sizes
+        return Slots(sizes, count, self.graph.types[f"past_{next(iter(sizes))}"][0], self.graph.device)
 
     def run(self, ids: Sequence[int], first: int, cached: Slots) -> tuple[Tensor, Tensor]:
         """Logits (token, vocab) of tokens from position `first` on; their keys and values as `Slots.put` takes them."""
         graph, count = self.graph, len(ids)
         positions = torch.arange(first, first + count, dtype=torch.float32, device=graph.device)
         inputs = {"ids": graph.tensor("ids", list(ids)), "positions": positions, **cached.feeds()}
-        if self._at:
+        if CACHED_AT in graph.types:  # slots' positions matter
             inputs[CACHED_AT] = cached.positions
         logits, new = graph.empty("logits", count, self._vocab), cached.room(count)
         graph.run(inputs, {"logits": logits, **cached.outputs(new)})

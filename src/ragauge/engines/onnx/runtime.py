@@ -107,7 +107,7 @@ class OnnxModel(Traced):
         Raises:
             UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
         """
-        self.sessions = {name: open_session(path, threads, device != "cpu") for name, path in paths.items()}
+        self.graphs = {name: Graph(open_session(path, threads, device != "cpu")) for name, path in paths.items()}
         self.tokenizer, self._device = tokenizer, device
 
     def synchronize(self) -> None:
@@ -124,8 +124,10 @@ class Graph:
         self.device = torch.device("cuda" if session.get_providers()[0].startswith("CUDA") else "cpu")
         nodes = [*session.get_inputs(), *session.get_outputs()]
         self.types = {node.name: TYPES[node.type] for node in nodes}
-        self.inputs = [node.name for node in session.get_inputs()]
         self.outputs = [node.name for node in session.get_outputs()]
+        past = (node for node in session.get_inputs() if node.name.startswith("past_"))
+        # (heads, dim) of the cached keys and values that the graph takes, by name, in order
+        self.past_sizes = {node.name.removeprefix("past_"): (node.shape[0], node.shape[2]) for node in past}
 
     def tensor(self, name: str, values: Any) -> Tensor:
         """An input or output of this name from numbers on the host."""
@@ -153,12 +155,6 @@ class Graph:
         return self.device.type, 0, element, tuple(tensor.shape), tensor.data_ptr()
 
 
-def past_sizes(graph: Graph) -> dict[str, tuple[int, int]]:
-    """(heads, dim) of the cached keys and values that a graph takes, by name, in order."""
-    past = (node for node in graph.session.get_inputs() if node.name.startswith("past_"))
-    return {node.name.removeprefix("past_"): (node.shape[0], node.shape[2]) for node in past}
-
-
 class Slots:
     """Cached keys and values by name, (head, slot, dim) each, under a mask that says which slots hold something.
 
@@ -183,11 +179,6 @@ class Slots:
     def attended(self) -> int:
         """Slots that new tokens attend to."""
         return int((self.mask > HIDDEN).sum())
-
-    @property
-    def bytes(self) -> int:
-        """Of keys and values."""
-        return self.states.nbytes
 
     def feeds(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The graph's inputs of these names; default: all."""

@@ -17,13 +17,11 @@ from torch import Tensor, nn
 from ragauge.engines.onnx.runtime import (
     SLOTS,
     TOKENS,
-    Graph,
     OnnxModel,
     Slots,
     attend,
     causal,
     check_origin,
-    past_sizes,
     write_origin,
 )
 from ragauge.generation.modes._retro import OwnReader, make_network
@@ -189,8 +187,8 @@ class OnnxRetroReader(OwnReader):
 
     def __init__(self, lm: OnnxRetroLM) -> None:
         super().__init__(lm)
-        self._lower, self._encoder, self._upper = (Graph(lm.sessions[name]) for name in PARTS)
-        low, high = past_sizes(self._lower), past_sizes(self._upper)
+        self._lower, self._encoder, self._upper = (lm.graphs[name] for name in PARTS)
+        low, high = self._lower.past_sizes, self._upper.past_sizes
         self._low, self._high, self._row = list(low), list(high), next(iter(low.values()))  # (heads, dim)
         self._slots = Slots(low | high, 0, self._lower.types["states"][0], self._lower.device)
         self._width, self._vocab = (graph.session.get_outputs()[0].shape[1] for graph in (self._lower, self._upper))
