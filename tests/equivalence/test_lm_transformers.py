@@ -17,8 +17,8 @@ from torch import Tensor
 
 import lm_references as tiny
 from ragauge import assets
-from ragauge.engines import LM, Limits, load_lm
 from ragauge.cost.shapes import alibi_slopes
+from ragauge.engines import LM, Limits, load_lm
 from ragauge.errors import UserError
 
 EXACT = 1e-4

@@ -31,7 +31,7 @@ class BatchRow:
         """Write the new tokens into the response's own cache, and free the row."""
         start = self.index * self.batched.stride
         new = slice(start + self.first, start + self.cache.length)
-        _copy(self.batched.cache, new, self.cache, self.first)
+        self.cache.copy(self.batched.cache, new, self.first)
         self.batched.rows[self.index] = None
 
 
@@ -46,11 +46,11 @@ class BatchedKVCache:
         """A row with a copy of the cache's content."""
         if None not in self.rows:
             grown = _like(cache, max(1, 2 * len(self.rows)) * self.stride)
-            _copy(self.cache, slice(0, self.cache.capacity), grown, 0)
+            grown.copy(self.cache, slice(0, self.cache.capacity), 0)
             self.cache = grown
             self.rows += [None] * (grown.capacity // self.stride - len(self.rows))
         row = BatchRow(self, self.rows.index(None), cache, cache.length)
-        _copy(cache, slice(0, cache.length), self.cache, row.index * self.stride)
+        self.cache.copy(cache, slice(0, cache.length), row.index * self.stride)
         self.rows[row.index] = row
         return row
 
@@ -81,9 +81,3 @@ def add_row(batched: dict[int, BatchedKVCache], cache: KVCache, more: int) -> Ba
 
 def _like(cache: KVCache, slots: int) -> KVCache:
     return KVCache(cache.shape, slots, cache.k[0].dtype, cache.positions.device)
-
-
-def _copy(source: KVCache, slots: slice, target: KVCache, start: int) -> None:
-    stop = start + slots.stop - slots.start
-    target.copy(source, slots, slice(start, stop))
-    target.positions[start:stop] = source.positions[slots]

@@ -14,11 +14,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import psutil
 import torch
@@ -169,7 +169,7 @@ class EngineProxy(RecordedEngine):
             self._record(call)
 
 
-class BatchScheduler:
+class BatchScheduler(AbstractContextManager["BatchScheduler"]):
     """Work on one decoder, up to `size` tasks of it side by side.
 
         with BatchScheduler(lm, 8) as scheduler:
@@ -231,10 +231,7 @@ class BatchScheduler:
         self._waiting.clear()
         self._pending.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _resume(self, task: Task[Any], answer: Any = None) -> bool:

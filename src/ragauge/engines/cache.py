@@ -98,14 +98,12 @@ class KVCache:
                 for suffix, tensor in zip(("", ".scale"), storage(slots), strict=False):
                     yield f"{kind}{layer}{suffix}", tensor
 
-    def copy(self, source: KVCache, source_slots: slice, slots: slice) -> None:
-        """Copy the keys and values of another cache's slots into as many slots of this one."""
-        if self.quantization == source.quantization:
-            for (_, target), (_, origin) in zip(self.tensors(), source.tensors(), strict=True):
-                target[:, slots] = origin[:, source_slots]
-        else:
-            for to, of in zip(self.k + self.v, source.k + source.v, strict=True):
-                to[:, slots] = of[:, source_slots]
+    def copy(self, source: KVCache, slots: slice, start: int) -> None:
+        """Copy the keys, values and positions of another cache's slots to as many slots of this one from `start` on."""
+        at = slice(start, start + slots.stop - slots.start)
+        for (_, target), (_, origin) in zip(self.tensors(), source.tensors(), strict=True):
+            target[:, at] = origin[:, slots]
+        self.positions[at] = source.positions[slots]
 
     @property
     def plain(self) -> bool:
@@ -275,8 +273,7 @@ class KVCache:
     def _fill(self, source: KVCache, slots: slice) -> None:
         """Append the source's slots."""
         stop = self.length + slots.stop - slots.start
-        self.copy(source, slots, slice(self.length, stop))
-        self.positions[self.length : stop] = source.positions[slots]
+        self.copy(source, slots, self.length)
         if source.bias is not None:
             self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
             self.bias[self.length : stop] = source.bias[slots]

@@ -215,8 +215,7 @@ def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str
 
     readers: dict[str, Reader] = {}
     for path in _files(folder):
-        open_file = partial(_open_safetensors if path.suffix == ".safetensors" else _open_bin, path)
-        readers |= {name: partial(read, path, get) for name, get in _undamaged(path, open_file).items()}
+        readers |= {name: partial(read, path, get) for name, get in _undamaged(path, partial(_open, path)).items()}
     return readers
 
 
@@ -260,13 +259,11 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 80 else f"{name[:80]}..."
 
 
-def _open_safetensors(path: Path) -> dict[str, Reader]:
-    file = safe_open(path, framework="pt")
-    return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-
-
-def _open_bin(path: Path) -> dict[str, Reader]:
-    """A state dictionary through torch's weights-only loader, which runs no code of the file."""
+def _open(path: Path) -> dict[str, Reader]:
+    """A file's tensors; a .bin is a state dictionary for torch's weights-only loader, which runs no code of it."""
+    if path.suffix == ".safetensors":
+        file = safe_open(path, framework="pt")
+        return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError:  # torch's own message suggests loading it anyway

@@ -17,7 +17,7 @@ from ragauge.engines.cache import KVCache, Tempered
 from ragauge.engines.fused import FusedLayers, fuse, is_fusable
 from ragauge.engines.layout import Layout, Part
 from ragauge.engines.rope import Rotation, alibi_bias, rotate, rotation
-from ragauge.engines.weights import Layer, Weights
+from ragauge.engines.weights import Weights
 
 VOCAB_CHUNK = 4096  # tokens of the vocabulary whose logits are computed together for log-probabilities
 Attend = Callable[[int, Tensor], Tensor]
@@ -96,12 +96,17 @@ class Decoder:
             cross_attend: what is added between a layer's attention and its MLP: (layer, states) -> states or None.
             layers: from the first to before the last of these alone; None: all.
         """
-        first, last = layers or (0, self.shape.layers)
+        activation, (first, last) = ACTIVATIONS[self.shape.activation], layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
             x = x + layer.out(attend(index, layer.attention_norm(x)))
             added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
-            x = x + self._mlp(layer, layer.mlp_norm(x))
+            inner = layer.up(layer.mlp_norm(x))
+            if self.shape.gated:
+                gate, value = inner.chunk(2, -1)
+                x = x + layer.down(activation(gate).mul_(value))
+            else:
+                x = x + layer.down(activation(inner))
         return x
 
     def rotation(self, positions: Tensor) -> Rotation | None:
@@ -134,14 +139,6 @@ class Decoder:
             chosen, total = value.where(inside, chosen), total.logaddexp(value - logp)
             first += logits.shape[1]
         return chosen - total
-
-    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        activation = ACTIVATIONS[self.shape.activation]
-        inner = layer.up(x)
-        if not self.shape.gated:
-            return layer.down(activation(inner))
-        gate, value = inner.chunk(2, -1)
-        return layer.down(activation(gate).mul_(value))
 
     def _attention(self, parts: Sequence[Part]) -> Attend:
         """The attention of this pass as a function of (layer, normed states)."""

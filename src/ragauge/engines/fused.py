@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,19 +25,14 @@ class FusedLayers:
 
     def __init__(self, layers: Sequence[Layer], matrices: Sequence[Sequence[compiled.Matrix]], shape: Shape) -> None:
         self._shape = shape
-        self._referenced = list[Any](matrices)  # what the arguments point to
+        norms = [[x if x is None else x.weight.float().contiguous() for x in _norms(layer)] for layer in layers]
+        self._referenced = (matrices, norms)  # what the arguments point to
         self._layers = (compiled.LayerArguments * len(layers))(
             *(
-                compiled.LayerArguments(*four, *map(self._pointer, _norms(layer)), heads, kv_heads)
-                for four, layer, heads, kv_heads in zip(matrices, layers, shape.heads, shape.kv_heads, strict=True)
+                compiled.LayerArguments(*four, *(None if x is None else x.data_ptr() for x in own), heads, kv_heads)
+                for four, own, heads, kv_heads in zip(matrices, norms, shape.heads, shape.kv_heads, strict=True)
             )
         )
-
-    def _pointer(self, norm: Norm | None) -> int | None:
-        if norm is None:
-            return None
-        self._referenced.append(weight := norm.weight.float().contiguous())
-        return int(weight.data_ptr())
 
     def read(self, x: Tensor, angles: Rotation, parts: Sequence[Part], layers: tuple[int, int] | None) -> Tensor:
         """States (token, d_model) through all layers or a range of them; keys and values join the caches."""

@@ -54,6 +54,11 @@ def read(ids: list[int], most: int, engine: SpanEngine) -> list[int]:
     return engine.respond(ids, Limits(max_new_tokens=most, ignore_stop=True)).ids
 
 
+def finish(batch: BatchScheduler) -> None:
+    while batch.unfinished:
+        batch.step()
+
+
 # ---- the same results
 
 
@@ -73,8 +78,7 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
     alone = {name: work(lm) for name, work in works.items()}
     with BatchScheduler(lm, 5) as batch:
         tasks = {name: batch.submit(work) for name, work in works.items()}
-        while batch.unfinished:
-            batch.step()
+        finish(batch)
     for name, task in tasks.items():
         answer, calls, cached = task.result()
         expected = alone[name]
@@ -106,8 +110,7 @@ def test_short_and_long_responses_side_by_side(family: str) -> None:
     works = [partial(work, count, most) for count, most in ((3, 9), (150, 5), (200, 90), (7, 4), (240, 30), (5, 2))]
     with BatchScheduler(lm, 4) as batch:
         tasks = [batch.submit(work) for work in works]
-        while batch.unfinished:
-            batch.step()
+        finish(batch)
     assert [task.result() for task in tasks] == [work(lm) for work in works]
 
 
@@ -165,8 +168,7 @@ def test_work_joins_while_other_work_decodes(lm: LM) -> None:
         second = batch.submit(partial(read, [7, 8], 3))
         assert [task for _ in range(4) for task in batch.step()] == [second]
         assert not first.done
-        while batch.unfinished:
-            batch.step()
+        finish(batch)
     assert first.result() == read([4, 5, 6], 12, lm)
     assert len(first.engine.token_at) == 12
     assert first.engine.token_at == sorted(first.engine.token_at)
@@ -210,8 +212,7 @@ def test_one_failure_is_of_one_task(lm: LM, monkeypatch: pytest.MonkeyPatch) -> 
     with BatchScheduler(lm, 5) as batch:
         works: list[Callable[[EngineProxy], Any]] = [partial(read, [5, 6], 8), failing, short_of_memory, confused]
         tasks = [batch.submit(work) for work in works]
-        while batch.unfinished:
-            batch.step()
+        finish(batch)
     assert tasks[0].result() == read([5, 6], 8, lm)
     for task, error in zip(tasks[1:], (ZeroDivisionError, IndexError, AttributeError), strict=True):
         with pytest.raises(error):

@@ -16,8 +16,7 @@ TRAINED_CONTEXT = 2048  # ALiBi has no limit of its own; the released models wer
 
 def _by_kind(rows: Tensor, heads: int) -> Tensor:
     """Rows with each head's query, key and value together -> all queries, all keys, all values."""
-    grouped = rows.view(heads, 3, -1, *rows.shape[1:])
-    return grouped.transpose(0, 1).reshape(rows.shape)
+    return rows.view(heads, 3, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
 
 NAMES = Names(

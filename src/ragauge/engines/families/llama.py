@@ -30,6 +30,9 @@ def shape(config: dict[str, Any]) -> Shape:
     layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     theta, scale, divisors = _rope(config, dim)
+    # the decoder has plain attention alone: tokens within which a sliding window hides nothing
+    windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
+    trained = config["max_position_embeddings"]
     return Shape(
         family="llama",
         vocab=config["vocab_size"],
@@ -39,7 +42,7 @@ def shape(config: dict[str, Any]) -> Shape:
         head_dim=dim,
         ffn=(config["intermediate_size"],) * layers,
         gated=True,
-        max_context=_context(config),
+        max_context=min(trained, config.get("sliding_window") or trained) if windowed else trained,
         position="rope",
         norm_eps=config["rms_norm_eps"],
         rope_theta=theta,
@@ -74,10 +77,3 @@ def _llama3_divisors(rope: Mapping[str, Any], theta: float, dim: int) -> tuple[f
         smooth = min(max((waves - low) / (high - low), 0.0), 1.0)
         divisors.append(1 / ((1 - smooth) / factor + smooth))
     return tuple(divisors)
-
-
-def _context(config: dict[str, Any]) -> int:
-    """Tokens within which a sliding window hides nothing: the decoder has plain attention alone."""
-    windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
-    trained: int = config["max_position_embeddings"]
-    return min(trained, config.get("sliding_window") or trained) if windowed else trained

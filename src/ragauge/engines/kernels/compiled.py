@@ -64,20 +64,17 @@ class Matrix(ctypes.Structure):
         if weight.dtype == torch.int8 and scale is None:
             return None
         sizes, kind = weight.shape, KINDS[weight.dtype]
-        bias = None if bias is None else bias.float().contiguous()
-        tensors = (weight, None, None, bias) if scale is None else _panels(weight, scale, bias)
+        moved, bias = None, None if bias is None else bias.float().contiguous()
+        if scale is not None:  # in panels, four numbers of each row together
+            moved = weight.sum(1, dtype=torch.int32).mul_(ZERO_POINT)
+            below, right = -sizes[0] % PANEL, -sizes[1] % 4
+            weight = F.pad(weight, (0, right, 0, below)).view(-1, PANEL, (sizes[1] + right) // 4, 4)
+            weight = weight.transpose(1, 2).contiguous()
+            scale, moved, bias = (None if x is None else F.pad(x, (0, below)) for x in (scale, moved, bias))
+        tensors = (weight, scale, moved, bias)
         made = cls(*(None if t is None else t.data_ptr() for t in tensors), *sizes, kind)
         made.tensors = tensors
         return made
-
-
-def _panels(weight: Tensor, scale: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Rows of 8-bit integers in panels, four numbers of each row together; see `compiled.c`."""
-    moved = weight.sum(1, dtype=torch.int32).mul_(ZERO_POINT)
-    below, right = -weight.shape[0] % PANEL, -weight.shape[1] % 4
-    padded = F.pad(weight, (0, right, 0, below)).view(-1, PANEL, (weight.shape[1] + right) // 4, 4)
-    vectors = (None if x is None else F.pad(x, (0, below)) for x in (scale, moved, bias))
-    return padded.transpose(1, 2).contiguous(), *vectors
 
 
 class LayerArguments(ctypes.Structure):

@@ -135,8 +135,7 @@ class JointReader(JointStates[KVCache], CachedReader):
     def _put(self, source: KVCache) -> None:
         count = source.length
         if count == self._front:
-            self._cache.copy(source, slice(0, count), slice(0, count))
-            self._cache.positions[:count] = source.positions[:count]
+            self._cache.copy(source, slice(0, count), 0)
             return
         own = Span(self._front, self._cache.length)
         joined = self.lm.join(source, [Span(0, count)], max(len(own), self._cache.capacity - count))
