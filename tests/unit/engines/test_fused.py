@@ -169,23 +169,24 @@ def test_passes_are_measured_by_operators_and_compiled(dtype: torch.dtype, monke
     assert len(calls) == 2
 
 
-def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def fresh_library() -> Iterator[None]:
     assert "compiled" in candidates(Operation.ONE, torch.float32)
     compiled.library.cache_clear()
+    yield
+    compiled.library.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_library")
+def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "COMPILERS", ("no-such-compiler",))
-    try:
-        assert "compiled" not in candidates(Operation.ONE, torch.float32)
-        assert tuning.machine()["compiled"] is None
-    finally:
-        compiled.library.cache_clear()
+    assert "compiled" not in candidates(Operation.ONE, torch.float32)
+    assert tuning.machine()["compiled"] is None
 
 
+@pytest.mark.usefixtures("fresh_library")
 def test_a_compiler_that_fails_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     monkeypatch.setattr(compiled, "OPTIONS", ("--no-such-option",))
-    compiled.library.cache_clear()
-    try:
-        assert compiled.library() is None
-        assert not list(tmp_path.rglob("*.so"))
-    finally:
-        compiled.library.cache_clear()
+    assert compiled.library() is None
+    assert not list(tmp_path.rglob("*.so"))

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import alibi_slopes
 from ragauge.engines.families._parts import Names, eos_ids, refuse
 
 MODEL_TYPES = ("bloom",)
 TRAINED_CONTEXT = 2048  # ALiBi has no limit of its own; the released models were trained on this many tokens
-
-
-def _by_kind(rows: Tensor, heads: int) -> Tensor:
-    """Rows with each head's query, key and value together -> all queries, all keys, all values."""
-    return rows.view(heads, 3, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
 
 NAMES = Names(
@@ -27,7 +20,8 @@ NAMES = Names(
     layer="h.{}",
     attention_norm="input_layernorm",
     qkv=("self_attention.query_key_value",),
-    arrange_qkv=_by_kind,
+    # each head has its query, key and value together
+    arrange_qkv=lambda rows, heads: rows.view(heads, 3, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape),
     out="self_attention.dense",
     mlp_norm="post_attention_layernorm",
     up=("mlp.dense_h_to_4h",),

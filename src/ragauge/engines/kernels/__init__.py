@@ -86,11 +86,6 @@ def _parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return product if bias is None else product + bias
 
 
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """oneDNN's inner product, as torch.compile calls it: not the matrix product that F.linear takes."""
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-
-
 def _has_onednn(dtype: torch.dtype) -> bool:
     """Whether oneDNN multiplies the type on this processor; otherwise it raises."""
     halves: dict[torch.dtype, Any] = {
@@ -98,11 +93,6 @@ def _has_onednn(dtype: torch.dtype) -> bool:
         torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
     }
     return dtype not in halves or bool(halves[dtype]())
-
-
-def _widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """In float32, rounded once: for processors that multiply half precision more slowly than they convert it."""
-    return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
 
 
 def _compiled(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -116,8 +106,12 @@ PRODUCTS: dict[str, Product] = {
     "vector": _vector,
     "native": _native,
     "parts": _parts,
-    "onednn": _onednn,
-    "widened": _widened,
+    # oneDNN's inner product, as torch.compile calls it: not the matrix product that F.linear takes
+    "onednn": lambda x, weight, bias: torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""),
+    # in float32, rounded once: for processors that multiply half precision more slowly than they convert it
+    "widened": lambda x, weight, bias: F.linear(x.float(), weight.float(), bias if bias is None else bias.float()).to(
+        x.dtype
+    ),
     COMPILED: _compiled,
 }
 
