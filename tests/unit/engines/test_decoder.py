@@ -1,4 +1,4 @@
-"""OpenELM and ALiBi at real positions against plain decoders written out here, one head and one query at a time."""
+"""OpenELM at real positions against a plain decoder written out here, one head and one query at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def openelm(tensors: dict[str, Tensor], tmp_path: Path) -> LM:
     return tiny.read(tmp_path)
 
 
-# ---- the plain decoders
+# ---- the plain decoder
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
@@ -52,14 +52,11 @@ def rope(x: Tensor, position: float) -> Tensor:
     return turned
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Queries, keys, values (token, dim) of one head, causal, one query after another."""
     out = torch.zeros_like(q)
     for t in range(len(q)):
-        logits = k[: t + 1] @ q[t] / math.sqrt(q.shape[1])
-        if bias is not None:
-            logits = logits + bias[t, : t + 1]
-        out[t] = logits.softmax(0) @ v[: t + 1]
+        out[t] = (k[: t + 1] @ q[t] / math.sqrt(q.shape[1])).softmax(0) @ v[: t + 1]
     return out
 
 
@@ -84,19 +81,6 @@ def openelm_attention(w: dict[str, Tensor], x: Tensor, layer: int, positions: Se
         q, k = (torch.stack([rope(t, p) for t, p in zip(side, positions, strict=True)]) for side in (q, k))
         out.append(attend(q, k, parts[:, shared + kv]))
     return torch.cat(out, -1) @ w["attn.out_proj"].T
-
-
-def plain_mpt(model: object, ids: Sequence[int], positions: Sequence[float], slopes: Sequence[float]) -> Tensor:
-    """MPT with ALiBi's bias -slope * distance at these positions, on the modules of transformers' model."""
-    core = model.transformer
-    x = core.wte(torch.tensor(ids))
-    at = torch.tensor(positions)
-    for block in core.blocks:
-        q, k, v = block.attn.Wqkv(block.norm_1(x)).view(len(ids), 3, len(slopes), -1).unbind(1)
-        heads = [attend(q[:, h], k[:, h], v[:, h], s * (at[None] - at[:, None])) for h, s in enumerate(slopes)]
-        x = x + block.attn.out_proj(torch.cat(heads, -1))
-        x = x + block.ffn.down_proj(F.gelu(block.ffn.up_proj(block.norm_2(x))))
-    return core.norm_f(x) @ core.wte.weight.T
 
 
 # ---- tests
@@ -125,14 +109,3 @@ def test_mlp_widths_of_the_released_models() -> None:
     assert [make_divisible(m * 1280, 256) for m in (0.5, 2.23, 4.0)] == [768, 2816, 5120]
     assert [make_divisible(m * 3072, 256) for m in (0.5, 2.2, 4.0)] == [1536, 6656, 12288]
     assert make_divisible(358, 256) == 512  # 256 is nearer, but more than 10% below
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["mpt_4_heads", "mpt_6_heads"])
-def test_alibi_at_fractional_positions(name: str, tmp_path: Path) -> None:
-    model = tiny.build(name)
-    model.save_pretrained(tmp_path)
-    lm = tiny.read(tmp_path)
-    expected = plain_mpt(model, IDS, POSITIONS, lm.shape.alibi_slopes)
-    for chunk in (10**9, 6, 1):
-        assert (tiny.all_logits(lm, IDS, POSITIONS, chunk) - expected).abs().max() <= 1e-4

@@ -298,6 +298,12 @@ def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
     assert torch.isfinite(pair.last_logits).all()
 
 
+def assert_read_alike(lm: LM, caches: Sequence[KVCache], start: float) -> None:
+    rows = [Row(ids(3, 7), line(start, 3), (Span(0, cache.length),)) for cache in caches]
+    mine, theirs = (read(lm, c, row, last_logits=True).last_logits for c, row in zip(caches, rows, strict=True))
+    torch.testing.assert_close(mine, theirs, **WITHIN)
+
+
 def test_kept_tokens_moved_together(lm: LM) -> None:
     """FINCH's: each head's tokens stand side by side; equal to the same moves before they were kept."""
     cache, _ = documents(lm)
@@ -308,9 +314,7 @@ def test_kept_tokens_moved_together(lm: LM) -> None:
     spans = [Span(slot, slot + 1) for slot in kept[0][0]]
     plain = lm.join(cache, spans, 3)
     plain.move(Span(0, 8), line(0, 8))
-    row = Row(ids(3, 7), line(8, 3), (Span(0, 8),))
-    mine, theirs = (read(lm, c, row, last_logits=True).last_logits for c in (small, plain))
-    torch.testing.assert_close(mine, theirs, **WITHIN)
+    assert_read_alike(lm, (small, plain), 8)
 
 
 def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -> None:
@@ -321,9 +325,7 @@ def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -
     after.shift(Span(0, after.length), [30.5] * after.length)
     cache.move(places, line(30.5, 22))
     before = cache.select_by_head(kept, 3)
-    row = Row(ids(3, 7), line(60, 3), (Span(0, before.length),))
-    mine, theirs = (read(lm, c, row, last_logits=True).last_logits for c in (after, before))
-    torch.testing.assert_close(mine, theirs, **WITHIN)
+    assert_read_alike(lm, (after, before), 60)
 
 
 def test_no_token_left_is_refused(lm: LM) -> None:

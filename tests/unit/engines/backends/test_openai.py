@@ -301,7 +301,8 @@ def test_llama_cpp_answers_and_counts_what_it_cached(monkeypatch: pytest.MonkeyP
         assert record.status == "ok"
         assert record.served is not None
         assert record.served.stack == "llama.cpp"
-        assert record.served.prompt_tokens == pytest.approx(_counted(record), rel=0.5)  # roughly, by words
+        counted = record.tokens["preamble"] + sum(record.tokens["documents"]) + record.tokens["query"]
+        assert record.served.prompt_tokens == pytest.approx(counted, rel=0.5)  # roughly, by words
         assert len(record.served.token_s) <= 4
     engine = engines.load("openai:x", "openai")
     assert isinstance(engine, ServedEngine)
@@ -314,8 +315,3 @@ def test_llama_cpp_answers_and_counts_what_it_cached(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     with pytest.raises(EngineLostError, match="HTTP 401 Unauthorized"):
         engines.load("openai:x", "openai").respond("Hi", Limits(3))
-
-
-def _counted(record: records.Record) -> int:
-    tokens = record.tokens
-    return int(tokens["preamble"] + sum(tokens["documents"]) + tokens["query"])
