@@ -50,10 +50,7 @@ MISTAKES = {
         "--methods naif --dataset nq_open --model smollm2-135m-instruct --out x.json",
         "--method: unknown method 'naif'; did you mean 'naive'?",
     ),
-    "study": (
-        "--documents none --questions none.csv --model smollm2-135m-instruct --out x",
-        "none.csv: cannot",
-    ),
+    "study": ("--documents none --questions none.csv --model smollm2-135m-instruct --out x", "none.csv: cannot"),
     "time": (
         "--methods naif --dataset nq_open --model smollm2-135m-instruct --out x.json",
         "--method: unknown method 'naif'; did you mean 'naive'?",
@@ -178,9 +175,7 @@ def test_a_mistake_is_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [[], ["list"], ["run"], [*RUN, "--limit", "0"], [*RUN, "--device", "tpu"]],
-    ids=" ".join,
+    "arguments", [[], ["list"], ["run"], [*RUN, "--limit", "0"], [*RUN, "--device", "tpu"]], ids=" ".join
 )
 def test_wrong_usage_is_one_line_and_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -187,10 +187,7 @@ def _is_gone(pid: int) -> bool:
     [
         ("raise SystemExit('index.faiss: no such file')", "ended with exit code 1: index.faiss: no such file"),
         ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL: it wrote no message"),
-        (
-            "import time; time.sleep(60)",
-            "did not start to serve within 0.5 s; it was killed",
-        ),
+        ("import time; time.sleep(60)", "did not start to serve within 0.5 s; it was killed"),
     ],
 )
 def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> None:

@@ -131,10 +131,7 @@ def test_a_run_without_faults_passes(tmp_path: Path) -> None:
             {"note": "latency of the answering run"},
             "frontier: m, nq_open, naive, naive, time: latency of the answering run",
         ),
-        (
-            {"cell": "could_not_run", "note": "not timed"},
-            "frontier: m, nq_open, naive, naive, time: not timed",
-        ),
+        ({"cell": "could_not_run", "note": "not timed"}, "frontier: m, nq_open, naive, naive, time: not timed"),
     ],
 )
 def test_every_kind_of_fault_is_found(tmp_path: Path, fault: dict[str, Any], said: str) -> None:

@@ -111,12 +111,7 @@ def _retrieval(search_s: float, hidden: bool) -> list[Call]:
 
 
 def _record(
-    place: int,
-    value: float | None,
-    settings: PipelineSettings,
-    calls: list[Call],
-    lists: int,
-    load_share: float | None,
+    place: int, value: float | None, settings: PipelineSettings, calls: list[Call], lists: int, load_share: float | None
 ) -> SequenceRecord:
     base: dict[str, Any] = {"key": f"{place}:Article#0", "document": place, "tokens": settings.tokens}
     if value is None:

@@ -190,11 +190,7 @@ def test_chunks_may_be_stated_where_the_corpus_is_not_known(
     [("--nodes=0", "--nodes: must be at least 1, got 0"), ("missing.csv", "missing.csv: cannot be read: No such file")],
 )
 def test_wrong_arguments_are_one_line(
-    option: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    option: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "c4.yaml").write_text(CONFIG)
     arguments = [str(tmp_path / "c4.yaml"), *([] if option.endswith(".csv") else ["scale.csv"]), option]

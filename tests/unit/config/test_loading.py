@@ -95,16 +95,8 @@ MISTAKES = [
     ("judge", {"methods": []}, "c.yaml: judge.methods: "),
     ("judge", {"methods": ["naive"], "url": "x"}, "c.yaml: judge.url: unknown key 'url'; known: device, dtype, "),
     ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
-    (
-        "databases",
-        {"d": {"indexes": {"ivf": {"nlists": 4}}}},
-        "indexes.ivf.nlists: unknown key 'nlists'; did ",
-    ),
-    (
-        "staleness",
-        {"d": {"tokns": 192}},
-        "staleness.d.tokns: unknown key 'tokns'; did you mean 'tokens'? known: ",
-    ),
+    ("databases", {"d": {"indexes": {"ivf": {"nlists": 4}}}}, "indexes.ivf.nlists: unknown key 'nlists'; did "),
+    ("staleness", {"d": {"tokns": 192}}, "staleness.d.tokns: unknown key 'tokns'; did you mean 'tokens'? known: "),
     ("version", 2, "c.yaml: version: 2: this ragauge reads configurations up to version 1"),
     ("version", 0, "c.yaml: version: must be greater than or equal to 1, not 0"),
     ("staleness", {"d": {}}, "c.yaml: staleness.d.database: unknown database 'd'; known: none"),
@@ -121,8 +113,7 @@ def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
-    [({"top_kk": 1}, "did you mean 'top_k'?"), ({"top_k": 0}, "0"), ({"saliency": "x"}, "'x'")],
+    ("params", "message"), [({"top_kk": 1}, "did you mean 'top_k'?"), ({"top_k": 0}, "0"), ({"saliency": "x"}, "'x'")]
 )
 def test_a_parameter_is_checked_by_its_method(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=r"^c.yaml: methods.sp_k4") as caught:

@@ -282,10 +282,7 @@ def unclocked(record: Record) -> dict[str, Any]:
     return left | {"saliency": [s and round(s, 3) for s in left["saliency"]]}
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [("cpu_model", "Another CPU"), ("digest", "0123456789ab")],
-)
+@pytest.mark.parametrize(("name", "other"), [("cpu_model", "Another CPU"), ("digest", "0123456789ab")])
 def test_kept_documents_are_known_by_processor_code_and_kernels(
     name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
