@@ -230,6 +230,7 @@ def test_linear_scaling_is_kept(tmp_path: Path) -> None:
         ({"tensors": {"blk.0.ffn_up.weight": None}}, "it has no tensor 'blk.0.ffn_up.weight'"),
         ({"tensors": {"blk.0.attn_q.bias": "d"}}, "tensor 'blk.0.attn_q.bias' is not of a plain llama decoder"),
         ({"tensors": {"rope_freqs.weight": "d"}}, "'rope_freqs.weight' does not scale positions as Llama 3 does"),
+        ({"architecture": "no-such-architecture"}, "no-such-architecture"),
         ({"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}, "type 'yarn' and factor 4.0"),
     ],
     ids=lambda value: str(value)[:30],
@@ -268,17 +269,6 @@ def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     assert tokenizer.chat_template
     # Digits are split off first, so that a double line break before a number stays one token.
     assert tokenizer.convert_ids_to_tokens(tokenizer("a\n\n12")["input_ids"]) == ["a", "ĊĊ", "1", "2"]
-
-
-def test_what_transformers_cannot_read_is_a_clear_line(tmp_path: Path) -> None:
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "no-such-architecture")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*no-such-architecture"):
-        assets.resolve(f"path:{tmp_path / 'm.gguf'}", home=tmp_path / "home")
 
 
 @pytest.mark.network

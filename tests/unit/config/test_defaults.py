@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -66,12 +67,10 @@ def test_switches_and_fractions_are_written_as_in_yaml() -> None:
     ],
 )
 def test_mistakes_name_their_place(section: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=re.escape(message)):
         expanded(section, "methods")
-    assert message in str(caught.value)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=re.escape(f"c.yaml: {message}")):
         parsed(methods=section)
-    assert f"c.yaml: {message}" in str(caught.value)
 
 
 @pytest.mark.parametrize("label", ["p_{m", "p_m}", "p_{m.n}", "p_{m}/x", "p_{m}_{n", "p_{m}_{m!r}"])

@@ -16,6 +16,7 @@ from ragauge.engines.kernels import Operation
 from ragauge.errors import UserError
 from ragauge.io.records import recorded_dtype
 
+AUTO = {"source": "smollm2-135m-instruct"}
 PIPELINES = {
     "databases": {"wiki": {}},
     "pipelines": {"p": {"schedule": "piperag", "model": "exported", "engine": "onnx", "tokens": 128}},
@@ -44,16 +45,12 @@ def test_settings_hold_what_auto_stood_for_and_the_next_run_takes_it(
     answers: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"
-    launch.write_settings(
-        config(a={"source": "smollm2-135m-instruct"}, b={"source": "smollm2-135m-instruct", "dtype": "float16"}), path
-    )
+    launch.write_settings(config(a=AUTO, b={**AUTO, "dtype": "float16"}), path)
     assert dtypes_of(path) == {"a": "bfloat16", "b": "float16"}
     monkeypatch.setattr(tuning, "fastest_dtype", lambda *_, **__: "float32")
-    launch.write_settings(config(a={"source": "smollm2-135m-instruct"}, c={"source": "smollm2-135m-instruct"}), path)
+    launch.write_settings(config(a=AUTO, c=AUTO), path)
     assert dtypes_of(path) == {"a": "bfloat16", "c": "float32"}
-    launch.write_settings(
-        config(a={"source": "smollm2-135m-instruct", "dtype": "float32"}), path
-    )  # a stated one comes first
+    launch.write_settings(config(a={**AUTO, "dtype": "float32"}), path)  # a stated one comes first
     assert dtypes_of(path) == {"a": "float32"}
 
 
@@ -62,7 +59,7 @@ def dtypes_of(path: Path) -> dict[str, str]:
 
 
 def test_a_model_that_onnx_runs_is_float32(answers: list[Any], tmp_path: Path) -> None:
-    resolved = dtypes.resolved(config(exported={"source": "smollm2-135m-instruct"}), tmp_path / "none.yaml")
+    resolved = dtypes.resolved(config(exported=AUTO), tmp_path / "none.yaml")
     assert resolved.models["exported"].dtype == "float32"
     assert answers == [("cpu", ("float32",))]
 
@@ -71,7 +68,7 @@ def test_a_model_that_onnx_runs_is_float32(answers: list[Any], tmp_path: Path) -
 def test_damaged_settings_decide_nothing(damaged: str, answers: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(damaged)
-    assert dtypes.resolved(config(a={"source": "smollm2-135m-instruct"}), path).models["a"].dtype == "bfloat16"
+    assert dtypes.resolved(config(a=AUTO), path).models["a"].dtype == "bfloat16"
     assert answers == [("cpu", tuning.DTYPE_CANDIDATES)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from ragauge import registry
 from ragauge.config import loading, schema
 from ragauge.errors import UserError
 
+MODEL = "smollm2-135m-instruct"
+
 
 def valid() -> dict[str, Any]:
     return {
         "run": "trial",
-        "models": {"smollm2-135m-instruct": {"dtype": "bfloat16"}},
+        "models": {MODEL: {"dtype": "bfloat16"}},
         "datasets": {"nq_open": {"limit": 5}, "musique": None},
         "methods": {
             "naive": {},
@@ -50,26 +53,18 @@ MISTAKES = [
     ("models/x", {"source": "no-model.gguf"}, "models.x.source: 'no-model.gguf': no such path"),
     ("models/x", {"source": "../no-model"}, "c.yaml: models.x.source: '../no-model': no such path"),
     ("models/x", {"source": "a/b-1"}, "models.x.source: 'a/b-1': no such path; a hub repository is written hf:a/b-1"),
+    (f"models/{MODEL}", {"resources": {"gpus": 1}}, "resources.gpus: unknown key 'gpus'; did you mean 'gpu'?"),
+    (f"models/{MODEL}", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
+    (f"models/{MODEL}", {"max_context": 0}, "max_context: must be greater than or equal to 1, not 0"),
+    (f"models/{MODEL}", {"dtype": "fp32"}, f"c.yaml: models.{MODEL}.dtype: must be "),
+    (f"models/{MODEL}", {"engine": "trch"}, f"models.{MODEL}.engine: unknown engine 'trch'; "),
     (
-        "models/smollm2-135m-instruct",
-        {"resources": {"gpus": 1}},
-        "resources.gpus: unknown key 'gpus'; did you mean 'gpu'?",
-    ),
-    ("models/smollm2-135m-instruct", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
-    ("models/smollm2-135m-instruct", {"max_context": 0}, "max_context: must be greater than or equal to 1, not 0"),
-    ("models/smollm2-135m-instruct", {"dtype": "fp32"}, "c.yaml: models.smollm2-135m-instruct.dtype: must be "),
-    (
-        "models/smollm2-135m-instruct",
-        {"engine": "trch"},
-        "models.smollm2-135m-instruct.engine: unknown engine 'trch'; ",
-    ),
-    (
-        "models/smollm2-135m-instruct",
+        f"models/{MODEL}",
         {"engine": "shapes"},
-        "c.yaml: methods.naive on models.smollm2-135m-instruct: requires an engine with a tokenizer and weights; "
+        f"c.yaml: methods.naive on models.{MODEL}: requires an engine with a tokenizer and weights; "
         "engine 'shapes' has key-value caches",
     ),
-    ("models/smollm2-135m-instruct", {"dtpe": "x"}, "unknown key 'dtpe'; did you mean 'dtype'?"),
+    (f"models/{MODEL}", {"dtpe": "x"}, "unknown key 'dtpe'; did you mean 'dtype'?"),
     ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
     ("datasets/nq_open", {"limit": 0}, "c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0"),
     ("datasets/nq_open", {"data": "no.jsonl"}, "c.yaml: datasets.nq_open.data: no such file: no.jsonl"),
@@ -80,6 +75,9 @@ MISTAKES = [
         {"method": "superpositon"},
         "c.yaml: methods.sp.method: unknown method 'superpositon'; did you mean 'superposition'? known: ",
     ),
+    ("methods/sp_k4", {"method": "superposition", "top_kk": 1}, "did you mean 'top_k'?"),
+    ("methods/sp_k4", {"method": "superposition", "top_k": 0}, "c.yaml: methods.sp_k4"),
+    ("methods/sp_k4", {"method": "superposition", "saliency": "x"}, "'x'"),
     ("methods/naive", {"datasets": ["nq"]}, "c.yaml: methods.naive.datasets: unknown data set 'nq'; "),
     ("methods/naive", 3, "c.yaml: methods.naive: "),
     ("latency/trails", 3, "c.yaml: latency.trails: unknown key 'trails'; did you mean 'trials'?"),
@@ -106,19 +104,9 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES])
 def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
         loading.parse(changed(path, value), "c.yaml")
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"), [({"top_kk": 1}, "did you mean 'top_k'?"), ({"top_k": 0}, "0"), ({"saliency": "x"}, "'x'")]
-)
-def test_a_parameter_is_checked_by_its_method(params: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=r"^c.yaml: methods.sp_k4") as caught:
-        loading.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
-    assert message in str(caught.value)
 
 
 def test_keys_are_the_default_names() -> None:
@@ -131,12 +119,7 @@ def test_keys_are_the_default_names() -> None:
 
 
 def test_pipelines_need_no_question_set() -> None:
-    alone = {
-        "run": "t",
-        "models": {"smollm2-135m-instruct": None},
-        "databases": {"d": {}},
-        "pipelines": {"retro": None},
-    }
+    alone = {"run": "t", "models": {MODEL: None}, "databases": {"d": {}}, "pipelines": {"retro": None}}
     checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
     assert list(checked.answers()) == list(checked.measured("latency")) == []
     assert "answers" not in checked.plan()
@@ -210,19 +193,15 @@ def test_what_a_run_writes_reads_back_the_same_and_is_not_checked_again(
         ("run: [a\n", "c.yaml:2: "),
         ("- run\n", "c.yaml: must hold keys and values"),
         ("", "c.yaml: must hold keys and values"),
+        (None, "c.yaml: cannot be read: No such file"),
     ],
 )
-def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text(text)
-    with pytest.raises(UserError) as caught:
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=re.escape(message)):
         loading.load(path)
-    assert message in str(caught.value)
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        loading.load(tmp_path / "none.yaml")
 
 
 def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:

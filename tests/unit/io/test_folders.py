@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -41,24 +39,6 @@ def test_without_its_manifest_a_folder_is_made_again(tmp_path: Path) -> None:
     assert folders.build(target, KIND, {"x": 1}, lambda folder: fill(folder, b"other"))
     assert (target / "file").read_bytes() == b"other"
     folders.read(target, KIND, verify=True)
-
-
-def test_two_makers_make_it_once(tmp_path: Path) -> None:
-    made: list[bool] = []
-
-    def slow(folder: Path) -> Mapping[str, Any]:
-        time.sleep(0.1)
-        return fill(folder)
-
-    threads = [
-        threading.Thread(target=lambda: made.append(folders.build(tmp_path / "a", KIND, {}, slow))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(made) == [False, False, False, True]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
 def test_the_former_folder_stays_when_its_successor_fails(tmp_path: Path) -> None:

@@ -62,14 +62,6 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert sorted(p.name for p in out.parent.iterdir()) == ["x.jsonl", "x.meta.json"]
 
 
-def test_a_repeated_run_touches_nothing(tmp_path: Path) -> None:
-    out = tmp_path / "x.jsonl"
-    run(out)
-    before = {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
-    assert run(out) == []
-    assert {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
-
-
 def test_another_limit_reuses_finished_records(tmp_path: Path, undisturbed: bytes) -> None:
     out = tmp_path / "x.jsonl"
     run(out, KEYS[:2])
