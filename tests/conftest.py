@@ -13,6 +13,7 @@ from hypothesis import settings
 
 import quick_machine
 from preloaded import Preloaded
+from ragauge.testing import write_checkpoint
 
 # Runs of the workflow in tests are too short to be worth a process for their jobs; those that are about it say so.
 os.environ.setdefault("RAGAUGE_FORKS", "0")
@@ -58,6 +59,12 @@ def preloaded() -> Iterator[Preloaded]:
     """Commands that need not import the heavy libraries again."""
     with tempfile.TemporaryDirectory() as folder, Preloaded(Path(folder)) as commands:
         yield commands
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint with a context of 1,024 tokens; a module whose tests need another has its own."""
+    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
 
 
 @pytest.fixture

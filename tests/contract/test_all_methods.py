@@ -23,16 +23,11 @@ LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
 # options besides the defaults under which traces are compared
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "superposition": [
-        {"top_k": 2},
-        {"top_k": 9},
-        {"path_caching": False},
-        {"path_parallelization": False},
-        {"path_pruning": False},
-        {"saliency": "attention"},
-        {"saliency": "none"},
+        *({"top_k": k} for k in (2, 9)),
+        *({switch: False} for switch in ("path_caching", "path_parallelization", "path_pruning")),
+        *({"saliency": kind} for kind in ("attention", "none")),
         {"positions": "left_aligned"},
-        {"factor": 1},
-        {"factor": 2},
+        *({"factor": factor} for factor in (1, 2)),
         {"top_k": 2, "iterations": 2},
         {"drop_first_token": True, "path_temperature": 1.0},
     ],
@@ -71,9 +66,7 @@ def wrong_values(annotation: Any) -> list[Any]:
         return [*wrong_values(inner), *(inner(value) for value in beyond)]
     if get_origin(annotation) in (types.UnionType, Union):
         return wrong_values(next(part for part in get_args(annotation) if part is not types.NoneType))
-    if get_origin(annotation) is dict:
-        return ["nonsense", 1, None]
-    if get_origin(annotation) is Literal:
+    if get_origin(annotation) in (dict, Literal):
         return ["nonsense", 1, None]
     return {
         int: [True, "2", 1.5, [1]],
@@ -118,10 +111,9 @@ def test_every_option_has_a_default_and_can_be_given_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", methods.names())
 def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=rf"^c\.yaml: methods\.v: unknown option of {name} 'top_kk'") as caught:
         methods.make(name, where="c.yaml: methods.v", top_kk=1)
     message = str(caught.value)
-    assert message.startswith(f"c.yaml: methods.v: unknown option of {name} 'top_kk'")
     assert "\n" not in message
     assert all(f.name in message.partition("known: ")[2] for f in fields(methods.make(name)))
 

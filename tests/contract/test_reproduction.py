@@ -13,6 +13,9 @@ from ragauge.results.planned import planned
 from ragauge.results.runs import Runs
 
 ROOT = Path(__file__).parents[2]
+TABLE = """model,dataset,method,quantity,published,measured,note
+mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +37,7 @@ def test_a_number_is_reproduced_where_a_committed_table_measured_it(runs: Runs, 
     wanted = ("superposition_table_1", keys, "accuracy")
     assert found(tmp_path).state is State.PLANNED
     (tmp_path / "gpu").mkdir()
-    table = "model,dataset,method,quantity,published,measured,note\n"
-    table += "mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,\n"
-    (tmp_path / "gpu/superposition_table_1.csv").write_text(table)
+    (tmp_path / "gpu/superposition_table_1.csv").write_text(TABLE)
     assert (found(tmp_path).state, found(tmp_path).why) == (State.REPRODUCED, "in gpu")
 
 
@@ -44,11 +45,9 @@ def test_a_run_that_git_ignores_reproduces_nothing(runs: Runs, tmp_path: Path) -
     """The tables of the miniature have the papers' models by name and random weights."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / ".gitignore").write_text("/reports/miniature/\n")
-    table = "model,dataset,method,quantity,published,measured,note\n"
-    table += "mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,\n"
     for run in ("miniature", "gpu"):
         (tmp_path / "reports" / run).mkdir(parents=True)
-        (tmp_path / "reports" / run / "superposition_table_1.csv").write_text(table)
+        (tmp_path / "reports" / run / "superposition_table_1.csv").write_text(TABLE)
     found = {cell.why for cell in states(runs, tmp_path / "reports") if cell.state is State.REPRODUCED}
     assert found == {"in gpu"}
 

@@ -16,49 +16,30 @@ import pytest
 import workflow_folder
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.testing import write_checkpoint, write_questions
+from ragauge.testing import write_questions
 
 SIZE = 8 << 20
 
 
-class Disk:
-    """A mounted file system of `SIZE` bytes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def fill(self) -> None:
-        """Take all room."""
-        with open(self.folder / "filler", "wb", buffering=0) as file:
-            file.write(bytes(shutil.disk_usage(self.folder).free))
-
-    def empty(self) -> None:
-        (self.folder / "filler").unlink()
-
-    def remount(self, how: str) -> None:
-        """`ro` or `rw`."""
-        subprocess.run(["mount", "-o", f"remount,{how}", str(self.folder)], check=True)
-
-
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a mounted file system of `SIZE` bytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to mount a small file system")
-    yield Disk(folder)
+    yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
 
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", 6)
+
+
+def remount(disk: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
 
 
 def run_arguments(model: Path, questions: Path, out: Path) -> list[str]:
@@ -76,11 +57,9 @@ def undisturbed(model: Path, questions: Path, tmp_path_factory: pytest.TempPathF
 
 
 def one_line(captured: Any) -> str:
-    """The one line of a failure, which is no traceback."""
-    lines = [line for line in captured.err.splitlines() if line.startswith("ragauge: error: ")]
-    assert len(lines) == 1, captured.err
+    [line] = [line for line in captured.err.splitlines() if line.startswith("ragauge: error: ")]
     assert "Traceback" not in captured.err
-    return str(lines[0])
+    return str(line)
 
 
 # --- full ---
@@ -90,13 +69,13 @@ STAGES = {"shards/00000": "shard", "embeddings/00000": "embed", "indexes/ivf/mer
 
 
 @pytest.mark.parametrize("target", STAGES)
-def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
+def test_databases_and_indexes(disk: Path, target: str, tmp_path: Path) -> None:
     """Each stage of an index's making, with no room for what it writes."""
     pytest.importorskip("faiss")
     import tiny_database as tiny
     from ragauge.retrieval import chunking, embed, index
 
-    folder = disk.folder / "db"
+    folder = disk / "db"
     corpus, tokenizer = tiny.write_corpus(tmp_path / "c.jsonl"), tiny.write_tokenizer(tmp_path / "tokenizer")
     recipe = tiny.recipe(corpus, tokenizer)
     tiny.build(folder, recipe)
@@ -107,11 +86,12 @@ def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
         "embed": lambda: embed.build_embeddings(folder, 0, tiny.Choice()),
         "merge": lambda: index.merge(folder, "ivf", tiny.INDEX),
     }
-    disk.fill()
+    with open(disk / "filler", "wb", buffering=0) as file:
+        file.write(bytes(shutil.disk_usage(disk).free))
     with pytest.raises(UserError, match="No space left on device"):
         stages[STAGES[target]]()
     assert not (folder / target).exists()
-    disk.empty()
+    (disk / "filler").unlink()
     assert stages[STAGES[target]]()
     assert {path.name: path.read_bytes() for path in (folder / target).iterdir()} == whole
 
@@ -120,16 +100,16 @@ def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_of_results(
-    disk: Disk, model: Path, questions: Path, undisturbed: list[Any], capsys: pytest.CaptureFixture[str]
+    disk: Path, model: Path, questions: Path, undisturbed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = disk.folder / "results" / "x.jsonl"
-    disk.remount("ro")
+    out = disk / "results" / "x.jsonl"
+    remount(disk, "ro")
     assert main(run_arguments(model, questions, out)) == 2
     assert "Read-only file system" in one_line(capsys.readouterr())
-    disk.remount("rw")
+    remount(disk, "rw")
     assert main(run_arguments(model, questions, out)) == 0
     finished = out.read_bytes()
-    disk.remount("ro")  # a finished run is read as before, and asked again says what it cannot do
+    remount(disk, "ro")  # a finished run is read as before, and asked again says what it cannot do
     assert workflow_folder.records(out) == undisturbed
     assert main(run_arguments(model, questions, out)) == 2
     assert "Read-only file system" in one_line(capsys.readouterr())

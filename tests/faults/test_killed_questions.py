@@ -12,14 +12,9 @@ import pytest
 from ragauge.cli import main
 from ragauge.io import records
 from ragauge.measure import runner
-from ragauge.testing import write_checkpoint, write_questions
+from ragauge.testing import write_questions
 
 QUESTIONS, FATAL = 4, 1
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
 
 
 @pytest.fixture

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import json
 import shutil
-import tarfile
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +20,7 @@ import yaml
 from hypothesis import strategies as st
 
 import damage
+from archives import tarred, zipped
 from damage import Damage, Reader, damaged, damaged_document, damaged_lines, survives
 from ragauge import datasets
 from ragauge.assets import archive, store
@@ -154,27 +152,17 @@ def test_corpora(name: str, tmp_path: Path) -> None:
 # --- assets ---
 
 
-def zipped() -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("model/config.json", '{"model_type": "llama"}' * 9)
-        file.writestr("model/weights.bin", bytes(range(256)) * 4)
-    return packed.getvalue()
+WEIGHTS = bytes(range(256)) * 4
+ARCHIVES = {
+    "a.zip": zipped({"model/config.json": '{"model_type": "llama"}' * 9, "model/weights.bin": WEIGHTS}),
+    "a.tar.gz": tarred("model/weights.bin", WEIGHTS),
+}
 
 
-def tarred() -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as file:
-        info = tarfile.TarInfo("model/weights.bin")
-        info.size = 1024
-        file.addfile(info, io.BytesIO(bytes(range(256)) * 4))
-    return packed.getvalue()
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+@pytest.mark.parametrize("name", ARCHIVES)
 def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     path, target = tmp_path / name, tmp_path / "home" / "unpacked"
-    path.write_bytes(tarred() if name == "a.tar.gz" else zipped())
+    path.write_bytes(ARCHIVES[name])
 
     def make(folder: Path) -> dict[str, Any]:
         return {"members": archive.unpack(path, folder)}

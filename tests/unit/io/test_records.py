@@ -30,10 +30,8 @@ def undisturbed(tmp_path: Path) -> bytes:
 def test_a_foreign_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(answered("q0").model_dump_json() + "\n" + line + "\n")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=rf"^{path}:2: not a record: .*{said}") as error:
         records.read(path)
-    assert str(error.value).startswith(f"{path}:2: not a record: ")
-    assert said in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -70,7 +68,6 @@ def test_gathered_parts_are_the_file_of_one_run(tmp_path: Path, undisturbed: byt
     records.gather(parts_of(tmp_path, count), out)
     assert out.read_bytes() == undisturbed
     meta = records.read_meta(out)
-    assert meta is not None
     assert meta["fingerprint"] == SETTINGS
     assert meta["counts"] == {"records": len(KEYS), "failed": 0}
     assert len(meta["parts"]) == count
@@ -80,12 +77,10 @@ def test_what_the_parts_ran_on_stands_beside_them(tmp_path: Path) -> None:
     paths = parts_of(tmp_path, 2)
     for path, cpu, peak in zip(paths, ("A", "B"), (5, 7), strict=True):
         meta = records.read_meta(path)
-        assert meta is not None
         given = {**meta, "provenance": {"cpu": cpu, "threads": 1}, "peak_memory_bytes": peak}
         records.meta_path(path).write_text(json.dumps(given))
     records.gather(paths, tmp_path / "all.jsonl")
     meta = records.read_meta(tmp_path / "all.jsonl")
-    assert meta is not None
     assert meta["provenance"] == {"cpu": "A / B", "threads": 1}
     assert meta["peak_memory_bytes"] == 7
     assert [part["cpu"] for part in meta["parts"]] == ["A", "B"]

@@ -30,7 +30,6 @@ def test_a_database_by_hand() -> None:
     made = databases.size(
         settings(shards=4, indexes={"ivf": {}, "half": {"shards": 2}, "filled": {"filled": 10**6, "parts": 2}})
     )
-    assert made is not None
     assert made.documents == made.held_out == 1000, "the tail of every document is held out"
     assert made.chunks == pytest.approx(1000 * 100 / 64 + 500)
     assert made.chunks_gb == pytest.approx((2 * 100_000 + 512_000) / 1e9)
@@ -43,7 +42,6 @@ def test_a_database_by_hand() -> None:
 def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets() -> None:
     sets = {"wikipedia": {"part": "all", "limit": 30}}
     made = databases.size(settings(evaluation="documents", evaluation_share=0.1, evaluation_sets=sets))
-    assert made is not None
     assert made.held_out == pytest.approx(100 + 30)
     assert made.download_gb == pytest.approx(2.0 + 0.06)
 
@@ -51,15 +49,12 @@ def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets() -
 @pytest.mark.usefixtures("small")
 def test_the_first_documents_are_streamed_by_every_shard() -> None:
     made, complete = databases.size(settings(limit=100, shards=4)), databases.size(settings(shards=4))
-    assert made is not None
-    assert complete is not None
     assert made.chunks == pytest.approx(complete.chunks / 10)
     assert (made.download_gb, complete.download_gb) == (pytest.approx(4 * 0.2), 2.0)
 
 
 def test_c4_has_the_papers_three_billion_chunks() -> None:
     made = databases.size(settings(corpus="c4-en"))
-    assert made is not None
     assert made.chunks == pytest.approx(3e9, rel=0.05)
 
 

@@ -25,7 +25,7 @@ from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.settings import PipelineSettings
 from ragauge.measure import estimate as estimates
-from ragauge.measure.estimate import Estimate, Section, Span, duration, estimate, time_text
+from ragauge.measure.estimate import Section, Span, duration, estimate, time_text
 from ragauge.measure.speed import DATA_SHEET, Machine, MeasuredRates
 from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.testing import write_checkpoint
@@ -38,15 +38,17 @@ SHAPE = named("smollm2-135m-instruct")
 FACTOR = 10  # that the estimate of a decoder of two layers, whose passes cost their launches, may be off
 
 
+EXPERIMENT = {
+    "run": "t",
+    "models": {"mpt-7b-instruct": {"dtype": "bfloat16", "device": "cuda"}},
+    "datasets": {"nq_open": {"limit": 10}},
+    "methods": {"naive": {}, "prompt_cache": {}},
+    "items": ["frontier"],
+}
+
+
 def experiment(**changes: Any) -> Config:
-    data = {
-        "run": "t",
-        "models": {"mpt-7b-instruct": {"dtype": "bfloat16", "device": "cuda"}},
-        "datasets": {"nq_open": {"limit": 10}},
-        "methods": {"naive": {}, "prompt_cache": {}},
-        "items": ["frontier"],
-    }
-    return parse(data | changes, "t.yaml")
+    return parse(EXPERIMENT | changes, "t.yaml")
 
 
 def machine(cores: int = 2, s_per_mac: float = 1e-10) -> Machine:
@@ -90,10 +92,8 @@ def test_downloads_are_half_precision_and_shared_archives_count_once() -> None:
 
 
 def test_a_text_beyond_the_context_is_cut() -> None:
-    config = experiment(
-        models={"llama-2-7b-chat": {}},
-        datasets={"short": {"dataset": "longbench_qasper", "options": {"max_length": 3500}}},
-    )
+    short = {"dataset": "longbench_qasper", "options": {"max_length": 3500}}
+    config = experiment(models={"llama-2-7b-chat": {}}, datasets={"short": short})
     [prompt] = estimates.Estimator(config, DATA_SHEET).prompts_of(next(config.answers()))
     assert sum(map(len, (prompt.preamble, *prompt.documents, prompt.query, prompt.task))) == 3400
 
@@ -153,13 +153,12 @@ def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_data_set_of_unknown_size_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NQOpen, "counts", None)
-    assert estimate(experiment()).sections[0].unknown == (
-        "nq_open, mpt-7b-instruct: the size of 'nq_open' is not known",
-    )
+    [unknown] = estimate(experiment()).sections[0].unknown
+    assert unknown == "nq_open, mpt-7b-instruct: the size of 'nq_open' is not known"
 
 
 def test_the_smoke_experiment_can_be_estimated(root: Path) -> None:
-    made: Estimate = estimate(load(root / "configs/ci/smoke.yaml"))
+    made = estimate(load(root / "configs/ci/smoke.yaml"))
     assert made.wall.low > 0
     json.dumps(made.to_json())
 
@@ -217,13 +216,10 @@ def test_a_run_takes_what_was_estimated(
     documents = [{"title": f"t{i}", "text": f"Tea number {i} grows here.", "is_gold": i == 0} for i in range(3)]
     lines = [{"id": str(i), "question": f"Which tea {i}?", "answers": ["0"], "documents": documents} for i in range(8)]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    settings = {
-        "run": "tiny",
-        "models": {"model": {"source": f"path:{tmp_path / 'model'}", "dtype": "float32"}},
-        "datasets": {"questions": {"dataset": "study", "data": str(tmp_path / "q.jsonl"), "max_new_tokens": 6}},
-        "methods": {"naive": {}, "superposition": {}},
-        "items": ["frontier"],
-    }
+    questions = {"dataset": "study", "data": str(tmp_path / "q.jsonl"), "max_new_tokens": 6}
+    models = {"model": {"source": f"path:{tmp_path / 'model'}", "dtype": "float32"}}
+    methods = {"naive": {}, "superposition": {}}
+    settings = EXPERIMENT | {"models": models, "datasets": {"questions": questions}, "methods": methods}
     (tmp_path / "config.yaml").write_text(json.dumps(settings))
     command = ["run", "--config", "config.yaml", "--dataset", "questions", "--model", "model", "--threads", "1"]
     for name in ("naive", "superposition"):
