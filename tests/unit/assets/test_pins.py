@@ -161,8 +161,8 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path: Path, m
     asked: list[dict[str, Any]] = []
 
     class Loaded:
-        def to_json(self, path: Path, **_: Any) -> None:
-            Path(path).write_text('{"id": "a"}\n')
+        def to_json(self, file: Any, **_: Any) -> None:
+            file.write(b'{"id": "a"}\n')
 
     def load_dataset(**options: Any) -> Loaded:
         asked.append(options)
