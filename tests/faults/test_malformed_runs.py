@@ -21,7 +21,7 @@ from ragauge import registry, report
 from ragauge.cli import main
 from ragauge.config import loading, schema
 from ragauge.errors import UserError
-from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.chat import Endpoint
 from ragauge.results.runs import Runs
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import wire

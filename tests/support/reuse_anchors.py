@@ -58,6 +58,7 @@ ANCHORS: list[tuple[Variant, Variant, str]] = [
     (variant("prophet_kv", recompute=1.0), variant("naive"), WHOLE),
     (variant("prophet_kv", recompute=0.0), variant("naive_reuse"), WHOLE),
     (variant("prefix_tree"), variant("naive"), WHOLE),
+    (variant("superposition", factor=1), variant("naive"), WHOLE),
     *[(compressed(inner, ratio=0.0), variant(inner), WHOLE) for inner in INNER],
     *[(compressed(inner, ratio=0.0, compressor="kvzip"), variant(inner), WHOLE) for inner in INNER],
 ]

@@ -19,7 +19,7 @@ from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
-from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.chat import Endpoint
 from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
 from ragauge.io.progress import bar

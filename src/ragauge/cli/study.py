@@ -23,14 +23,13 @@ from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
 from ragauge.config.schema import ModelEntry
 from ragauge.errors import UserError
-from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.chat import Endpoint
 from ragauge.study import budget, folder, writing
 from ragauge.study.questions import StudyQuestion, read_questions
 
 if TYPE_CHECKING:
     from ragauge.evidence.chat import Chat
-    from ragauge.study.budget import Limited
-    from ragauge.study.corpus import PassageCorpus
+    from ragauge.study.passages import PassageCorpus
 
 WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
 JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
@@ -120,10 +119,9 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
 
     folder.write(args.out, files(draft.account))  # which the configuration and the estimate read
     loading.parse(draft.settings, place)
-    limited, reserve_s = budget.Limited(draft.settings, ()), 0.0
+    settings, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
     if args.budget or not args.no_run:
-        limited, reserve_s = _limit(draft, place, deadline)
-    settings, cuts = limited.settings, limited.cuts
+        settings, cuts, reserve_s = _limit(draft, place, deadline)
     comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
     account = {**draft.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else draft.account
     config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
@@ -131,8 +129,11 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     return reserve_s
 
 
-def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[Limited, float]:
-    """Limit the configuration to the budget and print the estimate; return also the seconds reserved for a report."""
+def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
+    """Limit the configuration to the budget and print the estimate.
+
+    Returns the configuration, a line for each limit and the seconds reserved for a report.
+    """
     from ragauge.cost.machine import MAX_LOAD
     from ragauge.measure.estimate import duration, estimate, machine_for, time_text
 
@@ -142,31 +143,31 @@ def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[Limited, float
         wall = estimate(loading.parse(settings, place), machine).wall
         return (wall.likely + wall.high) / 2
 
-    limited, reserve_s = budget.Limited(draft.settings, ()), 0.0
+    limited, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
     if deadline.budget_s:
         reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
         available, busy = deadline.left_s - reserve_s, machine.load_share > MAX_LOAD
         try:
-            limited = budget.fit(draft.settings, draft.questions, middle_s, available, busy=busy)
+            limited, cuts = budget.fit(draft.settings, draft.questions, middle_s, available, busy=busy)
         except UserError as error:
             raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
-        print(f"{duration(available)} left: {budget.size(limited.settings, draft.questions)}")
-        print("\n".join(f"left out: {cut}" for cut in limited.cuts) or "nothing is left out")
-    print(time_text(estimate(loading.parse(limited.settings, place), machine)), flush=True)
-    return limited, reserve_s
+        print(f"{duration(available)} left: {budget.size(limited, draft.questions)}")
+        print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
+    print(time_text(estimate(loading.parse(limited, place), machine)), flush=True)
+    return limited, cuts, reserve_s
 
 
 def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     """Cut the passages, read or generate the questions, and retrieve passages for them."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
-    from ragauge.study import corpus, documents, retrieval
+    from ragauge.study import documents, passages, retrieval
 
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
     questions = read_questions(args.questions) if args.questions else []
     sources = documents.read(args.documents)
     tokenizer = load_tokenizer(assets.resolve(args.model))
-    made = corpus.build(sources, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
+    made = passages.build(sources, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
     print(made, flush=True)
     folder.claim(args.out)
     files, generation = dict[str, bytes](), dict[str, Any]()
@@ -178,14 +179,15 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     model, judge = (assets.absolute(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))
     data = args.out.resolve() / writing.DATA
     settings = writing.configuration(name, model, data, retrieval=any(gold), seed=args.seed, judge=judge)
-    account = {"corpus": made.counts, **sources.account(), **generation}
+    skipped = {"skipped": sources.skipped, "read_in_part": sources.read_in_part, "not_read": sources.not_read}
+    account = {"corpus": made.counts, **skipped, **generation}
     account |= retrieval.report(how, rankings, questions, gold, args.top)
     lines = writing.json_lines(writing.records(questions, made.passages, nearest, gold))
     unlabelled = sum(not question.answers for question in questions)
     if unlabelled:
         print(f"{unlabelled} of {len(questions)} questions have no known answer (`answers`)")
-    passages = f"{min(args.top, len(made.passages))} passages each, retrieved by {how.chosen}"
-    print(f"{len(questions)} question{'s' * (len(questions) > 1)} with {passages}")
+    count = f"{len(questions)} question{'s' * (len(questions) > 1)}"
+    print(f"{count} with {min(args.top, len(made.passages))} passages each, retrieved by {how.chosen}")
     return Draft(settings, {**files, writing.DATA: lines}, len(questions), account)
 
 

@@ -55,10 +55,11 @@ class Compressor(ABC):
             question_tokens: tokens at the prompt's end that are the question.
         """
         self.question_tokens = question_tokens
+        self.window: Window | None = None  # of queries that the scores need
 
     def watch(self) -> Watch | None:
         """Return a callback that is shown the queries of the pass that reads the tokens; None where it needs none."""
-        return None
+        return self.window
 
     @abstractmethod
     def scores(self, context: Context) -> list[Tensor]:
@@ -102,10 +103,7 @@ class WindowCompressor(Compressor):
 
     def __init__(self, question_tokens: int) -> None:
         super().__init__(question_tokens)
-        self.window = Window(question_tokens)
-
-    def watch(self) -> Watch:
-        return self.window
+        self.window: Window = Window(question_tokens)
 
     @abstractmethod
     def averaged(self, attention: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ from ragauge.compressors.base import Compressor, Context, Window, by_group
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ragauge.engines.cache import Watch
-
 FUTURE = 512  # positions after the context at which queries are expected
 SINKS = 4  # first tokens, which all stay
 ALL = 1 << 40  # queries: more than any context has
@@ -26,10 +24,7 @@ class ExpectedAttention(Compressor):
 
     def __init__(self, question_tokens: int) -> None:
         super().__init__(question_tokens)
-        self.window = Window(ALL)
-
-    def watch(self) -> Watch:
-        return self.window
+        self.window: Window = Window(ALL)
 
     def scores(self, context: Context) -> list[Tensor]:
         return [self._scores(context, layer) for layer in range(context.cache.shape.layers)]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPResponse
 from pathlib import Path
 
-import torch
-
 from ragauge.engines.protocol import Row, SpanEngine
-from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.errors import UserError
 from ragauge.evidence.writing import write
 from ragauge.io.files import text_sha256
+from ragauge.io.http import MAX_REPLY, EndpointError, JsonServer
 from ragauge.prompts import unit_steps
 from ragauge.prompts.templates import token_ids, wrapper
 
@@ -51,19 +52,69 @@ class LocalChat(Chat):
     name: str = ""
     opens = True
 
-    @torch.inference_mode()
     def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
+        import torch
+
         tokenizer = self.engine.tokenizer
         opening, task = wrapper(self.template, tokenizer)
         prompts = [token_ids(tokenizer, f"{opening}{text}{task}{cue}", self.template) for text in requests]
-        cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * max_tokens)
         rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
         most = [max_tokens] * len(prompts)
-        written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="reply", tree=False)
+        with torch.inference_mode():
+            cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * max_tokens)
+            written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="reply", tree=False)
         return [tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
 
     def _ends(self, token: int) -> bool:
         return token in self.engine.shape.eos or "\n" in self.engine.tokenizer.decode([token])
+
+
+@dataclass(frozen=True)
+class Endpoint(JsonServer):
+    """A model that answers chats; its URL is up to and without "/chat/completions"."""
+
+    model: str = field(default="", kw_only=True)
+
+    @classmethod
+    def from_environment(cls, prefix: str, purpose: str) -> Endpoint:
+        """Make the endpoint that <prefix>_URL, <prefix>_MODEL and (optionally) <prefix>_KEY describe.
+
+        Args:
+            purpose: completes "the endpoint that", for the error.
+
+        Raises:
+            UserError: URL or model is not set, or the URL is malformed.
+        """
+        url, model, key = (os.environ.get(f"{prefix}_{name}") for name in ("URL", "MODEL", "KEY"))
+        if not url:
+            raise UserError(f"{prefix}_URL: is not set; it names the endpoint that {purpose}")
+        if not model:
+            raise UserError(f"{prefix}_MODEL: is not set; {prefix}_URL is, and the endpoint asks which model to run")
+        return cls(url, (key or "").strip() or None, model=model)
+
+    def complete(self, messages: Sequence[Mapping[str, str]], max_tokens: int, temperature: float = 0) -> str:
+        """Return the model's reply to a chat, without white space at its ends.
+
+        Args:
+            messages: each with `role` and `content`.
+
+        Raises:
+            EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
+        """
+        body = {"model": self.model, "messages": list(messages), "max_tokens": max_tokens, "temperature": temperature}
+        return self.ask("chat/completions", body, _text, self.model)
+
+
+def _text(response: HTTPResponse) -> str:
+    """The text of a chat completion; raises ValueError if the reply is no such thing or empty."""
+    reply = response.read(MAX_REPLY)
+    try:
+        text = json.loads(reply)["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise ValueError(f"the reply is not a chat completion: {reply[:80].decode(errors='replace')!r}") from None
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("the reply holds no text")
+    return text.strip()
 
 
 class EndpointChat(Chat):

@@ -38,7 +38,11 @@ def paragraphs(sources: Sequence[Source], sentences: Sequence[Sentence], words: 
     Paragraphs end at blank lines, in a document without any at every line's end. A sentence belongs to the paragraph
     in which it begins.
     """
-    counts, breaks = word_counts(sources, sentences), [_breaks(source.text) for source in sources]
+    counts, breaks = word_counts(sources, sentences), list[list[int]]()  # where each source's paragraphs end
+    for text in (source.text for source in sources):
+        begin = len(text) - len(text.lstrip())
+        blank, every = ([m.end() for m in ends.finditer(text.rstrip(), begin)] for ends in LINE_ENDS)
+        breaks.append(blank or every)
     pieces: list[Range] = []
     current, total = (-1, -1), 0
     for index, sentence in enumerate(sentences):
@@ -79,10 +83,3 @@ def text_of(chunk: Range, sources: Sequence[Source], sentences: Sequence[Sentenc
     """A chunk's text, without white space at its ends."""
     first, last = sentences[chunk[0]], sentences[chunk[1]]
     return sources[first.source].text[first.start : last.stop].strip()
-
-
-def _breaks(text: str) -> list[int]:
-    """Where paragraphs end, in characters: after each blank line inside the text, else after each line."""
-    begin = len(text) - len(text.lstrip())
-    blank, every = ([m.end() for m in ends.finditer(text.rstrip(), begin)] for ends in LINE_ENDS)
-    return blank or every

@@ -13,7 +13,7 @@ from typing import Any
 
 from ragauge.evidence.chat import Chat
 from ragauge.evidence.request import EvidenceRequest
-from ragauge.evidence.sentences import Sentence, tokenize
+from ragauge.evidence.sentences import tokenize
 from ragauge.prompts import Source
 from ragauge.prompts.templates import turn
 
@@ -89,15 +89,16 @@ def draw_spans(
             SpanQuestion(first.start, last.stop)
             for i, first in enumerate(places)
             for last in places[i : i + drawn.randint(1, most_sentences)]
-            if _is_span(document.text, first, last)
+            if FEWEST_SPAN_TOKENS <= last.end - first.first <= MOST_SPAN_TOKENS
+            and all(is_prose(document.text[s.start : s.stop]) for s in (first, last))
         ]
         spans += [drawn.choice(fitting)] if fitting else []
     return replace(document, spans=tuple(spans))
 
 
-def _is_span(text: str, first: Sentence, last: Sentence) -> bool:
-    prose = all(text[s.start : s.stop].rstrip(" \n\"')”").endswith((".", "!", "?")) for s in (first, last))
-    return prose and FEWEST_SPAN_TOKENS <= last.end - first.first <= MOST_SPAN_TOKENS
+def is_prose(sentence: str) -> bool:
+    """Whether a sentence ends as one of prose does; headings and list items do not."""
+    return sentence.rstrip(" \n\"')”").endswith((".", "!", "?"))
 
 
 def write_questions(chat: Chat, spans: Sequence[tuple[str, str]]) -> list[str | None]:

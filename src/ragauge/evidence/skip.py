@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Row, SpanEngine
 from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.sentences import Sentence
 from ragauge.evidence.writing import write
 from ragauge.prompts import unit_steps
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Range = tuple[int, int]
 """The first and the last sentence of a stretch, both in it."""
@@ -59,7 +55,8 @@ def decode(
         new = list(rows.values())
         read = engine.extend(context.cache, new, stage="skip", parallel=True, logits_at=places, tree=True)
         for i, logits in zip(rows, read.logits, strict=True):
-            chosen[i] = ends[i][int(eos_logp(logits, engine.shape.eos).argmax())]
+            eos_logp = logits.float().log_softmax(-1)[:, list(engine.shape.eos)].logsumexp(-1)  # that it ends: (place,)
+            chosen[i] = ends[i][int(eos_logp.argmax())]
     return [(prefix.sentence, last) for prefix, last in zip(prefixes, chosen, strict=True)]
 
 
@@ -77,11 +74,6 @@ def write_on(
     ended = frozenset(engine.shape.eos).__contains__
     more = write(engine, context.cache, rows, most=most, ended=ended, stage="skip", tree=True)
     return [[*ids, *new] for ids, new in zip(begins, more, strict=True)]
-
-
-def eos_logp(logits: Tensor, eos: Sequence[int]) -> Tensor:
-    """log P(the response ends here) at each place: (place, vocab) -> (place,), fp32."""
-    return logits.float().log_softmax(-1)[:, list(eos)].logsumexp(-1)
 
 
 def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]:

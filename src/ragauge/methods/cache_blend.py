@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.stored import Assembled, Stored, largest, read_apart
+from ragauge.methods.base import Answer
+from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest
 from ragauge.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ CHECK = 1  # the layer whose keys or values are compared
 
 
 @dataclass(frozen=True)
-class CacheBlend(Method):
+class CacheBlend(Reuse):
     """Stored documents in their places; layers 0 and 1 read all tokens, later ones those that changed the most.
 
     Section 4 of the paper; released code: YaoJiayi/CacheBlend, `vllm_blend/vllm/model_executor/models/llama.py`;
@@ -32,13 +32,8 @@ class CacheBlend(Method):
     layers reads all.
     """
 
-    requires = SPANS
-
     recompute: Annotated[float, Field(ge=0, le=1)] = 0.16  # share of the documents' tokens
     criterion: Literal["value", "key"] = "value"  # what is compared: values (paper and release), rotated keys (LMCache)
-
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        return read_apart(engine, prompt)
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
         assembled, last = state.assembled(prompt, limits), engine.shape.layers

@@ -19,6 +19,9 @@ from ragauge.rankers import bm25
 
 CUTTERS = {"sliding_window": chunks.sliding_windows, "paragraph": chunks.paragraphs}
 
+Cut = tuple[GroundingText, list[Range], list[str], np.ndarray | None]
+"""Documents; first and last sentence of each chunk; the chunks' texts; of dense rankers their vectors (chunk, dim)."""
+
 
 @dataclass(frozen=True)
 class Chunks(Method):
@@ -48,24 +51,15 @@ class Chunks(Method):
         ranges = CUTTERS[self.chunking](text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
         vectors = embed(engine, self.encoder, texts, offline=True) if self.ranker == "dense" else None
-        return Cut(text, ranges, texts, vectors)
+        return text, ranges, texts, vectors
 
     def answer(self, engine: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
-        if state.vectors is not None:
-            scores = state.vectors @ embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
+        text, ranges, texts, vectors = state
+        if vectors is not None:
+            scores = vectors @ embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
         else:
             with traced(engine, "rank"):
-                scores = bm25.rank(prompt.question, state.texts, idf="lucene")
-        ranked = [state.chunks[i] for i in np.argsort(-scores, kind="stable")]  # of equal ones the earlier first
-        evidence = state.text.evidence(chunks.within(ranked, state.text.sentences, self.volume))
+                scores = bm25.rank(prompt.question, texts, idf="lucene")
+        ranked = [ranges[i] for i in np.argsort(-scores, kind="stable")]  # of equal ones the earlier first
+        evidence = text.evidence(chunks.within(ranked, text.sentences, self.volume))
         return answer_from(engine, prompt, evidence, 0, limits)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Documents in chunks."""
-
-    text: GroundingText
-    chunks: list[Range]  # first and last sentence of each
-    texts: list[str]
-    vectors: np.ndarray | None  # (chunk, dim), of dense rankers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.methods.base import Answer
 from ragauge.methods.base.ranked import ProjectedContriever, Ranked, RankedState, embed
 from ragauge.prompts import Prompt
+
+if TYPE_CHECKING:
+    from ragauge.rankers.dense import Encoder
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,14 @@ class Dense(Ranked):
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,)
 
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
+    @property
+    def _model(self) -> Encoder:
         from ragauge.rankers.dense import load_encoder
 
-        state = super().prepare(engine, prompt)
-        load_encoder(self.encoder)  # not when the first question is timed
+        return load_encoder(self.encoder)
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
+        state, _ = super().prepare(engine, prompt), self._model  # loaded here, not when the first question is timed
         return replace(state, vectors=self._embed(engine, prompt)) if self.path_caching else state
 
     def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
@@ -41,13 +48,9 @@ class Dense(Ranked):
         return embed(engine, self.encoder, prompt.document_texts, offline=self.path_caching)
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
-        from ragauge.rankers.dense import load_encoder
-
-        vector: np.ndarray = load_encoder(self.encoder).encode([prompt.question], query=True)[0]
         assert state.vectors is not None
-        return state.vectors @ vector
+        scores: np.ndarray = state.vectors @ self._model.encode([prompt.question], query=True)[0]
+        return scores
 
     def query_macs(self, prompt: Prompt) -> int:
-        from ragauge.rankers.dense import load_encoder
-
-        return load_encoder(self.encoder).encoding_macs([prompt.question], query=True)
+        return self._model.encoding_macs([prompt.question], query=True)

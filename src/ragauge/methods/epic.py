@@ -7,14 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.stored import Stored, read_apart
+from ragauge.engines.protocol import SpanEngine
+from ragauge.methods.base.stored import Assembled, Reuse, Stored, read_apart
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class Epic(Method):
+class Epic(Reuse):
     """Stored documents in their places; the first `tokens` of each are read again with the question, at all layers.
 
     Section 4 of the paper (LegoLink-k); released code: DerekHJH/epic, `benchmarks_ours/evals/e2e/main.py`, where it is
@@ -25,20 +24,16 @@ class Epic(Method):
     Requires tokens to be rewritten in place and keys to be moved.
     """
 
-    requires = SPANS
-
     tokens: Annotated[int, Field(ge=0)] = 16  # first tokens of a document that are read again
     bos: bool = False  # every document begins with a copy of the prompt's first token, which stays in the prompt
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        return read_apart(engine, self._with_bos(prompt), behind_first=self.tokens == 0)
+        return read_apart(engine, self.delimited(engine, prompt), behind_first=self.tokens == 0)
 
-    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        assembled = state.assembled(self._with_bos(prompt), limits)
-        first = [slot for span in state.documents for slot in range(*span)[: self.tokens]]
-        return assembled.answer(first, limits)
+    def chosen(self, assembled: Assembled) -> list[int]:
+        return [slot for span in assembled.documents for slot in range(*span)[: self.tokens]]
 
-    def _with_bos(self, prompt: Prompt) -> Prompt:
+    def delimited(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
         if not self.bos:
             return prompt
         return replace(prompt, documents=[[prompt.preamble[0], *ids] for ids in prompt.documents])

@@ -9,13 +9,13 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.evidence.request import REQUESTS, Wording
-from ragauge.methods.base import Answer, Method, generate
-from ragauge.methods.base.grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not, written
+from ragauge.methods.base import Answer
+from ragauge.methods.base.grounding import Finding, Grounding, finder_of, read_documents
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class FreeExtraction(Method):
+class FreeExtraction(Finding):
     """CFIC's request to the same cached document, answered by greedy decoding that nothing constrains.
 
     Vicuna, LongChat and LongAlpaca in the paper's Table 3; on CFIC's own model it is CFIC without its two decoding
@@ -23,24 +23,12 @@ class FreeExtraction(Method):
     document has no position. The answer is generated from all of them, as generated.
     """
 
-    finds = True
-    requires = FINDING
-
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
     request: Wording = "paper"  # Table 2's words; "copy" is this project's
-
-    def unsupported(self, engine: SpanEngine) -> str | None:
-        return why_not(engine)
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Grounding:
         room, wording = self.volume, REQUESTS[self.request]
         return read_documents(finder_of(engine), prompt, wording, positions=room, slots=room, lower="volume")
 
     def answer(self, engine: SpanEngine, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
-        finder = finder_of(engine)
-        context = state.ask(finder, prompt)
-        at_most = Limits(self.volume, stop=())
-        ids = generate(finder, context.cache, context.logits[None], context.position, at_most)
-        evidence = written(finder.tokenizer.decode(ids, skip_special_tokens=True), prompt.sources)
-        request = state.wording.text(prompt.question)
-        return answer_from(engine, prompt, evidence, state.text.truncated, limits, request)
+        return state.answer(engine, prompt, state.written(finder_of(engine), prompt, self.volume), limits)

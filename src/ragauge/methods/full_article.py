@@ -8,7 +8,7 @@ from typing import Any
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
 from ragauge.methods.base import Answer, Evidence, Method, read_plain
-from ragauge.prompts import Prompt, Source, cut_middle
+from ragauge.prompts import Prompt, cut_middle
 from ragauge.prompts.templates import token_ids
 
 SLACK = 8  # tokens by which two stretches tokenised separately may exceed their share of the whole
@@ -23,23 +23,16 @@ class FullArticle(Method):
         tokens = sum(map(len, documents))
         room = engine.max_context - limits.max_new_tokens - (prompt.total_tokens - tokens)
         if tokens > room:
-            shown, truncated = _cut(engine, prompt, room)
+            if engine.tokenizer is None:
+                problem = f"the documents have {tokens} tokens, the context room for {room}"
+                raise UserError(f"{problem}; to cut them needs their text")
+            ends = len(token_ids(engine.tokenizer, prompt.document_end)) if prompt.document_end else 0
+            half = (room - SLACK) // 2 - ends
+            if half < 1:
+                raise UserError(f"the model's context of {engine.max_context} tokens has no room for a document")
+            shown, truncated = cut_middle(prompt.sources, engine.tokenizer, half, half)
             documents = [token_ids(engine.tokenizer, source.shown + prompt.document_end) for source in shown]
         ids = read_plain(engine, prompt, documents, limits)
         evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)
         kept = tuple(sorted({source.document for source in shown}))
         return Answer(ids, kept, evidence=evidence, truncated=truncated)
-
-
-def _cut(engine: Engine, prompt: Prompt, room: int) -> tuple[tuple[Source, ...], int]:
-    """The documents' beginning and end in `room` tokens, and how many tokens are left out."""
-    if engine.tokenizer is None:
-        tokens = sum(map(len, prompt.documents))
-        raise UserError(
-            f"the documents have {tokens} tokens, the context room for {room}; to cut them needs their text"
-        )
-    ends = len(token_ids(engine.tokenizer, prompt.document_end)) if prompt.document_end else 0
-    half = (room - SLACK) // 2 - ends
-    if half < 1:
-        raise UserError(f"the model's context of {engine.max_context} tokens has no room for a document")
-    return cut_middle(prompt.sources, engine.tokenizer, half, half)

@@ -10,13 +10,13 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.stored import Stored, read_apart
+from ragauge.methods.base import Answer
+from ragauge.methods.base.stored import Reuse, Stored
 from ragauge.prompts import Prompt, unit_steps
 
 
 @dataclass(frozen=True)
-class KVLink(Method):
+class KVLink(Reuse):
     """Stored documents in their places, each followed by link tokens, which see all that stands before them.
 
     Section 3 of the paper; released code: UCSB-NLP-Chang/KVLink, `src/data/titan_preprocessor.py`. Every place of a
@@ -26,8 +26,6 @@ class KVLink(Method):
     models (catalog: kvlink-1b, kvlink-3b) were trained, with 5 links; without links (KVLink-0) it is `naive_reuse`
     between these two tokens. On a model that was not trained so, links are noise. Requires keys to be moved.
     """
-
-    requires = SPANS
 
     links: Annotated[int, Field(ge=0)] = 5  # link tokens behind each document
     first_link: Annotated[int, Field(ge=0)] = 128011  # id of the first document's first link
@@ -45,10 +43,10 @@ class KVLink(Method):
         taken = [token for token in (self.begin, self.end) if self.first_link <= token <= last]
         if last >= engine.shape.vocab or taken:
             raise UserError(f"kv_link: {len(prompt.documents)} documents: link tokens up to id {last} are not free")
-        return read_apart(engine, self._delimited(prompt))
+        return super().prepare(engine, prompt)
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        delimited, count = self._delimited(prompt), len(prompt.documents)
+        delimited, count = self.delimited(engine, prompt), len(prompt.documents)
         assembled = state.assembled(delimited, limits, gap=self.links)
         lengths = (len(ids) + self.links for ids in delimited.documents)
         _, *stops = accumulate(lengths, initial=len(delimited.preamble))
@@ -60,6 +58,5 @@ class KVLink(Method):
         read = engine.extend(assembled.cache, [row], stage="prompt", last_logits=True)
         return assembled.response(read, limits)
 
-    def _delimited(self, prompt: Prompt) -> Prompt:
-        """The prompt with the tokens before and behind its documents."""
+    def delimited(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
         return replace(prompt, preamble=[*prompt.preamble, self.begin], query=[self.end, *prompt.query])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
-from ragauge.methods.base.stored import Stored, read_apart
+from ragauge.engines.protocol import Capabilities, Capability, SpanEngine
+from ragauge.methods.base.stored import Reuse
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class NaiveReuse(Method):
+class NaiveReuse(Reuse):
     """Every document is read alone and stored; in a prompt its keys are moved to where they stand there.
 
     The lower anchor of EPIC, CacheBlend, ProphetKV and FusionRAG ("full reuse", "full KV reuse"). Positions are the
@@ -23,22 +22,13 @@ class NaiveReuse(Method):
     documents stand between `<|doc_start|>` and `<|doc_end|>`.
     """
 
-    requires = SPANS
-
     begin: str = ""  # what every document begins with
     end: str = ""  # what every document ends with
-
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        return read_apart(engine, self._marked(engine, prompt))
-
-    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        return state.assembled(self._marked(engine, prompt), limits).answer([], limits)
 
     def required(self) -> Capabilities:
         return self.requires | ({Capability.TEXT} if self.begin or self.end else set())
 
-    def _marked(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
-        """The prompt with the marks around each document."""
+    def delimited(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
         if not (self.begin or self.end):
             return prompt
         begin, end = (engine.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (self.begin, self.end))

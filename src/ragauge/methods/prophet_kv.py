@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from ragauge.engines.protocol import Limits, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, plain_row
+from ragauge.engines.protocol import Span, SpanEngine
+from ragauge.methods.base import plain_row
 from ragauge.methods.base.ranked import embed
-from ragauge.methods.base.stored import Assembled, Stored, largest, read_apart
+from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest
 from ragauge.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Score = Literal["mean", "last_layer"]
 
 
 @dataclass(frozen=True)
-class ProphetKV(Method):
+class ProphetKV(Reuse):
     """Stored documents in their places; the question, read over them once, chooses which tokens are read again.
 
     Algorithm 1 of the paper; no released code was found. The question's attention on preamble and documents, its own
@@ -33,8 +33,6 @@ class ProphetKV(Method):
     that what is stored has seen them. Requires watched queries, tokens rewritten in place and keys moved.
     """
 
-    requires = SPANS
-
     recompute: Annotated[float, Field(ge=0, le=1)] = 0.2  # share of the documents' tokens
     score: Score = "mean"
     neighbours: Annotated[int, Field(ge=0)] = 0  # documents that a document is read behind; FusionRAG: about 10
@@ -44,23 +42,20 @@ class ProphetKV(Method):
         return (self.encoder,) if self.neighbours else ()
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        stored = read_apart(engine, prompt)
-        return _read_behind(stored, self._nearest(engine, prompt), prompt) if self.neighbours else stored
-
-    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        assembled = state.assembled(prompt, limits)
-        span = assembled.document_slots
-        scores = _question_scores(assembled, self.score)[span.start :]
-        chosen = largest(engine, scores, int(self.recompute * len(span)))
-        return assembled.answer([span.start + i for i in chosen], limits)
-
-    def _nearest(self, engine: SpanEngine, prompt: Prompt) -> list[list[int]]:
-        """The documents most similar to each, nearest last."""
+        stored = super().prepare(engine, prompt)
+        if not self.neighbours:
+            return stored
         vectors = embed(engine, self.encoder, prompt.document_texts, offline=True)
         similar = vectors @ vectors.T
         np.fill_diagonal(similar, -np.inf)
         count = min(self.neighbours, len(vectors) - 1)
-        return [sorted(range(len(row)), key=lambda j: row[j])[len(row) - count :] for row in similar.tolist()]
+        nearest = [sorted(range(len(row)), key=row.__getitem__)[len(row) - count :] for row in similar.tolist()]
+        return _read_behind(stored, nearest, prompt)
+
+    def chosen(self, assembled: Assembled) -> list[int]:
+        span = assembled.document_slots
+        scores = _question_scores(assembled, self.score)[span.start :]
+        return [span.start + i for i in largest(assembled.engine, scores, int(self.recompute * len(span)))]
 
 
 def _question_scores(assembled: Assembled, score: Score) -> Tensor:
@@ -88,7 +83,7 @@ def _question_scores(assembled: Assembled, score: Score) -> Tensor:
 
 
 def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> Stored:
-    """The same documents, each read again behind others, which stand side by side from position 0."""
+    """The same documents, each read again behind the nearest ones (the last the nearest), side by side from 0."""
     engine, source = stored.engine, stored.cache
     cache = engine.join(source, [stored.preamble], sum(map(len, stored.documents)))
     origins: list[float] = []

@@ -15,8 +15,6 @@ from ragauge.methods.base.windows import Paths, split_paths
 from ragauge.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ragauge.methods.base import Compress
 
 QUERY_TOKENS_PER_PATH = 48  # reserved for each path's copy of the query, so that reading them copies nothing
@@ -103,7 +101,10 @@ class Superposition(Method):
         return _Round(reading, paths, names, tuple(prefix), start + length, prior)
 
     def _read_queries(self, current: _Round, prompt: Prompt) -> list[float]:
-        """Read a copy of the query on every path; the paths' saliency, empty where nothing is pruned."""
+        """Read a copy of the query on every path; the paths' saliency, empty where nothing is pruned.
+
+        With "attention" it is the mean of the query's tokens' on the document's.
+        """
         reading, query = current.reading, self._trim(prompt.query)
         for document, name in zip(current.documents, current.queries, strict=True):
             reading.graph.add(Segment(name, query, unit_steps(current.stop, len(query)), (document,)))
@@ -112,8 +113,11 @@ class Superposition(Method):
         logp = self.prunes and not attention
         read = reading.read(current.queries, stage="query", parallel=parallel, logp=logp, attention=attention)
         if attention:
-            rows = zip(current.documents, current.queries, read.attention, strict=True)
-            return [_document_attention(reading, *row) for row in rows]
+            scores = []
+            for document, query, weights in zip(current.documents, current.queries, read.attention, strict=True):
+                start = sum(len(reading.spans[a]) for a in reading.past_of(query) if a != document)
+                scores.append(float(weights[start : start + len(reading.spans[document])].mean()))
+            return scores
         return [q + d for q, d in zip(mean_logp(read), current.prior, strict=True)] if logp else []
 
     def _respond(
@@ -123,8 +127,13 @@ class Superposition(Method):
         names = [*current.prefix, *(current.documents[p] for p in chosen), *(current.queries[p] for p in chosen)]
         task = self._trim(prompt.task)
         reading = current.reading.select(names, len(task) + limits.max_new_tokens)
-        if self.path_temperature is not None and scores:
-            _bias_paths(reading, current, chosen, scores, self.path_temperature)
+        if self.path_temperature is not None and scores:  # log softmax(score / temperature), less its maximum
+            import torch
+
+            log_weights = torch.tensor([scores[p] for p in chosen]).div(self.path_temperature).log_softmax(0)
+            for path, value in zip(chosen, (log_weights - log_weights.max()).tolist(), strict=True):
+                for name in (current.documents[path], current.queries[path]):
+                    reading.cache.add_bias(reading.spans[name], value)
         return reading.generate(task, current.stop + len(self._trim(prompt.query)), names, limits)
 
     def _trim(self, ids: list[int]) -> list[int]:
@@ -161,21 +170,3 @@ class _Round:
 def mean_logp(read: Extension) -> list[float]:
     """Mean log-probability of each row's tokens (eq. 3's two terms); a row of one token has none and scores 0."""
     return [float(values.mean()) if len(values) else 0.0 for values in read.logp]
-
-
-def _document_attention(reading: Reading, document: Name, query: Name, weights: Tensor) -> float:
-    """Mean attention of the query's tokens on the document's: `weights` has one value a key of the query's row."""
-    start = sum(len(reading.spans[a]) for a in reading.past_of(query) if a != document)
-    return float(weights[start : start + len(reading.spans[document])].mean())
-
-
-def _bias_paths(
-    reading: Reading, current: _Round, chosen: Sequence[int], scores: Sequence[float], temperature: float
-) -> None:
-    """Add log softmax(score / temperature), less its maximum, to the attention on each selected path."""
-    import torch
-
-    log_weights = torch.tensor([scores[p] for p in chosen]).div(temperature).log_softmax(0)
-    for path, value in zip(chosen, (log_weights - log_weights.max()).tolist(), strict=True):
-        for name in (current.documents[path], current.queries[path]):
-            reading.cache.add_bias(reading.spans[name], value)

@@ -1,11 +1,23 @@
-"""Metrics: one file each, with `score(record)` -> a number, or None if the metric does not apply to the record."""
+"""Metrics: one file each, with `score(record)` -> a number, or None if the metric does not apply to the record.
+
+Answers are compared as text by SQuAD's normalisation (Rajpurkar et al., EMNLP 2016).
+"""
 
 from __future__ import annotations
 
-from ragauge import registry
-from ragauge.metrics._text import Fields, normalise
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["names", "normalise", "score"]
+from ragauge import registry
+
+Fields = Mapping[str, Any]
+"""The fields of a record."""
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 
 def names() -> list[str]:
@@ -28,3 +40,18 @@ def score(name: str, record: Fields) -> float | None:
         return None
     value: float | None = metric.score(record)
     return value
+
+
+def normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation, articles and spare white space."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def token_f1(prediction: str, answer: str) -> float:
+    """F1 of the normalised words that two texts share."""
+    predicted, expected = normalise(prediction).split(), normalise(answer).split()
+    common = sum((Counter(predicted) & Counter(expected)).values())
+    if not common:  # right only where both are empty
+        return float(predicted == expected)
+    precision, recall = common / len(predicted), common / len(expected)
+    return 2 * precision * recall / (precision + recall)

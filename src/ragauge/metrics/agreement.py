@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragauge.metrics._text import Fields, token_f1
+from ragauge.metrics import Fields, token_f1
 
 
 def score(record: Fields) -> float | None:

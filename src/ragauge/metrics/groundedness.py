@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragauge.metrics._text import Fields, normalise
+from ragauge.metrics import Fields, normalise
 
 
 def score(record: Fields) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragauge.metrics._text import Fields
+from ragauge.metrics import Fields
 
 
 def score(record: Fields) -> float | None:

@@ -1,8 +1,7 @@
 """Prompts: templates, segments, the graph of which segment attends to which, and token positions."""
 
 from ragauge.prompts.graph import LAYOUTS, PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
-from ragauge.prompts.prompt import Prompt, build_prompt
-from ragauge.prompts.sources import Source, cut_middle
+from ragauge.prompts.prompt import Prompt, Source, build_prompt, cut_middle
 from ragauge.prompts.templates import TEMPLATES, Template
 
 __all__ = [

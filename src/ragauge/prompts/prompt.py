@@ -1,4 +1,4 @@
-"""A prompt: one question's segments as token ids, before any method has arranged them."""
+"""A prompt: one question's segments as token ids, before any method has arranged them, and the documents in it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,24 @@ from functools import partial
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.prompts.sources import Source, cut_middle
 from ragauge.prompts.templates import CONTEXT, INPUT, document_text, query_text, token_ids, wrapper
 
 SLACK = 4  # tokens by which stretches tokenised separately may exceed their share of the whole text
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document or a stretch of one."""
+
+    document: int  # index among the question's documents
+    title: str  # empty if it has none, and for a stretch from inside
+    text: str
+    offset: int = 0  # place of the text's first character in the document
+
+    @property
+    def shown(self) -> str:
+        """The text below its title."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True)
@@ -134,3 +148,35 @@ def _halves(context: int, before: int, after: int) -> tuple[int, int]:
     if min(head, tail) < 0:
         return max(0, head + min(0, tail)), max(0, tail + min(0, head))
     return head, tail
+
+
+def cut_middle(sources: Sequence[Source], tokenizer: Any, head: int, tail: int) -> tuple[tuple[Source, ...], int]:
+    """The first `head` and the last `tail` tokens of the sources, and how many tokens between them are left out.
+
+    LongBench's middle truncation. Both cuts are at characters, so a stretch is found again in its document; read by
+    itself it may come to a token or two more.
+    """
+    options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+    offsets = [list(tokenizer(source.shown, **options)["offset_mapping"]) for source in sources]
+    total = sum(map(len, offsets))
+    if total <= head + tail:
+        return tuple(sources), 0
+    shown: list[Source] = []
+    at = 0
+    for source, tokens in zip(sources, offsets, strict=True):
+        first, last = max(0, head - at), max(0, at + len(tokens) - (total - tail))
+        at += len(tokens)
+        shown += [source] if first + last >= len(tokens) else _ends(source, tokens, first, last)
+    return tuple(shown), total - head - tail
+
+
+def _ends(source: Source, tokens: Sequence[tuple[int, int]], first: int, last: int) -> list[Source]:
+    """The stretches of a source's first and last tokens, without those that are blank."""
+    header = len(source.shown) - len(source.text)
+    stop = max(0, tokens[first - 1][1] - header) if first else 0
+    start = max(0, tokens[-last][0] - header) if last else len(source.text)
+    stretches = [
+        Source(source.document, source.title, source.text[:stop], source.offset),
+        Source(source.document, "", source.text[start:], source.offset + start),
+    ]
+    return [stretch for stretch in stretches if stretch.text.strip()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ragauge.errors import UserError
@@ -23,18 +22,12 @@ DATASET = "questions"  # the label of the study's data set
 Settings = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Limited:
-    """A study's configuration, and a line for each limit in it."""
-
-    settings: dict[str, Any]
-    cuts: tuple[str, ...]
-
-
 def fit(
     settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float, *, busy: bool = False
-) -> Limited:
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Find the configuration that fits the available seconds with as few limits as the order above allows.
+
+    Returns it and a line for each limit in it.
 
     Args:
         questions: of the study.
@@ -49,7 +42,7 @@ def fit(
         lines |= {topic: line} if line else {}
         takes = seconds(limited)
         if takes <= available:
-            return Limited(limited, tuple(lines.values()))
+            return limited, tuple(lines.values())
     left = f"{max(0.0, available):.0f} s are left for it"
     raise UserError(f"even {size(limited, questions)}, without times, take about {takes:.0f} s, and {left}")
 

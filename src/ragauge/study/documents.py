@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ragauge.datasets import Document
 from ragauge.errors import UserError
@@ -31,10 +30,6 @@ class SourceDocuments:
     read_in_part: dict[str, str] = field(default_factory=dict)  # path in the folder -> what is missing
     not_read: dict[str, int] = field(default_factory=dict)  # suffix -> files of kinds that nothing here reads
 
-    def account(self) -> dict[str, dict[str, Any]]:
-        """List the files that were not read, for the study's file."""
-        return {"skipped": self.skipped, "read_in_part": self.read_in_part, "not_read": self.not_read}
-
 
 def read(place: Path) -> SourceDocuments:
     """Read the documents of a folder, at any depth, in the order of the files' names, or of one file.
@@ -53,7 +48,10 @@ def read(place: Path) -> SourceDocuments:
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         files = [f for f in files if not any(part.startswith(hidden) for part in f.relative_to(folder).parts)]
     paths = [path for path in files if path.name.lower().endswith((*formats.READERS, *RECORDS))]
-    others = dict(Counter(map(_kind, sorted({*files} - {*paths}))))
+    others = Counter[str]()
+    for path in sorted({*files} - {*paths}):  # counted by the end of the name, as `.txt.gz`, or by the name
+        ends = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
+        others["".join(ends).lower() or path.name] += 1
     documents, skipped, in_part = list[Document](), dict[str, str](), dict[str, str]()
     titles = _titles(folder, paths)
     for path in bar("reading documents", "file", iterable=paths, delay=2):
@@ -78,13 +76,7 @@ def read(place: Path) -> SourceDocuments:
     if others:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
         logger.warning("not read, being of other kinds: %s", counts)
-    return SourceDocuments(tuple(documents), skipped, in_part, others)
-
-
-def _kind(path: Path) -> str:
-    """How a file's name ends: `.xlsx`, `.txt.gz`; the name where it has no suffix."""
-    ends = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
-    return "".join(ends).lower() or path.name
+    return SourceDocuments(tuple(documents), skipped, in_part, dict(others))
 
 
 def _titles(folder: Path, paths: list[Path]) -> dict[Path, str]:

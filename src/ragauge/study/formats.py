@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragauge.errors import UserError, explain_missing_extra
 
@@ -32,11 +32,8 @@ class UnreadableError(Exception):
     """A file without text that can be read; the message says why."""
 
 
-class Text(NamedTuple):
-    """The text of a file, and a warning if some of it could not be read."""
-
-    text: str
-    warning: str = ""
+Text = tuple[str, str]
+"""The text of a file, and a warning if some of it could not be read, else empty."""
 
 
 def read(path: Path) -> Text:
@@ -55,16 +52,16 @@ def read(path: Path) -> Text:
         raise UnreadableError(f"cannot be opened: {error.strerror}") from None
     if not content.strip():
         raise UnreadableError("empty")
-    text = READERS[path.suffix.lower()](content)
-    if not text.text.strip():
+    text, warning = READERS[path.suffix.lower()](content)
+    if not text.strip():
         raise UnreadableError("holds no text")
-    return text
+    return text, warning
 
 
 def plain(content: bytes) -> Text:
     """Decode text and Markdown."""
     try:
-        return Text(content.decode("utf-8-sig"))
+        return content.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
         raise UnreadableError(f"not UTF-8 text (byte {error.start})") from None
 
@@ -79,7 +76,7 @@ def html(content: bytes | str) -> Text:
     factor, more = UNEXTRACTED
     badly = len(visible) > factor * len(text) + more
     share = f"{len(text) / max(1, len(visible)):.0%}"
-    return Text(re.sub(r"\s*\n", "\n\n", text), f"only {share} of the page's text was recognised as content" * badly)
+    return re.sub(r"\s*\n", "\n\n", text), f"only {share} of the page's text was recognised as content" * badly
 
 
 def docx(content: bytes) -> Text:
@@ -114,7 +111,7 @@ def pdf(content: bytes) -> Text:
     for problem, has_problem in (("no text", operator.not_), ("garbled text", _is_garbled)):
         if bad := [number for number, page in enumerate(pages, start=1) if has_problem(page)]:
             problems.append(f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}")
-    return Text("\n\n".join(filter(None, pages)), "; ".join(problems))
+    return "\n\n".join(filter(None, pages)), "; ".join(problems)
 
 
 READERS: dict[str, Callable[[bytes], Text]] = {

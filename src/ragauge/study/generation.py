@@ -198,18 +198,15 @@ def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Gene
     sound = []
     for spot, reply in zip(batch, _replies(batch, writer), strict=True):
         written = Written(sft.first_question(reply or ""), spot)
-        if problem := "no reply" if reply is None else _problem(written):
-            generated.malformed[problem] += 1
-            generated.rejected["malformed"] += 1
-        elif reason := checks.by_texts(written):
+        problem = "no reply" if reply is None else _problem(written)
+        generated.malformed.update([problem] if problem else [])
+        if reason := "malformed" if problem else checks.by_texts(written):
             generated.rejected[reason] += 1
         else:
             sound.append(written)
-    for written, why in zip(sound, checks.by_reader(sound), strict=True):
-        if why:
-            generated.rejected[why] += 1
-        else:
-            generated.questions.append(written)
+    reasons = checks.by_reader(sound)
+    generated.rejected.update(reasons.values())
+    generated.questions += [written for written in sound if written not in reasons]
 
 
 def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
@@ -261,28 +258,24 @@ class _Checks:
         others = [self.texts[i] for i in near if sentence not in self.texts[i]]
         return "several_passages" if any(re.search(rf"\b{re.escape(answer)}\b", text) for text in others) else None
 
-    def by_reader(self, written: Sequence[Written]) -> list[str | None]:
-        """Reject questions that the reader answers without documents, or not with the passage; None if neither."""
+    def by_reader(self, written: Sequence[Written]) -> dict[Written, str]:
+        """Reject, with the reason, questions that the reader answers without documents, or not with the passage."""
         known = self._answered({one: query_text(one.text) for one in written})
         shown = {}
         for one in (one for one in written if one not in known):
             document = document_text(one.spot.passage.document, one.spot.passage.text)
             shown[one] = f"{StudyQuestions.preamble}\n\n{document}\n{query_text(one.text)}"
         unanswered = shown.keys() - self._answered(shown)
-        reasons = dict.fromkeys(known, "without_documents") | dict.fromkeys(unanswered, "not_answered")
-        return [reasons.get(one) for one in written]
+        return dict.fromkeys(known, "without_documents") | dict.fromkeys(unanswered, "not_answered")
 
     def _answered(self, requests: Mapping[Written, str]) -> set[Written]:
         """The questions whose answer the reader's reply to the request holds."""
         replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
-        records = [
-            {"prediction": reply or "", "answers": [one.spot.answer]}
+        records = {
+            one: {"prediction": reply or "", "answers": [one.spot.answer]}
             for one, reply in zip(requests, replies, strict=True)
-        ]
-        return {one for one, record in zip(requests, records, strict=True) if score("best_subspan_em", record)}
-
-
-# --- spots ---
+        }
+        return {one for one, record in records.items() if score("best_subspan_em", record)}
 
 
 def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
@@ -304,16 +297,11 @@ def _spots(passage: Passage) -> list[Spot]:
     """
     text, title = passage.text, set(normalise(passage.document).split())
     least, most = SENTENCE_WORDS
-    prose = [
-        (start, stop)
-        for start, stop in sentences.split(text)
-        if text[start:stop].rstrip(" \n\"')”").endswith((".", "!", "?"))
-        and least <= len(text[start:stop].split()) <= most
-    ]
+    parts = [(text[start:stop], stop) for start, stop in sentences.split(text)]
+    prose = [part for part in parts if sft.is_prose(part[0]) and least <= len(part[0].split()) <= most]
     spots: list[Spot] = []
     for pattern in (_SPOT, _LONG_WORD):
-        for start, stop in prose if not spots else ():
-            sentence = text[start:stop]
+        for sentence, stop in prose if not spots else ():
             begins = stop - len(sentence.lstrip())
             matches = [m for m in pattern.finditer(text, begins, stop) if m.start() > begins or m[0][0].isdigit()]
             spots += [Spot(passage, sentence.strip(), *match.span()) for match in matches]

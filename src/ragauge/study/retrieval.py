@@ -185,6 +185,6 @@ def report(
         known_by = "answer" if question.gold is None else "document"
         rows.append({"id": question.key, "known_by": known_by, "gold": len(answering), "ranks": ranks})
     depth = max((len(ranking) for ranking in next(iter(rankings.values()))), default=0)
-    models = {"encoder": retrieval.encoder, "reranker": retrieval.reranker}
-    how = {"chosen": retrieval.chosen, **models, "fusion_k": FUSION, "top": count, "depth": depth}
+    how: dict[str, Any] = {"chosen": retrieval.chosen, "encoder": retrieval.encoder, "reranker": retrieval.reranker}
+    how |= {"fusion_k": FUSION, "top": count, "depth": depth}
     return {"retrieval": how, "questions": rows}

@@ -37,13 +37,8 @@ def records(
     """
     for question, places, answering in zip(questions, nearest, gold, strict=True):
         documents = [
-            {
-                "title": passage.document,
-                "text": passage.text,
-                "is_gold": is_gold,
-                "near_duplicate": passage.near_duplicate,
-            }
-            for passage, is_gold in ((passages[i], i in answering) for i in places)
+            {"title": p.document, "text": p.text, "is_gold": i in answering, "near_duplicate": p.near_duplicate}
+            for i, p in ((i, passages[i]) for i in places)
         ]
         answers = list(question.answers)
         yield {"id": question.key, "question": question.question, "answers": answers, "documents": documents}

@@ -21,8 +21,7 @@ from ragauge.datasets import read_examples
 from ragauge.engines import load_lm
 from ragauge.errors import UserError
 from ragauge.evidence import sft
-from ragauge.evidence.chat import Chat, EndpointChat, LocalChat, RecordedChat
-from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.chat import Chat, Endpoint, EndpointChat, LocalChat, RecordedChat
 from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.jsonl import field, objects, read_jsonl

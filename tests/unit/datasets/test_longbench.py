@@ -14,7 +14,7 @@ from ragauge.datasets._wiki import GoldPlace, WikiQuestion
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
 from ragauge.io.wikipedia import Article, Section
-from ragauge.metrics._text import normalise
+from ragauge.metrics import normalise
 from ragauge.prompts import Prompt, Source, build_prompt, cut_middle
 
 SAMPLES = {"narrativeqa": 14, "qasper": 5, "multifieldqa_en": 4, "hotpotqa": 8, "musique": 4}
@@ -47,16 +47,6 @@ def test_samples(task: str, shared_data: Path) -> None:
     assert len(examples) == SAMPLES[task]
     assert all(len(e.documents) == 1 and e.gold == (0,) and e.answers for e in examples)
     assert datasets.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
-
-
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
-    examples = datasets.load("longbench_qasper", data=write(tmp_path, record()))
-    datasets.write_examples(tmp_path / "examples.jsonl", examples)
-    assert datasets.read_examples(tmp_path / "examples.jsonl") == examples
-    untitled = {**json.loads((tmp_path / "examples.jsonl").read_text()), "documents": [{"text": "x"}]}
-    (tmp_path / "bad.jsonl").write_text(json.dumps(untitled))
-    with pytest.raises(UserError, match="no field 'title'"):
-        datasets.read_examples(tmp_path / "bad.jsonl")
 
 
 def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> None:
@@ -101,24 +91,15 @@ def prompt_of(instruction: str, text: str = TEXT, context: int | None = None, ti
 
 
 def shown(prompt: Prompt) -> str:
-    ids = [*prompt.preamble, *(t for d in prompt.documents for t in d), *prompt.query, *prompt.task]
-    text: str = tiny_models.byte_tokenizer().decode(ids)
-    return text
-
-
-def chat(text: str) -> str:
-    tokenizer = tiny_models.byte_tokenizer()
-    rendered: str = tokenizer.apply_chat_template(
-        [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-    )
-    return rendered
+    return str(tiny_models.byte_tokenizer().decode(prompt.plain(prompt.documents)))
 
 
 @pytest.mark.parametrize("name", [*(f"longbench_{task}" for task in SAMPLES), "wiki_long"])
 def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
     official = datasets.make(name).preamble
-    expected = official.replace("{context}", TEXT).replace("{input}", "who is it")
-    assert shown(prompt_of(official)) == chat(expected)
+    turn = [{"role": "user", "content": official.replace("{context}", TEXT).replace("{input}", "who is it")}]
+    expected = tiny_models.byte_tokenizer().apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    assert shown(prompt_of(official)) == expected
     assert official.count("{context}") == official.count("{input}") == 1
 
 
@@ -129,8 +110,7 @@ def test_qasper_rules_are_said_twice() -> None:
 def test_a_prompt_beyond_the_context_loses_its_middle() -> None:
     instruction = "Read this. {context}\n\nNow: {input}"
     whole, cut = prompt_of(instruction), prompt_of(instruction, context=300)
-    tokens = [*cut.preamble, *cut.documents[0], *cut.query, *cut.task]
-    assert 290 <= len(tokens) <= 300
+    assert 290 <= cut.total_tokens <= 300
     assert cut.truncated == len(whole.documents[0]) - len(cut.documents[0])
     assert shown(whole).startswith(shown(cut)[:140])
     assert shown(whole).endswith(shown(cut)[-140:])
@@ -222,8 +202,12 @@ def long_record(**changes: Any) -> dict[str, Any]:
 def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
     [example] = datasets.load("wiki_long", data=write(tmp_path, long_record()))
     assert example.gold_stretches == (datasets.Stretch(0, 3, 9),)
-    datasets.write_examples(tmp_path / "examples.jsonl", [example])
-    assert datasets.read_examples(tmp_path / "examples.jsonl") == [example]
+    examples, written = [*datasets.load("longbench_qasper", data=write(tmp_path, record())), example], tmp_path / "e"
+    datasets.write_examples(written, examples)
+    assert datasets.read_examples(written) == examples
+    written.write_text(json.dumps({**json.loads(written.read_text().split("\n")[0]), "documents": [{"text": "x"}]}))
+    with pytest.raises(UserError, match="no field 'title'"):
+        datasets.read_examples(written)
     unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
     [without] = datasets.load("wiki_long", data=write(tmp_path, unknown))
     assert without.gold_stretches == ()

@@ -25,7 +25,7 @@ from ragauge.datasets._wiki import (
 )
 from ragauge.errors import UserError
 from ragauge.io.wikipedia import ArticlePassage, read_passages
-from ragauge.metrics._text import normalise
+from ragauge.metrics import normalise
 from ragauge.rankers.dense import load_encoder
 
 COPIED_WORDS = 8  # a run of so many words that a question and its article share would be a copied sentence

@@ -132,6 +132,7 @@ def test_evidence_ends_within_d_of_its_prefix_or_with_its_sentence() -> None:
     for d in (0, 60):
         for piece in answered("cfic", prompt, lm, top_k=1, d=d).evidence:  # a token a byte; sentences of up to 22
             assert len(piece.text) <= 22 + d
+    assert [p.text for p in answered("cfic", prompt_of(("", "One sentence"))).evidence] == ["One sentence"]
 
 
 def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,11 +167,6 @@ def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None
         assert set(stages[1:-3]) == {"prefix"}
         assert not any(c.offline for c in trace)
         assert trace[0].past == (tokens,)
-
-
-def test_one_sentence_is_the_evidence() -> None:
-    answer = answered("cfic", prompt_of(("", "One sentence")))
-    assert [p.text for p in answer.evidence] == ["One sentence"]
 
 
 def test_a_long_document_loses_its_middle_and_says_so() -> None:

@@ -18,7 +18,7 @@ from ragauge.engines import LM, ShapeLM
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
-from ragauge.methods import free_extraction
+from ragauge.methods.base import grounding
 from ragauge.prompts import Source
 from ragauge.testing import write_checkpoint
 
@@ -92,7 +92,7 @@ def written(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ids: list[int] = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
-    monkeypatch.setattr(free_extraction, "generate", generate)
+    monkeypatch.setattr(grounding, "generate", generate)
 
 
 def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,13 +105,14 @@ def windows(prompt: Prompt, indent: str, shared_prefix: bool) -> PromptGraph:
         graph.add(Segment(("begin", i), before, unit_steps(0, len(before))))
         at = start + (longest - len(ids) if indent == "right" else 0)
         graph.add(Segment(("document", i), ids, unit_steps(at, len(ids)), (("begin", i),)))
-    ids = [*prompt.query, *prompt.task]
-    graph.add(Segment(TASK, ids, unit_steps(start + longest, len(ids)), (PREAMBLE, *documents_of(prompt))))
+    add_question(graph, prompt, start + longest)
     return graph
 
 
-def documents_of(prompt: Prompt) -> tuple[tuple[str, int], ...]:
-    return tuple(("document", i) for i in range(len(prompt.documents)))
+def add_question(graph: PromptGraph, prompt: Prompt, at: int) -> None:
+    """Add a question that sees the preamble and all documents."""
+    parents = (PREAMBLE, *(("document", i) for i in range(len(prompt.documents))))
+    graph.add(Segment(TASK, prompt.ending, unit_steps(at, len(prompt.ending)), parents))
 
 
 def hide_begins(graph: PromptGraph) -> Tensor:
@@ -234,8 +235,7 @@ def test_epic_without_tokens_drops_a_begin_of_text(plain_lm: LM) -> None:
         graph.add(Segment(("begin", i), prompt.preamble[:1], [at - 1.0]))
         graph.add(Segment(("document", i), ids, unit_steps(at, len(ids)), (("begin", i),)))
         at += len(ids)
-    ids = [*prompt.query, *prompt.task]
-    graph.add(Segment(TASK, ids, unit_steps(at, len(ids)), (PREAMBLE, *documents_of(prompt))))
+    add_question(graph, prompt, at)
     expected, _ = dense(plain_lm, graph, hide_begins(graph))
     _, logits = answered(plain_lm, variant("epic", tokens=0), prompt)
     torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
@@ -382,8 +382,7 @@ def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
         graph.add(
             Segment(("document", i), prompt.documents[i], unit_steps(at, len(prompt.documents[i])), (("begin", i),))
         )
-    ids = [*prompt.query, *prompt.task]
-    graph.add(Segment(TASK, ids, unit_steps(30, len(ids)), (PREAMBLE, *documents_of(prompt))))
+    add_question(graph, prompt, 30)
     expected, _ = dense(lm, graph, hide_begins(graph))
     behind = {"neighbours": 3, "encoder": encoder}
     _, logits = answered(lm, variant("prophet_kv", recompute=0.0, **behind), prompt)

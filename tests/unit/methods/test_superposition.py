@@ -225,13 +225,6 @@ def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt, monkeypatch: pytest.M
     torch.testing.assert_close(first_logits(lm, make("naive"), prompt, monkeypatch), logits, **TOLERANCE)
 
 
-def test_one_path_is_the_plain_prompt(lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, plain = make("superposition", factor=1), make("naive")
-    assert fresh(lm, one, prompt).ids == fresh(lm, plain, prompt).ids
-    logits = [first_logits(lm, method, prompt, monkeypatch) for method in (one, plain)]
-    torch.testing.assert_close(*logits, **TOLERANCE)
-
-
 def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt) -> None:
     graph = chain([(PREAMBLE, prompt.opening)])
     ids = [*prompt.query, *prompt.task]
@@ -240,15 +233,12 @@ def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt
     assert (answer.ids, answer.kept) == (expected, ())
 
 
-def test_the_oracle_reads_the_gold_documents_alone(llama: LM, prompt: Prompt) -> None:
+def test_the_oracle_reads_the_gold_documents_alone_and_needs_one(llama: LM, prompt: Prompt) -> None:
     gold = replace(prompt, gold=(1, 3))
     alone = replace(prompt, documents=[prompt.documents[1], prompt.documents[3]])
     answer = fresh(llama, make("oracle"), gold)
     assert answer.ids == fresh(llama, make("naive"), alone).ids
     assert answer.kept == (1, 3)
-
-
-def test_the_oracle_needs_a_gold_document(llama: LM, prompt: Prompt) -> None:
     with pytest.raises(UserError, match="has no gold document"):
         fresh(llama, make("oracle"), replace(prompt, gold=()))
 
@@ -553,8 +543,5 @@ def test_dense_scores_are_dot_products_of_embeddings(llama: LM, encoder: str, pr
     documents, question = (c for c in trace if c.stage == "rank")
     assert (documents.offline, question.offline) == (True, False)
     assert question.macs == model.macs(model.count_tokens([prompt.question])[0])
-
-
-def test_an_encoder_that_is_not_there_is_one_clear_line(llama: LM, prompt: Prompt) -> None:
     with pytest.raises(UserError, match="unknown asset 'minilmm'; did you mean 'minilm'"):
         fresh(llama, make("dense", "minilmm"), prompt)

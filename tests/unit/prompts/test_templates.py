@@ -28,10 +28,6 @@ def built(tokenizer: Any, template: str = "chat", **changes: Any) -> Prompt:
     return build_prompt(given.pop("question"), given.pop("documents"), template=template, tokenizer=tokenizer, **given)
 
 
-def whole(prompt: Prompt) -> list[int]:
-    return [t for part in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in part]
-
-
 def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenizer: Any) -> None:
     assert wrapper("chat", tokenizer) == ("<s>[user]", "[/][assistant]")
     assert wrapper("alpaca") == (
@@ -52,7 +48,7 @@ def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer: Any) -> No
     """LongBench's prompts end so; the words are those of the prompt, only the segments part elsewhere."""
     official = "Read.\n\n{context}\n\nQuestion: {input}\n\nAnswer:"
     prompt = built(tokenizer, "plain", instruction=official, question="What?")
-    text = tokenizer.decode(whole(prompt), skip_special_tokens=True)
+    text = tokenizer.decode(prompt.plain(prompt.documents), skip_special_tokens=True)
     assert text.endswith("Question: What?\n\nAnswer:")
     assert tokenizer.decode(prompt.task) == "\n\nAnswer:"
     assert text.count("Answer:") == 1
@@ -83,7 +79,7 @@ def test_joined_segments_are_the_whole_text_begun_once(tokenizer: Any, template:
     documents = "".join(f"[Document](Title: {title}) {text}\n" for title, text in DOCUMENTS)
     text = f"{opening}{INSTRUCTION}\n\n{documents}Question: what is tea?{task}"
     prompt = built(tokenizer, template)
-    ids = whole(prompt)
+    ids = prompt.plain(prompt.documents)
     assert ids == tokenizer(text, add_special_tokens=template != "chat")["input_ids"]
     assert ids.count(tokenizer.bos_token_id) == 1
     assert ids[0] == prompt.opening[0] == tokenizer.bos_token_id

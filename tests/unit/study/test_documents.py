@@ -15,7 +15,7 @@ import pytest
 from ragauge.datasets import Document
 from ragauge.errors import UserError
 from ragauge.retrieval.near_duplicates import originals
-from ragauge.study import corpus, documents, formats, passages
+from ragauge.study import documents, formats, passages
 from ragauge.study.documents import SourceDocuments
 from study_files import docx, paragraph, pdf, row
 from tiny_models import byte_tokenizer as tokenizer
@@ -31,32 +31,32 @@ in Assam. {PROSE}<!-- a remark --><table><tr><td>Leaf</td><td>Price</td></tr>
 def test_the_content_of_a_page_is_read() -> None:
     """Without navigation, scripts and footers, its paragraphs and rows parted by blank lines."""
     pytest.importorskip("trafilatura", reason=STUDY)
-    read = formats.html(PAGE.encode())
-    assert read.text.split("\n\n") == [
+    read, warning = formats.html(PAGE.encode())
+    assert read.split("\n\n") == [
         "Tea plants",
         f"Tea is grown in Assam. {PROSE}".strip(),
         "| Leaf | Price |",
         "| green | 2 |",
     ]
-    assert read.warning == ""
+    assert warning == ""
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
-    assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
+    assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding))[0]
 
 
 def test_a_page_that_is_read_badly_is_warned_of() -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
     links = "".join(f"<li><a href='/{i}'>Entry {i} of a list of links</a></li>" for i in range(200))
     read = formats.html(f"<div><ul>{links}</ul></div><article><p>Tea. {PROSE}</p></article>".encode())
-    assert re.fullmatch(r"only \d% of the page's text was recognised as content", read.warning)
+    assert re.fullmatch(r"only \d% of the page's text was recognised as content", read[1])
 
 
 def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
     pytest.importorskip("pypdf", reason=STUDY)
-    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."])).text
+    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."]))[0]
     assert read == "Tea is grown in Assam and in Darjeeling- Himalaya.\n\nPage two."
 
 
@@ -64,7 +64,7 @@ def test_a_word_document_is_read_with_its_tables() -> None:
     pytest.importorskip("mammoth", reason=STUDY)
     table = f"<w:tbl>{row('Leaf', 'Price')}{row('green', '2')}</w:tbl>"
     control = f"<w:sdt><w:sdtContent>{paragraph('In a form.')}</w:sdtContent></w:sdt>"
-    read = formats.docx(docx(paragraph("Tea & more."), table, control)).text
+    read = formats.docx(docx(paragraph("Tea & more."), table, control))[0]
     assert read.split("\n\n") == ["Tea & more.", "| Leaf | Price |", "| green | 2 |", "In a form."]
 
 
@@ -80,7 +80,7 @@ def encrypted(password: str) -> bytes:
 
 def test_a_pdf_that_only_restricts_printing_is_read() -> None:
     pytest.importorskip("pypdf", reason=STUDY)
-    assert formats.pdf(encrypted("")).text == "Secret tea."
+    assert formats.pdf(encrypted(""))[0] == "Secret tea."
 
 
 LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'lol'>" + "".join(f"<!ENTITY a{i} '{f'&a{i - 1};' * 10}'>" for i in range(1, 10))
@@ -135,7 +135,7 @@ def test_a_pdf_whose_font_names_no_letters_is_warned_of() -> None:
     """Such as a subset of a font without its table of characters, read as private and control characters."""
     pytest.importorskip("pypdf", reason=STUDY)
     read = formats.pdf(pdf(["Tea."], [r"\001\002\003\004\005\006 a"]))
-    assert read.warning == "1 of 2 pages hold garbled text, the first is page 2"
+    assert read[1] == "1 of 2 pages hold garbled text, the first is page 2"
 
 
 def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_originals_are_the_first_of_their_kind() -> None:
 
 def test_near_duplicates_are_marked_or_dropped() -> None:
     found = SourceDocuments((Document("first", f"{LONG}."), Document("copy", f"{LONG}!"), Document("third", "Tea.")))
-    marked = corpus.build(found, tokenizer(), 4096, 0)
+    marked = passages.build(found, tokenizer(), 4096, 0)
     assert [(p.document, p.near_duplicate) for p in marked.passages] == [
         ("first", False),
         ("copy", True),
@@ -241,6 +241,6 @@ def test_near_duplicates_are_marked_or_dropped() -> None:
     ]
     assert marked.originals == {"first": "first", "copy": "first", "third": "third"}
     assert str(marked) == "3 documents, 3 passages; 1 duplicate documents, 1 duplicate passages (marked)"
-    dropped = corpus.build(found, tokenizer(), 4096, 0, drop=True)
+    dropped = passages.build(found, tokenizer(), 4096, 0, drop=True)
     assert [p.document for p in dropped.passages] == ["first", "third"]
     assert dropped.counts["dropped_passages"] == 1

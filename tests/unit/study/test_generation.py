@@ -47,7 +47,7 @@ def made(writer: Chat, reader: Chat, wanted: int = 3, most: int = 30, **more: fl
     return generate(wanted, corpus(), writer, reader, most=most, **more)  # type: ignore[arg-type]
 
 
-def test_questions_are_about_answers_that_stand_in_their_passages() -> None:
+def test_questions_are_about_answers_that_stand_in_their_passages_and_make_a_file(tmp_path: Path) -> None:
     found = made(Scripted(asks), Scripted(reads))
     assert len(found.questions) == 3
     assert found.ended_by == "questions"
@@ -56,6 +56,9 @@ def test_questions_are_about_answers_that_stand_in_their_passages() -> None:
         assert line["passage"][line["start"] : line["stop"]] == line["answers"][0] == written.question.answers[0]
         assert written.question.gold == written.spot.passage.document
         assert line["answers"][0] not in line["question"]
+    path = tmp_path / "generated.jsonl"
+    path.write_text("".join(json.dumps(w.to_json()) + "\n" for w in found.questions))
+    assert read_questions(path) == [w.question for w in found.questions]
 
 
 def test_the_seed_fixes_what_is_asked_about() -> None:
@@ -158,10 +161,3 @@ def test_a_stopped_run_asks_nothing_twice(tmp_path: Path) -> None:
     third = Scripted(asks)
     made(RecordedChat(third, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
     assert third.requests == []
-
-
-def test_what_was_written_is_a_file_of_questions(tmp_path: Path) -> None:
-    found = made(Scripted(asks), Scripted(reads))
-    path = tmp_path / "generated.jsonl"
-    path.write_text("".join(json.dumps(w.to_json()) + "\n" for w in found.questions))
-    assert read_questions(path) == [w.question for w in found.questions]

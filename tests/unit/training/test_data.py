@@ -17,8 +17,7 @@ from ragauge.datasets import Example, write_examples
 from ragauge.engines import Limits, Row
 from ragauge.errors import UserError
 from ragauge.evidence import sft
-from ragauge.evidence.chat import EndpointChat, LocalChat
-from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.evidence.chat import Endpoint, EndpointChat, EndpointError, LocalChat
 from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC

@@ -50,7 +50,7 @@ class Press:
             scratch = self.engine.join(cache, before, len(ids)) if before else self.engine.new_cache(len(ids))
             scratch.watch = watch
             places = unit_steps(start, len(ids))
-            if self._has_weights:
+            if Capability.WEIGHTS in self.engine.capabilities:
                 places = apart.positions[start : apart.length].tolist()
             self.engine.extend(scratch, [Row(ids, places, _all(start))], stage="compress", offline=True)
         context = Context(self.engine, apart, Span(start, apart.length), ids, offline=True)
@@ -60,7 +60,7 @@ class Press:
         """Copy the tokens with the largest scores of each head into a cache, traced as "compress"."""
         count = max(1, int(len(context.span) * (1 - self.ratio)))
         started = time.perf_counter()
-        scores = compressor.scores(context) if self._has_weights else None
+        scores = compressor.scores(context) if Capability.WEIGHTS in self.engine.capabilities else None
         started = time.perf_counter() if compressor.reads_text else started  # its own calls are traced
         if scores is None:
             slots = [[list(range(count))] * heads for heads in self.engine.shape.kv_heads]
@@ -73,10 +73,6 @@ class Press:
         seconds = time.perf_counter() - started
         context.engine.note(Call("compress", (), (), offline=context.offline, macs=0, seconds=seconds))
         return cache
-
-    @property
-    def _has_weights(self) -> bool:
-        return Capability.WEIGHTS in self.engine.capabilities
 
 
 def _largest(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[list[int]]]:
@@ -125,16 +121,12 @@ class AfterPrompt(EngineAround):
         return self.engine.generate(roomy, logits, at, limits)
 
 
+@dataclass(eq=False)
 class BeforeQuestion(EngineAround):
     """Compresses everything in a plain prompt before its question, and reads the question over the rest."""
 
-    def __init__(self, engine: SpanEngine, press: Press, question: int) -> None:
-        """
-        Args:
-            question: tokens at a prompt's end that are read after the compression.
-        """
-        super().__init__(engine)
-        self.press, self.question = press, question
+    press: Press
+    question: int  # tokens at a prompt's end that are read after the compression
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         """See `Engine.respond`."""

@@ -12,7 +12,7 @@ from ragauge.evidence import skip
 from ragauge.evidence.prefix import EvidenceContext
 from ragauge.evidence.request import EvidenceRequest
 from ragauge.evidence.sentences import Sentence, split, tokenize
-from ragauge.methods.base import Answer, Evidence, plain_row, read_plain
+from ragauge.methods.base import Answer, Evidence, Method, generate, plain_row, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
 from ragauge.prompts.templates import token_ids, turn
 
@@ -59,6 +59,17 @@ class Grounding:
     length: int  # slots of the opening and the text
     wording: EvidenceRequest
 
+    def written(self, engine: SpanEngine, prompt: Prompt, most: int) -> tuple[Evidence, ...]:
+        """Read the request and write evidence of at most `most` tokens after it, greedily, without constraints."""
+        context = self.ask(engine, prompt)
+        ids = generate(engine, context.cache, context.logits[None], context.position, Limits(most, stop=()))
+        return tuple(written(engine.tokenizer.decode(ids, skip_special_tokens=True), prompt.sources))
+
+    def answer(self, engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], limits: Limits) -> Answer:
+        """Answer from evidence in this text; the record has the request for it."""
+        request = self.wording.text(prompt.question)
+        return answer_from(engine, prompt, evidence, self.text.truncated, limits, request)
+
     def ask(self, engine: SpanEngine, prompt: Prompt) -> EvidenceContext:
         """Read the request for evidence after the text, in place of the last one."""
         _, task = turn_of(engine, prompt)
@@ -72,6 +83,16 @@ class Grounding:
 
 FINDING = frozenset({Capability.TEXT, Capability.WEIGHTS, Capability.SPANS})
 """What finding evidence by a decoder's own words requires."""
+
+
+class Finding(Method):
+    """A method that looks for evidence by a decoder's own words, which may be those of another one than answers."""
+
+    finds = True
+    requires = FINDING
+
+    def unsupported(self, engine: SpanEngine) -> str | None:
+        return why_not(engine)
 
 
 def finder_of(engine: SpanEngine) -> SpanEngine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Unpack
 
@@ -17,17 +18,14 @@ if TYPE_CHECKING:
 PREAMBLE_REST: Name = ("preamble", 1)  # of a preamble whose first token is a segment of its own
 
 
+@dataclass(eq=False)
 class Reading:
-    """Reads the segments of a graph into a cache, ancestors first, each attending to its ancestors' spans.
+    """Reads the segments of a graph into a cache, ancestors first, each attending to its ancestors' spans."""
 
-    `spans` has the slots of every segment read so far.
-    """
-
-    def __init__(
-        self, engine: SpanEngine, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None
-    ) -> None:
-        self.engine, self.graph, self.cache = engine, graph, cache
-        self.spans = dict(spans or {})
+    engine: SpanEngine
+    graph: PromptGraph
+    cache: KVCache
+    spans: dict[Name, Span] = field(default_factory=dict)  # the slots of every segment read so far
 
     def rewind(self) -> None:
         """Remove biases, and tokens that other readings of the cache appended after this one's last segment."""
@@ -37,7 +35,7 @@ class Reading:
     def again(self) -> Reading:
         """Copy the reading, to continue from here; this one can be continued again later."""
         self.rewind()
-        return Reading(self.engine, PromptGraph(self.graph), self.cache, self.spans)
+        return Reading(self.engine, PromptGraph(self.graph), self.cache, dict(self.spans))
 
     def read(self, names: Sequence[Name], **options: Unpack[ExtendOptions]) -> Extension:
         """Read segments that do not see each other: in one call, or one by one where not `parallel`.

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Capability, Extension, Limits, Row, Span, SpanEngine
-from ragauge.methods.base import Answer, generate, plain_row, traced
+from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row, traced
 from ragauge.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
@@ -116,6 +116,27 @@ def read_apart(engine: SpanEngine, prompt: Prompt, behind_first: bool = False) -
     documents = [engine.extend(cache, [row], stage="documents", offline=True).spans[0] for row in rows]
     origins = (float(after),) * len(documents)
     return Stored(engine, cache, preamble, tuple(documents), origins, tuple(prompt.documents))
+
+
+class Reuse(Method):
+    """A method over stored documents, which are read apart, moved to their places and partly read again there."""
+
+    requires = SPANS
+
+    def delimited(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
+        """Return the prompt with the tokens that the method adds."""
+        return prompt
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
+        return read_apart(engine, self.delimited(engine, prompt))
+
+    def chosen(self, assembled: Assembled) -> Sequence[int]:
+        """Choose the slots that are read again with the question, ascending."""
+        return ()
+
+    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
+        assembled = state.assembled(self.delimited(engine, prompt), limits)
+        return assembled.answer(self.chosen(assembled), limits)
 
 
 def largest(engine: SpanEngine, scores: Tensor, count: int) -> list[int]:

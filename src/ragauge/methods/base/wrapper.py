@@ -59,11 +59,11 @@ class Wrapper(Method):
         return self.wrapped.answer(engine, state, prompt, limits)
 
 
+@dataclass(eq=False)
 class EngineAround:
     """An engine that forwards every call to another one; its text level uses its own span level."""
 
-    def __init__(self, engine: SpanEngine) -> None:
-        self.engine = engine
+    engine: SpanEngine
 
     def __getattr__(self, name: str) -> Any:
         if name == "engine":  # of a copy that is not filled yet
