@@ -48,6 +48,7 @@ class Compressor(ABC):
     reads_text: ClassVar[bool] = False  # it reads a prompt of its own
     budget: ClassVar[Budget] = "head"  # which tokens compete, unless the configuration says otherwise
     contiguous: ClassVar[bool] = False  # the remaining tokens move to positions without gaps
+    window: Window | None = None  # the queries that the scores need
 
     def __init__(self, question_tokens: int) -> None:
         """
@@ -55,7 +56,6 @@ class Compressor(ABC):
             question_tokens: tokens at the prompt's end that are the question.
         """
         self.question_tokens = question_tokens
-        self.window: Window | None = None  # of queries that the scores need
 
     def watch(self) -> Watch | None:
         """Return a callback that is shown the queries of the pass that reads the tokens; None where it needs none."""

@@ -114,8 +114,8 @@ class Superposition(Method):
         read = reading.read(current.queries, stage="query", parallel=parallel, logp=logp, attention=attention)
         if attention:
             scores = []
-            for document, query, weights in zip(current.documents, current.queries, read.attention, strict=True):
-                start = sum(len(reading.spans[a]) for a in reading.past_of(query) if a != document)
+            for document, name, weights in zip(current.documents, current.queries, read.attention, strict=True):
+                start = sum(len(reading.spans[a]) for a in reading.past_of(name) if a != document)
                 scores.append(float(weights[start : start + len(reading.spans[document])].mean()))
             return scores
         return [q + d for q, d in zip(mean_logp(read), current.prior, strict=True)] if logp else []

@@ -21,6 +21,7 @@ from ragauge.methods import Answer, Method
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import split_paths
 from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+from reuse_anchors import answered, variant
 from tiny_models import dense, tiny_prompt
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
@@ -55,20 +56,6 @@ def make(name: str, encoder: str = "", **options: Any) -> Method:
 
 def fresh(lm: LM, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:
     return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
-
-
-def first_logits(lm: LM, method: Method, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
-    """Logits of the first answer token."""
-    seen: list[torch.Tensor] = []
-
-    def generate(cache: Any, logits: torch.Tensor, position: float, limits: Limits) -> list[int]:
-        seen.append(logits)
-        return [0]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lm, "generate", generate)
-        fresh(lm, method, prompt)
-    return seen[0]
 
 
 def greedy(lm: LM, graph: PromptGraph, last: Segment, bias: Any = None) -> tuple[list[int], torch.Tensor]:
@@ -216,13 +203,14 @@ def test_a_segment_longer_than_the_context_is_named(llama: LM) -> None:
 # ---- plain prompts
 
 
-def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt) -> None:
     names = [("document", i) for i in range(len(prompt.documents))]
     graph = chain([(PREAMBLE, prompt.preamble), *zip(names, prompt.documents, strict=True)])
     ids, at = [*prompt.query, *prompt.task], len(prompt.preamble) + sum(map(len, prompt.documents))
     expected, logits = greedy(lm, graph, Segment(TASK, ids, unit_steps(at, len(ids)), (names[-1],)))
-    assert fresh(lm, make("naive"), prompt).ids == expected
-    torch.testing.assert_close(first_logits(lm, make("naive"), prompt, monkeypatch), logits, **TOLERANCE)
+    found, first = answered(lm, variant("naive"), prompt, LIMITS)
+    assert found == expected
+    torch.testing.assert_close(first, logits, **TOLERANCE)
 
 
 def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt) -> None:
@@ -246,12 +234,12 @@ def test_the_oracle_reads_the_gold_documents_alone_and_needs_one(llama: LM, prom
 # ---- superposition
 
 
-def test_superposition_is_the_fork_join(lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_superposition_is_the_fork_join(lm: LM, prompt: Prompt) -> None:
     expected, logits = greedy(lm, *fork_join(prompt))
-    method = make("superposition", path_pruning=False)
-    answer = fresh(lm, method, prompt)
+    answer = fresh(lm, make("superposition", path_pruning=False), prompt)
     assert (answer.ids, answer.kept, set(answer.saliency)) == (expected, (0, 1, 2, 3), {None})
-    torch.testing.assert_close(first_logits(lm, method, prompt, monkeypatch), logits, **TOLERANCE)
+    _, first = answered(lm, variant("superposition", path_pruning=False), prompt)
+    torch.testing.assert_close(first, logits, **TOLERANCE)
 
 
 @pytest.mark.parametrize("saliency", ["bayesian", "query", "attention"])
@@ -425,18 +413,16 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: 
 # ---- prompt cache
 
 
-def test_prompt_cache_hides_everything_from_its_documents(
-    lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompt_cache_hides_everything_from_its_documents(lm: LM, prompt: Prompt) -> None:
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
     for i, document in enumerate(prompt.documents):
         graph.add(Segment(("document", i), document, unit_steps(7, len(document))))
     ids = [*prompt.query, *prompt.task]
     task = Segment(TASK, ids, unit_steps(7 + 14, len(ids)), tuple(s.name for s in graph))
     expected, logits = greedy(lm, graph, task)
-    answer = fresh(lm, make("prompt_cache"), prompt)
-    assert (answer.ids, answer.kept) == (expected, (0, 1, 2, 3))
-    torch.testing.assert_close(first_logits(lm, make("prompt_cache"), prompt, monkeypatch), logits, **TOLERANCE)
+    found, first = answered(lm, variant("prompt_cache"), prompt, LIMITS)
+    assert found == expected
+    torch.testing.assert_close(first, logits, **TOLERANCE)
 
 
 # ---- attention sort

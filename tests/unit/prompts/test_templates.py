@@ -107,22 +107,10 @@ def test_token_counts(tokenizer: Any) -> None:
     assert counts["preamble"] == 1 + len(INSTRUCTION) + 2
 
 
-class Deaf:
-    """A tokenizer that finds no token in some texts."""
-
-    chat_template = None
-
-    def __init__(self, unheard: str) -> None:
-        self.unheard = unheard
-
-    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
-        return {"input_ids": [] if self.unheard in text else [5]}
-
-
 @pytest.mark.parametrize("unheard", [INSTRUCTION, "apple", "Question", "Answer"])
 def test_a_segment_without_tokens_is_refused(unheard: str) -> None:
     with pytest.raises(UserError, match="question 'what is tea': a segment of its prompt has no tokens"):
-        built(Deaf(unheard), "plain")
+        built(lambda text, add_special_tokens: {"input_ids": [] if unheard in text else [5]}, "plain")
 
 
 def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(
