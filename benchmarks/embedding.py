@@ -22,7 +22,7 @@ import torch
 from _common import finish
 from ragauge import assets
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
-from ragauge.retrieval.database import Shard, shard_folder
+from ragauge.retrieval.database import Shard
 from ragauge.retrieval.embed import EncoderChoice, detokeniser
 from targets import Verdicts
 
@@ -66,7 +66,7 @@ def _encoders(threads: int) -> dict[str, Encode]:
 
 
 def _texts(database: Path, count: int) -> list[str]:
-    shard = Shard.open(shard_folder(database, 0))
+    shard = Shard(database, 0)
     text = detokeniser(shard)
     rows = zip(shard.tokens[:count], shard.lengths[:count], strict=True)
     return [text(row[:length]) for row, length in rows]

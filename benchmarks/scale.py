@@ -26,7 +26,7 @@ from pathlib import Path
 from builds import BY_SHARD, STEPS, BuildJob
 from ragauge.cost import machine
 from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import Shard, shard_folder
+from ragauge.retrieval.database import Shard
 from ragauge.retrieval.documents import Share
 from ragauge.retrieval.embed import Embeddings
 from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class
@@ -49,7 +49,7 @@ def main() -> None:
     index = recipe_class(args.set_index["type"]).model_validate(args.set_index, strict=False)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, machine.competing_load() as load:
         jobs = list(_builds(Path(folder), args))
-        dim = Embeddings.open(Path(folder) / f"{args.times[0]}-{args.times[0]}", 0).dim
+        dim = Embeddings(Path(folder) / f"{args.times[0]}-{args.times[0]}", 0).dim
     _write(args.out, jobs)
     facts = {
         **index.model_dump(include={"type", "nlist", "iterations"}),
@@ -131,7 +131,7 @@ def _run(command: list[str]) -> tuple[float, float, float]:
 
 def _counts(database: Path, shards: Iterable[int]) -> tuple[int, int, int]:
     """Chunks, documents and held-out texts of shards."""
-    counts = [Shard.open(shard_folder(database, shard)).manifest["counts"] for shard in shards]
+    counts = [Shard(database, shard).manifest["counts"] for shard in shards]
     chunks, documents, held_out = (sum(c[name] for c in counts) for name in ("chunks", "documents", "evaluation"))
     return chunks, documents, held_out
 

@@ -62,7 +62,7 @@ def test_databases(built: Path, part: str, tmp_path: Path) -> None:
             list(shard.evaluation())
             shard.tokens[:1], shard.lengths[:1]
         database.documents(np.arange(len(database)))
-        vectors = Embeddings.open(folder, 1).vectors[:3].astype("float32")
+        vectors = Embeddings(folder, 1).vectors[:3].astype("float32")
         Index(database, "ivf").search(vectors, 3, 4)
         database.tokens([0, len(database) - 1])
 

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.staleness import Comparison
 
-    made, threads = Embeddings.open(args.database, 0).manifest, args.threads
+    made, threads = Embeddings(args.database, 0).manifest, args.threads
     searched = {"encoder": made["encoder"], "engine": made["engine"]}  # that the vectors of the index were made with
     retriever = Retriever.open(args.database, settings.index, **searched, threads=threads)
     choice = EncoderChoice(settings.encoder, settings.engine, threads)

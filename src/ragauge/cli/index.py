@@ -193,9 +193,9 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
     files, size = folders.verify(args.database)  # before faiss reads sizes that a file states
     database = Database(args.database)
     for label in settings.evaluation_sets:
-        EvaluationSet.open(args.database, label)
+        EvaluationSet(args.database, label)
     for shard in range(settings.shards):
-        Embeddings.open(args.database, shard)
+        Embeddings(args.database, shard)
     for label in settings.indexes:
         Index(database, label)
     message = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact: "

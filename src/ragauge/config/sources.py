@@ -61,7 +61,7 @@ def unpinned(config: Config) -> list[str]:
         UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins.
     """
     sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
-    corpora = {source: pins.required_pin("corpora", source, hub.stated(source)) for source in streams(config)}
+    corpora = {source: hub.pinned(source) for source in streams(config)}
     return [
         *(source for source in Plan(config).assets if not assets.is_pinned(source)),
         *(f"data set {name}" for name, pin in sets.items() if not pin.is_exact),

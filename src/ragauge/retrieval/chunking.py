@@ -105,10 +105,9 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
         dtype = np.dtype(np.uint16 if len(tokenizer) <= 1 << 16 else np.int32)
         with ExitStack() as opened:  # closes each file even if the disk is full for another
             files = {name: opened.enter_context(open(folder / name, "wb")) for name in SHARD_FILES}
-            writer = _ShardWriter(files, recipe.chunk_tokens, dtype, counts)
             for batch in _batches(documents, recipe.split):
                 for cut, ids in zip(batch, encode(tokenizer, [text for _, text, _ in batch]), strict=True):
-                    writer.write(*cut, ids)
+                    _write_document(files, counts, cut, np.array(ids, dtype=dtype), recipe.chunk_tokens)
         if not counts["chunks"]:
             sources = ", ".join(recipe.corpus.sources)
             raise UserError(f"corpus {sources}: shard {number} of {recipe.shards} gets no text; use fewer shards")
@@ -155,7 +154,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
             evaluation set was not cut.
     """
     parts = _shards(database, shards)
-    others = {label: EvaluationSet.open(database, label) for label in sorted(sets)}
+    others = {label: EvaluationSet(database, label) for label in sorted(sets)}
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
@@ -187,7 +186,7 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
             near-duplicates were marked against other shards or evaluation sets.
     """
     parts = _shards(database, shards)
-    others = {label: EvaluationSet.open(database, label) for label in sorted(sets)}
+    others = {label: EvaluationSet(database, label) for label in sorted(sets)}
     marked, gathered_from = [], _gathered_from(parts, others)
     for number, part in enumerate(parts):
         marks = marked_folder(database, number)
@@ -214,7 +213,7 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
 
 def _shards(database: Path, count: int) -> list[Shard]:
     """All shards, which must be parts of one database."""
-    parts = [Shard.open(shard_folder(database, number)) for number in range(count)]
+    parts = [Shard(database, number) for number in range(count)]
     for part, key in product(parts[1:], ("tokenizer", "chunk_tokens", "split")):
         if part.manifest["made_from"][key] != parts[0].manifest["made_from"][key]:
             raise UserError(f"{part.folder}: of another {key} than {parts[0].folder}; rebuild the shards")
@@ -249,41 +248,29 @@ def _batches(documents: Iterable[CorpusDocument], split: Split) -> Iterator[list
     yield batch
 
 
-@dataclass(frozen=True)
-class _ShardWriter:
-    """Writes the chunks of documents."""
-
-    files: Mapping[str, IO[bytes]]  # those of SHARD_FILES
-    chunk_tokens: int
-    dtype: np.dtype  # of a token
-    counts: dict[str, int]
-
-    def write(self, document: CorpusDocument, text: str, held_out: str, ids: Sequence[int]) -> None:
-        """Write a document's text for the database, as token ids, and its text for evaluation."""
-        place = {"place": document.place, "title": document.title}
-        number = self.counts["documents"] if ids else -1
-        self.counts["read"] += 1
-        if ids:
-            self._write_chunks(ids)
-            self.files["documents.jsonl"].write(_json_line(**place))
-            self.files["document_signatures.bin"].write(signatures([text]).tobytes())
-            self.counts["documents"] += 1
-        if held_out:
-            self.files["evaluation.jsonl"].write(_json_line(document=number, **place, text=held_out))
-            self.files["evaluation_signatures.bin"].write(signatures([held_out]).tobytes())
-            self.counts["evaluation"] += 1
-
-    def _write_chunks(self, ids: Sequence[int]) -> None:
-        count = -(-len(ids) // self.chunk_tokens)
-        padded = np.zeros(count * self.chunk_tokens, dtype=self.dtype)
-        padded[: len(ids)] = ids
-        lengths = np.full(count, self.chunk_tokens, dtype=np.uint16)
-        lengths[-1] = len(ids) - (count - 1) * self.chunk_tokens
-        self.files["tokens.bin"].write(padded.tobytes())
-        self.files["lengths.bin"].write(lengths.tobytes())
-        self.files["documents.bin"].write(np.full(count, self.counts["documents"], dtype=np.int32).tobytes())
-        self.counts["chunks"] += count
-        self.counts["tokens"] += len(ids)
+def _write_document(
+    files: Mapping[str, IO[bytes]], counts: dict[str, int], cut: _Cut, ids: np.ndarray, chunk_tokens: int
+) -> None:
+    """Write the chunks of a document, whose text for the database has the tokens `ids`, and its evaluation text."""
+    document, text, held_out = cut
+    place = {"place": document.place, "title": document.title}
+    number, chunks = counts["documents"] if len(ids) else -1, -(-len(ids) // chunk_tokens)
+    counts["read"] += 1
+    if chunks:
+        lengths = np.full(chunks, chunk_tokens, dtype=np.uint16)
+        lengths[-1] = len(ids) - (chunks - 1) * chunk_tokens
+        files["tokens.bin"].write(np.pad(ids, (0, -len(ids) % chunk_tokens)).tobytes())
+        files["lengths.bin"].write(lengths.tobytes())
+        files["documents.bin"].write(np.full(chunks, number, dtype=np.int32).tobytes())
+        files["documents.jsonl"].write(_json_line(**place))
+        files["document_signatures.bin"].write(signatures([text]).tobytes())
+        counts["documents"] += 1
+        counts["chunks"] += chunks
+        counts["tokens"] += len(ids)
+    if held_out:
+        files["evaluation.jsonl"].write(_json_line(document=number, **place, text=held_out))
+        files["evaluation_signatures.bin"].write(signatures([held_out]).tobytes())
+        counts["evaluation"] += 1
 
 
 def _json_line(**values: Any) -> bytes:

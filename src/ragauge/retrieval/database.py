@@ -18,7 +18,7 @@ document.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -60,12 +60,12 @@ def marked_folder(database: Path, number: int) -> Path:
     return database / "near_duplicates" / f"{number:05d}"
 
 
-@dataclass(frozen=True)
 class BuiltFolder:
     """A folder of a database with its manifest; its arrays are memory-mapped."""
 
-    folder: Path
-    manifest: Mapping[str, Any]
+    def __init__(self, folder: Path, kind: str, verify: bool = False) -> None:
+        """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
+        self.folder, self.manifest = folder, folders.read(folder, kind, verify)
 
     @cached_property
     def sha256(self) -> str:
@@ -94,20 +94,14 @@ class BuiltFolder:
                 raise UserError(f"{path}:{number}: no evaluation text ({error}); rebuild it") from error
 
 
-@dataclass(frozen=True)
 class Shard(BuiltFolder):
     """One shard of a database."""
 
-    chunks: int
-    documents: int
-    chunk_tokens: int  # of a full chunk
-
-    @classmethod
-    def open(cls, folder: Path, verify: bool = False) -> Shard:
-        """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
-        manifest = folders.read(folder, SHARD, verify)
-        counts = manifest["counts"]
-        return cls(folder, manifest, counts["chunks"], counts["documents"], manifest["made_from"]["chunk_tokens"])
+    def __init__(self, database: Path, number: int, verify: bool = False) -> None:
+        super().__init__(shard_folder(database, number), SHARD, verify)
+        counts = self.manifest["counts"]
+        self.chunks, self.documents = int(counts["chunks"]), int(counts["documents"])
+        self.chunk_tokens = int(self.manifest["made_from"]["chunk_tokens"])  # of a full chunk
 
     @cached_property
     def tokens(self) -> np.ndarray:
@@ -130,15 +124,11 @@ class Shard(BuiltFolder):
         return self.array("document_signatures.bin", "uint32", PERMUTATIONS)
 
 
-@dataclass(frozen=True)
 class EvaluationSet(BuiltFolder):
     """Text of another corpus that is predicted with the database, which holds no document of it."""
 
-    @classmethod
-    def open(cls, database: Path, label: str, verify: bool = False) -> EvaluationSet:
-        """Raises UserError if it was not cut, or a file is missing, truncated or (with `verify`) changed."""
-        folder = evaluation_folder(database, label)
-        return cls(folder, folders.read(folder, EVALUATION, verify))
+    def __init__(self, database: Path, label: str) -> None:
+        super().__init__(evaluation_folder(database, label), EVALUATION)
 
 
 class Database:
@@ -156,7 +146,7 @@ class Database:
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE, verify)
         names = self.manifest["made_from"]["shards"]
-        self.shards = [Shard.open(shard_folder(folder, number), verify) for number in range(len(names))]
+        self.shards = [Shard(folder, number, verify) for number in range(len(names))]
         for shard, name in zip(self.shards, names, strict=True):
             if shard.sha256 != name:
                 raise UserError(f"{shard.folder}: not the shard that the database was gathered from; gather it again")
@@ -227,7 +217,7 @@ class Database:
         known = self.manifest["made_from"].get("evaluation_sets", {})
         if label not in known:
             raise unknown("evaluation set", label, known, str(self.folder))
-        opened = EvaluationSet.open(self.folder, label)
+        opened = EvaluationSet(self.folder, label)
         if opened.sha256 != known[label]:
             raise UserError(f"{opened.folder}: has changed since the database was gathered; gather it again")
         return opened

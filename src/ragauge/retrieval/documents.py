@@ -44,16 +44,14 @@ Read = Callable[[], CorpusDocument | None]  # parses a document when it is calle
 def read_file(path: Path, text_field: str) -> Iterator[Read]:
     """The documents of a file, by the reader of the file's type; each is parsed by the shard that takes it."""
     if path.suffix == ".bz2":
-        return _read_export(path)
+        from ragauge.io.wikipedia import read_long_pages
+
+        pages = enumerate(read_long_pages(path), start=1)
+        return (partial(_parse_page, f"{path}: article {number}", *page) for number, page in pages)
     if re.search(r"\.txt(\.gz)?$", path.name):
         return (block.document for block in _blocks(path) if any(line.strip() for line in block.lines))
-    return _read_records(path, text_field)
-
-
-def _read_records(path: Path, text_field: str) -> Iterator[Read]:
-    for number, line in read_lines(path, MAX_DOCUMENT_BYTES):
-        if line.strip():
-            yield partial(_parse_record, line, text_field, f"{path}:{number}")
+    lines = read_lines(path, MAX_DOCUMENT_BYTES)
+    return (partial(_parse_record, line, text_field, f"{path}:{number}") for number, line in lines if line.strip())
 
 
 def _parse_record(line: bytes, text_field: str, place: str) -> CorpusDocument | None:
@@ -67,13 +65,6 @@ def document_of(record: Mapping[str, Any], text_field: str, place: str) -> Corpu
         return None
     title = record.get("title")
     return CorpusDocument(place, title if isinstance(title, str) else "", field(record, text_field, str, place))
-
-
-def _read_export(path: Path) -> Iterator[Read]:
-    from ragauge.io.wikipedia import read_long_pages
-
-    for number, (title, wikitext) in enumerate(read_long_pages(path), start=1):
-        yield partial(_parse_page, f"{path}: article {number}", title, wikitext)
 
 
 def _parse_page(place: str, title: str, wikitext: str) -> CorpusDocument | None:

@@ -24,7 +24,7 @@ from ragauge.io.files import text_sha256
 from ragauge.io.graphs import open_session, write_graph
 from ragauge.io.progress import bar
 from ragauge.rankers.base import batches_by_length
-from ragauge.retrieval.database import BuiltFolder, Shard, load_tokenizer, shard_folder, tokenizer_sha256
+from ragauge.retrieval.database import BuiltFolder, Shard, load_tokenizer, tokenizer_sha256
 
 EMBEDDINGS = "embeddings of a shard"
 ENGINES = ("onnx", "torch")
@@ -156,7 +156,7 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
     Raises:
         UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
     """
-    shard = Shard.open(shard_folder(database, number))
+    shard = Shard(database, number)
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
     target = embedding_folder(database, number)
     inputs = text_sha256({**made_from, "engine": choice.engine, "block": BLOCK_CHUNKS})
@@ -194,20 +194,15 @@ def _whole_blocks(partial: Path, block_bytes: int) -> int:
     return blocks
 
 
-@dataclass(frozen=True)
 class Embeddings(BuiltFolder):
     """The vectors of one shard."""
 
-    dim: int  # width of a vector
-
-    @classmethod
-    def open(cls, database: Path, number: int, verify: bool = False) -> Embeddings:
-        """Raises UserError if they are missing, truncated, modified, or of another state of their shard."""
-        folder = embedding_folder(database, number)
-        manifest = folders.read(folder, EMBEDDINGS, verify)
-        if manifest["made_from"]["shard"] != Shard.open(shard_folder(database, number)).sha256:
-            raise UserError(f"{folder}: embeddings of an earlier state of shard {number}; embed it again")
-        return cls(folder, manifest, manifest["dim"])
+    def __init__(self, database: Path, number: int) -> None:
+        """Raises UserError if they are missing, truncated, or of another state of their shard."""
+        super().__init__(embedding_folder(database, number), EMBEDDINGS)
+        self.dim: int = self.manifest["dim"]  # width of a vector
+        if self.manifest["made_from"]["shard"] != Shard(database, number).sha256:
+            raise UserError(f"{self.folder}: embeddings of an earlier state of shard {number}; embed it again")
 
     @cached_property
     def vectors(self) -> np.ndarray:

@@ -42,19 +42,14 @@ def fields(source: str) -> dict[str, str | None]:
     return match.groupdict()
 
 
-def stated(source: str) -> Pin:
-    """The revision that the source names."""
-    return Pin(revision=fields(source)["revision"])
-
-
 def revision(source: str) -> str:
     """The commit that the source names or the lock in use has, else the hub's current one."""
-    return pins.required_pin("corpora", source, stated(source)).revision or _commit(source)
+    return pinned(source).revision or _commit(source)
 
 
-def pinned(source: str, commit: bool) -> Pin:
-    """What the source names or the lock in use has; with `commit`, the one that this is on the hub now."""
-    pin = pins.required_pin("corpora", source, stated(source))
+def pinned(source: str, commit: bool = False) -> Pin:
+    """The revision that the source names or the lock in use has; with `commit`, its commit on the hub now."""
+    pin = pins.required_pin("corpora", source, Pin(revision=fields(source)["revision"]))
     return Pin(revision=_commit(source, pin.revision)) if commit and not pin.is_exact else pin
 
 
@@ -80,7 +75,7 @@ def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bo
     """
     from datasets import load_dataset
 
-    named, commit = fields(source), pins.required_pin("corpora", source, stated(source)).revision
+    named, commit = fields(source), pinned(source).revision
     try:
         stream: Any = load_dataset(named["path"], named["name"], revision=commit, split="train", streaming=True)
         owned = 1 < share.of <= getattr(stream, "num_shards", 1)

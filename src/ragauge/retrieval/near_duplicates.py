@@ -6,7 +6,7 @@ document is 0.8 or higher, estimated by MinHash, is removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -32,23 +32,27 @@ class EvaluationText:
     Memory grows with the evaluation text alone, about 10 kB a document (measured on 50,000).
     """
 
-    def __init__(self, parts: Iterable[np.ndarray]) -> None:
+    def __init__(self, parts: Iterable[np.ndarray] = ()) -> None:
         """Take arrays of signatures, one per shard."""
         from datasketch import MinHashLSH
 
         self._table = MinHashLSH(params=(BANDS, ROWS), num_perm=PERMUTATIONS)
-        self._rows: list[np.ndarray] = []
-        for row in chain.from_iterable(parts):
-            self._table.insert(len(self._rows), _sketch(row))
-            self._rows.append(np.array(row))
+        self._rows: dict[int, np.ndarray] = {}
+        for number, row in enumerate(chain.from_iterable(parts)):
+            self.add(number, row)
+
+    def add(self, number: int, row: np.ndarray) -> None:
+        """Add a text's signature (permutation,) under a number."""
+        self._rows[number] = np.array(row)
+        self._table.insert(number, _sketch(row))
+
+    def like(self, row: np.ndarray) -> Iterator[int]:
+        """The numbers of the texts that a signature (permutation,) is a near-duplicate of."""
+        return (i for i in self._table.query(_sketch(row)) if np.mean(self._rows[i] == row) >= THRESHOLD)
 
     def near_duplicates(self, documents: np.ndarray) -> np.ndarray:
         """Which documents (document, permutation) are near-duplicates: (document,) bool."""
-        like = []
-        for row in documents:
-            candidates = self._table.query(_sketch(row))
-            like.append(any(np.mean(self._rows[i] == row) >= THRESHOLD for i in candidates))
-        return np.array(like, dtype=bool)
+        return np.array([any(True for _ in self.like(row)) for row in documents], dtype=bool)
 
 
 def originals(texts: Sequence[str]) -> np.ndarray:
@@ -60,16 +64,12 @@ def originals(texts: Sequence[str]) -> np.ndarray:
     Returns:
         (text,) int64.
     """
-    from datasketch import MinHashLSH
-
-    rows = signatures(texts)
-    table = MinHashLSH(params=(BANDS, ROWS), num_perm=PERMUTATIONS)
+    rows, earlier = signatures(texts), EvaluationText()
     first = np.arange(len(rows))
     for number, row in enumerate(rows):
-        sketch = _sketch(row)
-        first[number] = min((i for i in table.query(sketch) if np.mean(rows[i] == row) >= THRESHOLD), default=number)
+        first[number] = min(earlier.like(row), default=number)
         if first[number] == number:
-            table.insert(number, sketch)
+            earlier.add(number, row)
     return first
 
 

@@ -40,7 +40,7 @@ class Vectors:
         count = len(database.shards) if recipe.shards is None else recipe.shards
         if count > len(database.shards):
             raise UserError(f"index: shards is {count}; the database {folder} has {len(database.shards)}")
-        embeddings = tuple(Embeddings.open(folder, number) for number in range(count))
+        embeddings = tuple(Embeddings(folder, number) for number in range(count))
         for part in embeddings[1:]:
             if part.manifest["made_from"]["encoder"] != embeddings[0].manifest["made_from"]["encoder"]:
                 other = embeddings[0].folder

@@ -121,7 +121,7 @@ def test_a_set_is_cut_as_held_out_text_is(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus((str(folder / "web.jsonl"),))
     for split in (Split("tail", 0.25), Split("documents", 0.9), ALL):
         build_evaluation_set(tmp_path, split.kind, corpus, split)
-        cut = [text.text for text in EvaluationSet.open(tmp_path, split.kind).evaluation()]
+        cut = [text.text for text in EvaluationSet(tmp_path, split.kind).evaluation()]
         whole = list(corpus.documents(Share()))
         assert cut == [text for document in whole if (text := split(document)[1])]
     with pytest.raises(UserError, match="gives the evaluation set 'none' no text"):

@@ -65,7 +65,7 @@ def test_every_vector_is_in_the_index_once(folder: Path) -> None:
 
 def test_embeddings_are_those_of_the_detokenised_chunks(folder: Path) -> None:
     database = Database(folder)
-    [part] = [embed.Embeddings.open(folder, 1)]
+    [part] = [embed.Embeddings(folder, 1)]
     ids = np.arange(database.chunk_starts[1], database.chunk_starts[2])
     rows = zip(database.tokens(ids), database.lengths(ids), strict=True)
     plain = CountEncoder().encode([database.tokenizer.decode(row[:length]) for row, length in rows])

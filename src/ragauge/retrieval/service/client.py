@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import statistics
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,7 @@ class Client:
             retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
                 takes no more requests; a search changes nothing, so it may be sent twice.
             tls_ca: PEM file of the CA certificates that verify the server's; without it, no TLS.
-            tls_cert: PEM file of the client's own certificate chain, for a server that requires one.
-            tls_key: PEM file of its private key.
+            tls_cert, tls_key: PEM files of the client's certificate chain and private key, if the server requires them.
             token: file of the token that the server requires.
 
         Raises:
@@ -164,7 +163,7 @@ class Client:
         self.close()
 
     def error(self, request: str, error: grpc.RpcError | str, deadline_s: float | None = None) -> RetrievalError:
-        """An error that names this server and a request, from a failed call or with a message."""
+        """An error that names this server and a request."""
         place = f"retrieval server {self.address}, {request}"
         if isinstance(error, str):
             return RetrievalError(f"{place}: {error}")
@@ -187,27 +186,22 @@ class PendingSearch:
     def __init__(self, client: Client, queries: int, future: grpc.Future) -> None:
         self._client, self._queries, self._future = client, queries, future
         self._name = f"search of {queries} {'query' if queries == 1 else 'queries'}"
-        self._started = self._ended = time.monotonic()
-        self._done = threading.Event()
-        future.add_done_callback(self._note_end)
-
-    def _note_end(self, _: grpc.Future) -> None:
-        self._ended = time.monotonic()
-        self._done.set()
+        self._started, self._ended = time.monotonic(), Future[float]()
+        future.add_done_callback(lambda _: self._ended.set_result(time.monotonic()))
 
     def result(self) -> list[Neighbours]:
         """Wait for the neighbours of each query. Raises RetrievalError."""
-        self._done.wait()
+        total_s = self._ended.result() - self._started
         try:
             results = self._future.result().results
             if len(results) != self._queries:
                 raise self._client.error(self._name, f"the reply has {len(results)} results")
-            return [wire.neighbours(message, self._ended - self._started) for message in results]
+            return [wire.neighbours(message, total_s) for message in results]
         except grpc.FutureCancelledError:
             raise self._client.error(self._name, "cancelled") from None
         except grpc.RpcError as error:
             raise self._client.error(self._name, error) from error
-        except wire.GarbledError as error:
+        except ValueError as error:
             raise self._client.error(self._name, f"a garbled reply: {error}") from error
 
     def cancel(self) -> None:

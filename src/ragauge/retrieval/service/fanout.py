@@ -20,10 +20,6 @@ from ragauge.retrieval.service.client import Client, LostError, RetrievalError
 logger = logging.getLogger(__name__)
 
 
-class MismatchError(RetrievalError):
-    """Servers whose answers cannot be merged."""
-
-
 @dataclass(frozen=True)
 class PartialNeighbours(Neighbours):
     """An answer that is missing parts of the database."""
@@ -87,7 +83,7 @@ class Fanout:
         return max(client.round_trip_s() for client in self._clients)
 
     def _check(self, client: Client) -> None:
-        """Raise MismatchError, at a server's first answer, if it holds a part of another database than the others."""
+        """Raise RetrievalError, at a server's first answer, if it holds a part of another database than the others."""
         if client.address in self._about:
             return
         about = client.describe()
@@ -96,22 +92,20 @@ class Fanout:
             differing = ", ".join(name for name in shared if getattr(about, name) != getattr(other, name))
             if differing:
                 servers = f"retrieval servers {address} and {client.address}"
-                raise MismatchError(f"{servers} hold parts of different databases: they differ in {differing}")
+                raise RetrievalError(f"{servers} hold parts of different databases: they differ in {differing}")
         self._about[client.address] = about
 
 
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:
     """The k nearest of the answers of disjoint parts to one query; ties go to the smaller id.
 
-    One part may name a chunk more than once: a filled index has several vectors of it.
-
-    Raises:
-        MismatchError: a chunk that two parts hold.
+    One part may name a chunk more than once: a filled index has several vectors of it. Raises RetrievalError: a chunk
+    that two parts hold.
     """
     chunks, counts = np.unique([i for part in parts for i in {*part.ids.tolist()} if i >= 0], return_counts=True)
     if (counts > 1).any():
         chunk = chunks[counts > 1][0]
-        raise MismatchError(f"chunk {chunk} is held by two retrieval servers: their parts must be disjoint")
+        raise RetrievalError(f"chunk {chunk} is held by two retrieval servers: their parts must be disjoint")
     ids = np.concatenate([part.ids for part in parts])
     distances = np.concatenate([part.distances for part in parts])
     nearest = np.lexsort((ids, np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances)))[:k]

@@ -21,6 +21,7 @@ class Metrics:
         """Raises UserError if the library `prometheus_client` is not installed."""
         with explain_missing_extra("metrics need the library prometheus_client"):
             import prometheus_client as prometheus
+        self._start_http_server = prometheus.start_http_server
         self._registry = registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=registry)  # memory, processor time, open files
         shared: dict[str, Any] = {"registry": registry, "namespace": "ragauge"}
@@ -33,8 +34,8 @@ class Metrics:
             "joined_requests", "requests in the call of the index that searched a request", buckets=JOINED, **shared
         )
         for name, description, value in (
-            ("running_requests", "requests in search", lambda: queue.running),
-            ("waiting_requests", "requests in the queue", lambda: queue.waiting),
+            ("running_requests", "requests in search", lambda: len(queue.running)),
+            ("waiting_requests", "requests in the queue", lambda: len(queue.waiting)),
             ("longest_search_seconds", "seconds of the oldest search that runs", queue.longest_s),
         ):
             prometheus.Gauge(name, description, **shared).set_function(value)
@@ -54,10 +55,8 @@ class Metrics:
 
     def serve(self, host: str, port: int) -> str:
         """Answer at http://HOST:PORT/metrics from a thread; the address. Raises UserError if the port is taken."""
-        import prometheus_client as prometheus
-
         try:
-            server: Any = prometheus.start_http_server(port, host, self._registry)[0]
+            server: Any = self._start_http_server(port, host, self._registry)[0]
         except OSError as error:
             raise UserError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
         return f"{host}:{server.server_port}"

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +66,13 @@ def serve(
         signal.signal(signal.SIGHUP, lambda *_: requested.set())
         threading.Thread(target=_reload_when, args=(requested, reload), name="reload", daemon=True).start()
     if while_stdin_open:
-        threading.Thread(target=_stop_at_end_of_input, args=(stopped,), daemon=True).start()
+
+        def stop_at_end_of_input() -> None:
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+            stopped.set()
+
+        threading.Thread(target=stop_at_end_of_input, daemon=True).start()
     server.start()
     on_ready()
     print(f"{ANNOUNCEMENT}{server.address}", flush=True)
@@ -89,12 +95,6 @@ def _reload_when(requested: threading.Event, reload: Callable[[], None]) -> None
             logger.error("not reloaded, the former index is still served: %s", error, exc_info=defect)
 
 
-def _stop_at_end_of_input(stopped: threading.Event) -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    stopped.set()
-
-
 # --- in the process that needs one ---
 
 
@@ -106,10 +106,9 @@ class Running:
     process: subprocess.Popen[str]
 
 
-@contextmanager
 def running(
     index: Path, *, options: Sequence[str] = (), start_s: float = START_S, stop_s: float = STOP_S
-) -> Iterator[Running]:
+) -> AbstractContextManager[Running]:
     """A server of an index folder on a free port of this machine, for the length of the block.
 
         with running(folder, options=["--cores", "1"]) as server, Client(server.address) as client:
@@ -128,8 +127,7 @@ def running(
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]
     command = [sys.executable, "-m", "ragauge.cli", *served, "--port", "0", "--while-stdin-open"]
-    with running_command([*command, *options], start_s=start_s, stop_s=stop_s) as server:
-        yield server
+    return running_command([*command, *options], start_s=start_s, stop_s=stop_s)
 
 
 @contextmanager

@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import grpc
 
-from ragauge.retrieval.indexes.base import CancelledSearchError, Stop
-from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.indexes.base import CancelledSearchError
+from ragauge.retrieval.retriever import Neighbours, Query, Retriever
 
 MAX_JOINED_QUERIES = 19  # in one call: from 20 on faiss compares centroids by BLAS, whose last bits differ
 
@@ -29,18 +28,11 @@ class RefusedError(Exception):
         self.code = code
 
 
-class JointSearcher(Protocol):
-    """A searcher that searches several requests in one call, with the answers that each would get by itself."""
-
-    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
-        """The neighbours of each request's queries. Raises CancelledSearchError once `stop` returns true."""
-
-
 @dataclass(eq=False)
 class SearchJob:
     """One request in the queue or in search."""
 
-    searcher: JointSearcher
+    searcher: Retriever
     queries: Sequence[Query]
     arrived_s: float = field(default_factory=time.perf_counter)
     started_s: float | None = None
@@ -67,25 +59,15 @@ class SearchQueue:
         self._capacity, self._window_s = capacity, window_s
         self._changed = threading.Condition()
         self._unanswered = 0
-        self._waiting: deque[SearchJob] = deque()
-        self._running: list[SearchJob] = []
+        self.waiting: deque[SearchJob] = deque()
+        self.running: list[SearchJob] = []  # in search
         # Searches have threads of their own: OpenMP keeps a team of threads for every thread that ever searched.
         self._threads = ThreadPoolExecutor(workers, "search")
-
-    @property
-    def running(self) -> int:
-        """Requests in search."""
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        """Requests in the queue."""
-        return len(self._waiting)
 
     def longest_s(self) -> float:
         """Seconds that the oldest running search has taken so far; 0 if none runs."""
         now = time.perf_counter()
-        return max((now - (job.started_s or now) for job in list(self._running)), default=0.0)
+        return max((now - (job.started_s or now) for job in list(self.running)), default=0.0)
 
     def search(self, job: SearchJob, context: grpc.ServicerContext) -> list[Neighbours]:
         """Search a request, and wait for its answer no longer than its caller does. Raises RefusedError."""
@@ -94,7 +76,7 @@ class SearchQueue:
                 limit = f"{self._capacity} requests are under way, which is the limit"
                 raise RefusedError(grpc.StatusCode.UNAVAILABLE, limit)
             self._unanswered += 1
-            self._waiting.append(job)
+            self.waiting.append(job)
             self._changed.notify_all()
         try:
             self._threads.submit(self._search_next)
@@ -118,38 +100,33 @@ class SearchQueue:
         job.abandoned = True
         if job.answer.cancel():
             with self._changed:
-                if job in self._waiting:
-                    self._waiting.remove(job)
+                if job in self.waiting:
+                    self.waiting.remove(job)
 
     def _search_next(self) -> None:
-        """Search the first request together with others; nothing where an earlier call has taken all."""
+        """Search the first request with those that fit into its call; nothing where an earlier call has taken all."""
+        jobs: list[SearchJob] = []
         with self._changed:
-            if self._window_s and self._waiting:
-                left_s = self._window_s - self._waiting[0].queue_s
+            if self._window_s and self.waiting:
+                left_s = self._window_s - self.waiting[0].queue_s
                 self._changed.wait_for(
-                    lambda: sum(len(job.queries) for job in self._waiting) >= MAX_JOINED_QUERIES, left_s
+                    lambda: sum(len(job.queries) for job in self.waiting) >= MAX_JOINED_QUERIES, left_s
                 )
-            jobs = self._take()
-            self._running += jobs
+            queries = 0
+            while self.waiting:
+                job = self.waiting[0]
+                queries += len(job.queries)
+                if jobs and (queries > MAX_JOINED_QUERIES or job.searcher is not jobs[0].searcher):
+                    break
+                self.waiting.popleft()
+                if job.answer.set_running_or_notify_cancel():
+                    job.started_s = time.perf_counter()
+                    jobs.append(job)
+            self.running += jobs
         if jobs:
             _search(jobs)
         with self._changed:
-            self._running = [job for job in self._running if job not in jobs]
-
-    def _take(self) -> list[SearchJob]:
-        """Take the first request, and those after it that fit into one call with it."""
-        jobs: list[SearchJob] = []
-        queries = 0
-        while self._waiting:
-            job = self._waiting[0]
-            queries += len(job.queries)
-            if jobs and (queries > MAX_JOINED_QUERIES or job.searcher is not jobs[0].searcher):
-                break
-            self._waiting.popleft()
-            if job.answer.set_running_or_notify_cancel():
-                job.started_s = time.perf_counter()
-                jobs.append(job)
-        return jobs
+            self.running = [job for job in self.running if job not in jobs]
 
 
 def _search(jobs: Sequence[SearchJob]) -> None:

@@ -19,10 +19,10 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import About, Query
+from ragauge.retrieval.retriever import About, Query, Retriever
 from ragauge.retrieval.service import credentials, wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.search_queue import JointSearcher, RefusedError, SearchJob, SearchQueue
+from ragauge.retrieval.service.search_queue import RefusedError, SearchJob, SearchQueue
 from ragauge.retrieval.service.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ Request = TypeVar("Request", bound=Message)
 class LoadedIndex:
     """What answers requests; replaced as a whole when an index is reloaded."""
 
-    searcher: JointSearcher
+    searcher: Retriever
     about: About
     detokenize: Callable[[list[list[int]]], list[str]] | None = None  # by the database's tokenizer
 
@@ -132,7 +132,7 @@ class Server:
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
         self.queue.close()
-        return self.queue.running == 0
+        return not self.queue.running
 
     def __enter__(self) -> Server:
         self.start()
@@ -199,7 +199,7 @@ def _refusal(error: Exception, undecodable: str) -> RefusedError:
 
 
 def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> list[Query]:
-    """The queries of a request. Raises RefusedError naming the first field that is out of bounds, and its range."""
+    """The queries of a request. Raises UserError naming the first field that is out of bounds, and its range."""
     _check_range("queries", len(request.queries), max_queries, low=1, unit="queries")
     queries = [_read_query(f"queries[{i}]", message, about) for i, message in enumerate(request.queries)]
     chunks = sum(query.k * (1 + query.continuation) for query in queries)
@@ -211,7 +211,7 @@ def _read_query(place: str, message: pb.Query, about: About) -> Query:
     try:
         query = wire.query(message)
     except UserError as error:
-        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"{place}: {error}") from None
+        raise UserError(f"{place}: {error}") from None
     _check_range(f"{place}.text", len(query.text or ""), MAX_CHARACTERS, unit="characters")
     _check_tokens(f"{place}.tokens", query.tokens or (), about)
     _check_range(f"{place}.k", query.k, MAX_K, low=1)
@@ -229,5 +229,4 @@ def _check_tokens(place: str, ids: Sequence[int], about: About) -> None:
 
 def _check_range(place: str, value: float, high: float, *, low: float = 0, unit: str = "") -> None:
     if not low <= value <= high:
-        message = f"{place}: {f'{value} {unit}'.strip()}; must be from {low} to {high}"
-        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)
+        raise UserError(f"{place}: {f'{value} {unit}'.strip()}; must be from {low} to {high}")

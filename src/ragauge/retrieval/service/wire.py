@@ -14,10 +14,6 @@ SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
 MAX_ROW_TOKENS = 1 << 16  # of a neighbour: a reply must not make the client take memory beyond its own size
 
 
-class GarbledError(Exception):
-    """A reply that contradicts itself."""
-
-
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
     """Raises UserError on a number that the message cannot represent."""
     request = pb.SearchRequest()
@@ -61,7 +57,7 @@ def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
 def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
     """The neighbours of one query; of the whole call's seconds, what the server's stages leave is the network's.
 
-    Raises GarbledError: tokens that do not fit the lengths that the message states.
+    Raises ValueError: tokens that do not fit the lengths that the message states.
     """
     rows = message.neighbours
     tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
@@ -83,7 +79,7 @@ def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.n
     """((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
     longest = max(map(len, rows), default=0)
     if not longest <= width <= MAX_ROW_TOKENS:
-        raise GarbledError(f"rows of tokens: {width}; must be from {longest} to {MAX_ROW_TOKENS}")
+        raise ValueError(f"rows of tokens: {width}; must be from {longest} to {MAX_ROW_TOKENS}")
     padded = np.zeros((len(rows), width), dtype=np.int32)
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
