@@ -49,8 +49,7 @@ class Encoder:
         Args:
             dtype: of matrix products and attention; what is summed and normalised stays fp32.
 
-        Raises:
-            UserError: the folder holds no encoder, or one pooled in another way.
+        Raises UserError: the folder holds no encoder, or one pooled in another way.
         """
         from transformers import AutoModel
 

@@ -86,9 +86,8 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
 
     Memory: the tokenizer, and at most `BATCH_CHARACTERS` of text and one document at a time.
 
-    Raises:
-        UserError: the corpus cannot be read (file and line are named), it gives the shard no chunk, or the disk is
-            full.
+    Raises UserError: the corpus cannot be read (file and line are named), it gives the shard no chunk, or the disk is
+    full.
     """
     share = Share(number, recipe.shards)
     tokenizer = load_tokenizer(recipe.tokenizer)
@@ -121,8 +120,7 @@ def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Spli
 
     Memory: one document.
 
-    Raises:
-        UserError: the corpus cannot be read (file and line are named), or gives no text.
+    Raises UserError: the corpus cannot be read (file and line are named), or gives no text.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -149,9 +147,8 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
     Args:
         sets: labels of the evaluation sets whose near-duplicates are marked as well.
 
-    Raises:
-        UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first; an
-            evaluation set was not cut.
+    Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first; an
+    evaluation set was not cut.
     """
     parts = _shards(database, shards)
     others = {label: EvaluationSet(database, label) for label in sorted(sets)}
@@ -181,9 +178,8 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
     Args:
         sets: labels of the evaluation sets that they were marked against.
 
-    Raises:
-        UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first, or its
-            near-duplicates were marked against other shards or evaluation sets.
+    Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first, or
+    its near-duplicates were marked against other shards or evaluation sets.
     """
     parts = _shards(database, shards)
     others = {label: EvaluationSet(database, label) for label in sorted(sets)}

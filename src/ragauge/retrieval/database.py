@@ -140,8 +140,7 @@ class Database:
         Args:
             verify: hash every file; otherwise only their sizes are checked.
 
-        Raises:
-            UserError: it was not gathered, or a file is missing, truncated, changed or of another build.
+        Raises UserError: it was not gathered, or a file is missing, truncated, changed or of another build.
         """
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE, verify)

@@ -153,8 +153,7 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
 
     A build that was killed goes on at the block that it had reached. Memory: the encoder and `BLOCK_CHUNKS` chunks.
 
-    Raises:
-        UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
+    Raises UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
     """
     shard = Shard(database, number)
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}

@@ -70,8 +70,7 @@ def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bo
 
     With at least as many files as shards, no shard downloads another's; else every shard streams all of them.
 
-    Raises:
-        UserError: the hub cannot be reached.
+    Raises UserError: the hub cannot be reached.
     """
     from datasets import load_dataset
 

@@ -2,12 +2,19 @@
 
 `Retriever` works in this process; the retrieval service answers the same `Query` with the same `Neighbours`, so that
 callers take either for `Searcher`.
+
+A query may have a budget of seconds (PipeRAG, section 4.3, performance-driven retrieval). nprobe (inverted lists of IVF,
+candidates of HNSW) trades time for recall, and latency is linear in it: for IVF a constant for encoding the query and
+comparing it with all centroids, and a slope for each list. A budget buys the largest nprobe that a line fitted to
+measured searches predicts to fit.
 """
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +24,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.budget import SearchTime, fit_line, largest_nprobe
 from ragauge.retrieval.indexes.base import Stop, raise_if_stopped
 
 if TYPE_CHECKING:
@@ -115,8 +121,7 @@ class Retriever:
             encoder: the one that the index's vectors were made with; `open` checks it.
             latency: seconds of a call by nprobe, which a query with a budget needs; see `calibrate`.
 
-        Raises:
-            UserError: the encoder's vectors have another width than the index's.
+        Raises UserError: the encoder's vectors have another width than the index's.
         """
         if encoder.dim != index.manifest["dim"]:
             width = index.manifest["dim"]
@@ -145,8 +150,7 @@ class Retriever:
             part: (number, of) of a service of several servers; default: the whole index.
             verify: hash every file; otherwise only their sizes are checked.
 
-        Raises:
-            UserError: a file is missing, truncated, changed, or of another database, tokenizer or encoder.
+        Raises UserError: a file is missing, truncated, changed, or of another database, tokenizer or encoder.
         """
         import faiss
 
@@ -268,3 +272,44 @@ class Retriever:
             lengths = lengths + database.lengths(following)
         continuations = np.concatenate(parts, axis=1) if parts else np.zeros((len(ids), 0), dtype=np.int32)
         return database.documents(ids), database.tokens(ids), database.lengths(ids), continuations, lengths
+
+
+# --- budgets ---
+
+
+@dataclass(frozen=True)
+class SearchTime:
+    """Predicted seconds of one search by nprobe."""
+
+    intercept_s: float  # at nprobe 0
+    slope_s: float  # of each further unit of nprobe
+    error: float = 0.0  # median of |predicted - measured| / measured over the points of the fit
+
+    def __call__(self, nprobe: float) -> float:
+        """Predicted seconds."""
+        return self.intercept_s + self.slope_s * nprobe
+
+
+def fit_line(nprobes: Sequence[float], seconds: Sequence[float]) -> SearchTime:
+    """Least squares with neither part below zero: a larger nprobe is never faster, and no time is negative.
+
+    Args:
+        nprobes: of each measured search; at least two different values.
+        seconds: its time, above zero.
+    """
+    x, y = np.asarray(nprobes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    slope, intercept = (float(part) for part in np.polyfit(x, y, 1))
+    if slope < 0:
+        slope, intercept = 0.0, float(y.mean())
+    elif intercept < 0:
+        slope, intercept = float((x @ y) / (x @ x)), 0.0
+    errors = np.abs(intercept + slope * x - y) / y
+    return SearchTime(intercept, slope, statistics.median(errors.tolist()))
+
+
+def largest_nprobe(budget_s: float, fit: SearchTime, choices: Sequence[int]) -> int:
+    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if none does.
+
+    A search is never skipped for lack of time: a caller that must not exceed the budget compares `fit(nprobe)` with it.
+    """
+    return choices[max(0, bisect_right(choices, budget_s, key=fit) - 1)]

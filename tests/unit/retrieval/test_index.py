@@ -18,12 +18,11 @@ from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval import embed, index
-from ragauge.retrieval.budget import SearchTime
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index
 from ragauge.retrieval.recall import exact_search
-from ragauge.retrieval.retriever import Neighbours, Query, Retriever
+from ragauge.retrieval.retriever import Neighbours, Query, Retriever, SearchTime
 from ragauge.retrieval.vectors import Vectors
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder
 

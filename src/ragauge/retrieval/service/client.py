@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class LostError(RetrievalError):
     """The server could not be reached, was lost, or did not answer in time."""
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """Searches on one server. Thread-safe; as a context manager it closes the connection."""
 
     def __init__(
@@ -88,9 +89,8 @@ class Client:
             tls_cert, tls_key: PEM files of the client's certificate chain and private key, if the server requires them.
             token: file of the token that the server requires.
 
-        Raises:
-            UserError: an invalid address, deadline or number of retries, or a certificate or token file that cannot be
-                read. No connection is made before the first call.
+        Raises UserError: an invalid address, deadline or number of retries, or a certificate or token file that cannot
+        be read. No connection is made before the first call.
         """
         check_address(address)
         if not 0 < deadline_s < float("inf"):
@@ -121,8 +121,7 @@ class Client:
 
     def describe(self) -> About:
         """What the server holds. Raises RetrievalError as `search` does."""
-        call = method(self._channel, "Describe", pb.Description)
-        reply = self._reply("describe", call, pb.DescribeRequest())
+        reply = self._reply("describe", method(self._channel, "Describe", pb.Description), pb.DescribeRequest())
         return About(**{name: getattr(reply, name) for name in About.__dataclass_fields__})
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
@@ -132,7 +131,7 @@ class Client:
         return list(self._reply("detokenize", call, request).texts)
 
     def wait_until_ready(self, limit_s: float) -> None:
-        """Wait until the server reports that it is serving. Raises RetrievalError when it does not within `limit_s`."""
+        """Wait until the server reports that it is serving. Raises RetrievalError: not within `limit_s`."""
         end = time.monotonic() + limit_s
         try:
             while self._health.Check(HEALTH, timeout=end - time.monotonic(), wait_for_ready=True).status != SERVING:
@@ -155,9 +154,6 @@ class Client:
     def close(self) -> None:
         """Close the connection; calls in progress end with an error."""
         self._channel.close()
-
-    def __enter__(self) -> Client:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -15,11 +17,7 @@ MIN_CHARACTERS, MAX_CHARACTERS = 16, 4096
 
 
 def check_reachable(host: str, *, encrypted: bool, authenticated: bool, insecure: bool) -> None:
-    """Raise UserError if other machines could reach a server without credentials, unless `insecure` allows it.
-
-    Args:
-        authenticated: callers must show a token or a certificate.
-    """
+    """Raise UserError if other machines could reach a server without TLS and token (or client certificate)."""
     if insecure or is_loopback(host) or (encrypted and authenticated):
         return
     tls = [] if encrypted else ["--tls-cert with --tls-key"]
@@ -37,10 +35,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path) -> str:
-    """Read the token in a file, without the white space around it; no error shows it.
-
-    Raises UserError: the file cannot be read, or holds no token.
-    """
+    """Read a file's token; no error shows it. Raises UserError: the file cannot be read, or holds no token."""
     try:
         with path.open("rb") as file:
             token = file.read(MAX_CHARACTERS + 1).strip()
@@ -64,13 +59,9 @@ def carries_token(context: grpc.ServicerContext, token: str) -> bool:
 
 
 def server_credentials(certificate: Path, key: Path, client_ca: Path | None = None) -> grpc.ServerCredentials:
-    """A server's certificate chain and private key, and the CA certificates of its clients, from PEM files.
+    """A server's certificate chain and private key, and the CA of its clients' certificates if they need one.
 
-    Args:
-        client_ca: None: clients need no certificate.
-
-    Raises:
-        UserError: files that are missing, not PEM, or do not match.
+    Raises UserError: files that are missing, not PEM, or do not match.
     """
     authorities = _read_authorities(client_ca) if client_ca else None
     return grpc.ssl_server_credentials([_read_key_pair(certificate, key)], authorities, authorities is not None)
@@ -93,21 +84,22 @@ def channel_credentials(ca: Path | None, certificate: Path | None, key: Path | N
 
 def _read_key_pair(certificate: Path, key: Path) -> tuple[bytes, bytes]:
     """Read (private key, certificate chain), in gRPC's order."""
-    try:
+    with _readable(f"TLS: {certificate} and {key} cannot be used"):
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
         return key.read_bytes(), certificate.read_bytes()
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise UserError(f"TLS: {certificate} and {key} cannot be used: {_reason(error)}") from error
 
 
 def _read_authorities(path: Path) -> bytes:
-    try:
+    with _readable(f"{path}: cannot be read"):
         pem = path.read_bytes()
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {_reason(error)}") from error
-    return pem
+        return pem
 
 
-def _reason(error: Exception) -> object:
-    return getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+@contextmanager
+def _readable(problem: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise UserError(f"{problem}: {reason}") from error

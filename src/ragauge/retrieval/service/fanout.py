@@ -36,8 +36,7 @@ class Fanout:
             clients: one for each part.
             partial: answer without the parts whose server is lost, as `PartialNeighbours`; else that is an error.
 
-        Raises:
-            UserError: no clients, or two with the same address.
+        Raises UserError: no clients, or two with the same address.
         """
         if not clients:
             raise UserError("a sharded retrieval service needs at least one server")
@@ -51,9 +50,7 @@ class Fanout:
         """The neighbours of each query over all parts; ties go to the smaller id.
 
         `nprobe` is the smallest of the parts', `seconds` the longest of each stage: the parts work at the same time.
-
-        Raises:
-            RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
+        Raises RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
         """
         pending = {client: client.start(queries) for client in self._clients}
         answers: dict[str, list[Neighbours]] = {}

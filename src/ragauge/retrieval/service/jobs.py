@@ -23,11 +23,6 @@ READY_S = 5.0  # for an answer from an address
 ANY_HOST = ("0.0.0.0", "[::]")
 
 
-def failure_mark(path: Path) -> Path:
-    """The file that says that the job that makes `path` failed."""
-    return path.with_name(path.name + ".failed")
-
-
 def write_address(path: Path, address: str) -> None:
     """Write a server's address; one that listens on all addresses is reached by the name of its machine."""
     host, _, port = address.rpartition(":")
@@ -35,14 +30,9 @@ def write_address(path: Path, address: str) -> None:
 
 
 def wait_for_server(path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any) -> str:
-    """Wait until a server answers at the address in a file, and return the address.
+    """Wait until a server answers at the address in a file, with the credentials of `Client`; return the address.
 
-    Args:
-        failed_s: how long the mark of a failed server may stand.
-        access: the credentials of `Client`.
-
-    Raises:
-        UserError: the server's job failed, or none answered in time.
+    Raises UserError: the mark of a failed server stood for `failed_s`, or none answered within `limit_s`.
     """
     from ragauge.retrieval.service.client import Client, RetrievalError
 
@@ -73,5 +63,5 @@ def are_finished(files: list[Path]) -> bool:
 
 
 def _has_failed(path: Path, failed_s: float) -> bool:
-    mark = failure_mark(path)
+    mark = path.with_name(path.name + ".failed")
     return mark.exists() and time.time() - mark.stat().st_mtime > failed_s

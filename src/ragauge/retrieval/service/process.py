@@ -121,8 +121,7 @@ def running(
         start_s: seconds until it must report that it serves.
         stop_s: seconds that it has to finish before it is killed.
 
-    Raises:
-        RetrievalError: it did not start, or ended during the block; the message has the last line that it wrote.
+    Raises RetrievalError: it did not start, or ended during the block; the message has the last line that it wrote.
     """
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -89,8 +89,7 @@ class Server:
             tls: see `credentials.server_credentials`; without it, nothing is encrypted.
             token: what every call must carry; None: anyone who reaches the address may search.
 
-        Raises:
-            UserError: the address cannot be listened on.
+        Raises UserError: the address cannot be listened on.
         """
         self.loaded = loaded  # a request keeps the one that it began with
         self.queue = SearchQueue(settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms)
@@ -102,7 +101,7 @@ class Server:
             "Search": self._handler("search", pb.SearchRequest, self._search),
             "Detokenize": self._handler("detokenize", pb.DetokenizeRequest, self._detokenize),
             "Describe": self._handler(
-                "describe", pb.DescribeRequest, lambda *_: pb.Description(**asdict(self.loaded.about))
+                "describe", pb.DescribeRequest, lambda *_: pb.Description(**vars(self.loaded.about))
             ),
         }
         self._server = grpc.server(

@@ -22,10 +22,11 @@ def test_a_server_ends_when_all_files_exist_or_have_failed_for_long(tmp_path: Pa
     files = [tmp_path / "a", tmp_path / "b"]
     files[0].touch()
     assert not jobs.are_finished(files)
-    jobs.failure_mark(files[1]).touch()
+    mark = tmp_path / "b.failed"
+    mark.touch()
     assert not jobs.are_finished(files), "it may be tried again"
     long_ago = time.time() - 1.1 * jobs.FAILED_S
-    os.utime(jobs.failure_mark(files[1]), (long_ago, long_ago))
+    os.utime(mark, (long_ago, long_ago))
     assert jobs.are_finished(files)
 
 
@@ -45,7 +46,7 @@ def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(tmp_path: P
     path = tmp_path / "address"
     with pytest.raises(UserError, match=r"address: no retrieval server answered there within 0\.1 s"):
         jobs.wait_for_server(path, limit_s=0.1)
-    jobs.failure_mark(path).touch()
+    (tmp_path / "address.failed").touch()
     with pytest.raises(UserError, match="address: the job of this retrieval server failed; its log says why"):
         jobs.wait_for_server(path, limit_s=30, failed_s=0.1)
 

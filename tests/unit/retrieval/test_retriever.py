@@ -1,4 +1,4 @@
-"""The line of latency on nprobe, and what a budget chooses by it."""
+"""Budgets: the line of latency on nprobe, and what a budget chooses by it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragauge.retrieval.budget import SearchTime, fit_line, largest_nprobe
+from ragauge.retrieval.retriever import SearchTime, fit_line, largest_nprobe
 
 CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
