@@ -39,21 +39,18 @@ def rank(
     if not query_words:
         return np.zeros(len(documents))
     counts = np.array(list(document_counts.values()), dtype=np.float64)
-    weight = dict(zip(document_counts, _idf(counts, len(documents), idf), strict=True))
+    if idf == "lucene":
+        weights = np.log1p((len(documents) - counts + 0.5) / (counts + 0.5))
+    else:
+        okapi = np.log(len(documents) - counts + 0.5) - np.log(counts + 0.5)
+        weights = np.where(okapi < 0, EPSILON * okapi.mean(), okapi)
+    weight = dict(zip(document_counts, weights, strict=True))
     lengths = np.array([counted.total() for counted in words], dtype=np.float64)
     frequency = np.array([[counted[word] for word in query_words] for counted in words], dtype=np.float64)
     saturated = frequency / (frequency + (k1 * (1 - b + b * lengths / lengths.mean()))[:, None])
     scale = k1 + 1 if idf == "rank_bm25" else 1.0
     scores: np.ndarray = scale * saturated @ np.array([weight[word] for word in query_words])
     return scores
-
-
-def _idf(document_counts: np.ndarray, documents: int, idf: Idf) -> np.ndarray:
-    """Weights (word,) by the number of documents that have each word."""
-    if idf == "lucene":
-        return np.log1p((documents - document_counts + 0.5) / (document_counts + 0.5))
-    okapi = np.log(documents - document_counts + 0.5) - np.log(document_counts + 0.5)
-    return np.where(okapi < 0, EPSILON * okapi.mean(), okapi)
 
 
 def terms(text: str) -> list[str]:

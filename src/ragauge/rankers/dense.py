@@ -37,13 +37,7 @@ class Encoder:
         normalised: embeddings have length 1, so that dot products are cosines.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        query_prefix: str = "",
-        text_prefix: str = "",
-        dtype: Dtype = "float32",
-    ) -> None:
+    def __init__(self, path: Path, query_prefix: str = "", text_prefix: str = "", dtype: Dtype = "float32") -> None:
         """Load the checkpoint in fp32.
 
         Args:

@@ -85,7 +85,6 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
     """Make one shard, unless it exists; returns whether it was made.
 
     Memory: the tokenizer, and at most `BATCH_CHARACTERS` of text and one document at a time.
-
     Raises UserError: the corpus cannot be read (file and line are named), it gives the shard no chunk, or the disk is
     full.
     """
@@ -118,9 +117,7 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
 def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Split) -> bool:
     """Cut the text of an evaluation set, unless it exists; returns whether it was made.
 
-    Memory: one document.
-
-    Raises UserError: the corpus cannot be read (file and line are named), or gives no text.
+    Memory: one document. Raises UserError: the corpus cannot be read (file and line are named), or gives no text.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -142,16 +139,13 @@ def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Spli
 def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
     """Compare the documents of one shard with the evaluation text of all; returns whether there was anything to do.
 
-    Memory: the signatures of the held-out text, or of one evaluation set, and one shard's.
-
-    Args:
-        sets: labels of the evaluation sets whose near-duplicates are marked as well.
+    Near-duplicates of the evaluation sets labelled `sets` are marked as well. Memory: the signatures of the held-out
+    text, or of one evaluation set, and one shard's.
 
     Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first; an
     evaluation set was not cut.
     """
-    parts = _shards(database, shards)
-    others = {label: EvaluationSet(database, label) for label in sorted(sets)}
+    parts, others, marked_from = _parts(database, shards, sets)
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
@@ -166,24 +160,20 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
         counts = {"near_duplicate_documents": len(marked), "near_duplicate_chunks": int(chunks)}
         return {"counts": counts | {f"near_duplicate_documents_of_{label}": int(like[label].sum()) for label in others}}
 
-    made_from = {"shard": parts[number].sha256, **_gathered_from(parts, others)}
+    made_from = {"shard": parts[number].sha256, **marked_from}
     return folders.build(marked_folder(database, number), MARKED, made_from, make)
 
 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
     """List the shards and their near-duplicates of evaluation text in order; returns whether there was anything to do.
 
-    Memory: the numbers of the near-duplicates.
-
-    Args:
-        sets: labels of the evaluation sets that they were marked against.
+    They were marked against the evaluation sets labelled `sets`. Memory: the numbers of the near-duplicates.
 
     Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first, or
     its near-duplicates were marked against other shards or evaluation sets.
     """
-    parts = _shards(database, shards)
-    others = {label: EvaluationSet(database, label) for label in sorted(sets)}
-    marked, gathered_from = [], _gathered_from(parts, others)
+    parts, _, gathered_from = _parts(database, shards, sets)
+    marked = []
     for number, part in enumerate(parts):
         marks = marked_folder(database, number)
         marked.append(folders.read(marks, MARKED))
@@ -207,19 +197,19 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
     return folders.build(database / "database", DATABASE, gathered_from, make)
 
 
-def _shards(database: Path, count: int) -> list[Shard]:
-    """All shards, which must be parts of one database."""
-    parts = [Shard(database, number) for number in range(count)]
+def _parts(
+    database: Path, shards: int, sets: Sequence[str]
+) -> tuple[list[Shard], dict[str, EvaluationSet], dict[str, Any]]:
+    """All shards, which must be of one database, the evaluation sets by label, and the identities of both."""
+    parts = [Shard(database, number) for number in range(shards)]
     for part, key in product(parts[1:], ("tokenizer", "chunk_tokens", "split")):
         if part.manifest["made_from"][key] != parts[0].manifest["made_from"][key]:
             raise UserError(f"{part.folder}: of another {key} than {parts[0].folder}; rebuild the shards")
-    return parts
-
-
-def _gathered_from(parts: Sequence[Shard], sets: Mapping[str, EvaluationSet]) -> dict[str, Any]:
-    """What a database is made from: its shards and, if it has any, its evaluation sets."""
-    shards = {"shards": [part.sha256 for part in parts]}
-    return {**shards, "evaluation_sets": {label: one.sha256 for label, one in sets.items()}} if sets else shards
+    others = {label: EvaluationSet(database, label) for label in sorted(sets)}
+    identities: dict[str, Any] = {"shards": [part.sha256 for part in parts]}
+    if others:
+        identities["evaluation_sets"] = {label: other.sha256 for label, other in others.items()}
+    return parts, others, identities
 
 
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 `Retriever` works in this process; the retrieval service answers the same `Query` with the same `Neighbours`, so that
 callers take either for `Searcher`.
 
-A query may have a budget of seconds (PipeRAG, section 4.3, performance-driven retrieval). nprobe (inverted lists of IVF,
+A query may have a budget of seconds (PipeRAG, section 4.3, performance-driven retrieval). nprobe (the lists of IVF, the
 candidates of HNSW) trades time for recall, and latency is linear in it: for IVF a constant for encoding the query and
 comparing it with all centroids, and a slope for each list. A budget buys the largest nprobe that a line fitted to
 measured searches predicts to fit.
@@ -203,14 +203,12 @@ class Retriever:
         encoded = time.perf_counter()
         results = self._search(queries, nprobes, np.concatenate(vectors), stop)
         searched = time.perf_counter()
-        looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, results, strict=True)]
+        answers = list(map(self._look_up, queries, nprobes, *zip(*results, strict=True)))
         moments = (started, encoded, searched, time.perf_counter())
-        seconds = {stage: end - start for stage, (start, end) in zip(STAGES, pairwise(moments), strict=True)}
-        answers = iter(
-            Neighbours(ids, distances, *content, nprobe=nprobe, seconds=dict(seconds))
-            for (distances, ids), content, nprobe in zip(results, looked_up, nprobes, strict=True)
-        )
-        return [[next(answers) for _ in request] for request in requests]
+        for answer in answers:
+            answer.seconds.update(zip(STAGES, (end - start for start, end in pairwise(moments)), strict=True))
+        remaining = iter(answers)
+        return [[next(remaining) for _ in request] for request in requests]
 
     def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> SearchTime:
         """Measure calls of one query at several nprobes and store the line that predicts a call's seconds.
@@ -260,10 +258,8 @@ class Retriever:
             results.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
         return [results[place] for place in range(len(queries))]
 
-    def _look_up(
-        self, query: Query, ids: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """documents, tokens, lengths, continuations and continuation_lengths of `Neighbours`."""
+    def _look_up(self, query: Query, nprobe: int, distances: np.ndarray, ids: np.ndarray) -> Neighbours:
+        """The neighbours with their tokens and continuations, still without seconds."""
         database = self.database
         following, parts, lengths = ids, [], np.zeros(len(ids), dtype=np.int32)
         for _ in range(query.continuation):
@@ -271,7 +267,8 @@ class Retriever:
             parts.append(database.tokens(following))
             lengths = lengths + database.lengths(following)
         continuations = np.concatenate(parts, axis=1) if parts else np.zeros((len(ids), 0), dtype=np.int32)
-        return database.documents(ids), database.tokens(ids), database.lengths(ids), continuations, lengths
+        content = (database.documents(ids), database.tokens(ids), database.lengths(ids), continuations, lengths)
+        return Neighbours(ids, distances, *content, nprobe=nprobe, seconds={})
 
 
 # --- budgets ---

@@ -51,8 +51,7 @@ class DatabaseSettings(_CorpusSettings):
     chunk_tokens: int = Field(64, ge=1, le=1 << 15, description="tokens of a chunk")
     shards: int = Field(2, ge=1, description="number of shards, each built by its own job")
     evaluation: Literal["tail", "documents", "none"] = Field(
-        "tail",
-        description="held-out text: the last part of each document (tail), some of the documents, or none",
+        "tail", description="held-out text: the last part of each document (tail), some of the documents, or none"
     )
     evaluation_share: float = Field(0.2, gt=0, lt=1, description="share that is held out")
     evaluation_sets: dict[Label, EvaluationSetSettings] = Field(

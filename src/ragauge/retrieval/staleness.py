@@ -39,16 +39,13 @@ class Comparison:
     nprobe: int | None = None  # of a search; None: the index's own
     stale_tokens: tuple[int, ...] = STALE_TOKENS
 
-    def places(self, ids: Sequence[int]) -> range:
-        """Where fresh queries of a text begin: a chunk apart, the first with room for the stalest one before it."""
-        size = self.database.chunk_tokens
-        first = -(-max(self.stale_tokens) // size) * size
-        return range(first, len(ids) - size + 1, size)
-
     def compare(self, key: str, ids: Sequence[int]) -> list[Likeness]:
-        """The likenesses of all places of one text; none if it is too short. Raises UserError: the retriever failed."""
-        places, late = self.places(ids), (0, *self.stale_tokens)
-        size = self.database.chunk_tokens
+        """The likenesses of all places of one text; none if it is too short. Raises UserError: the retriever failed.
+
+        Fresh queries begin a chunk apart, the first with room for the stalest one before it.
+        """
+        size, late = self.database.chunk_tokens, (0, *self.stale_tokens)
+        places = range(-(-max(late) // size) * size, len(ids) - size + 1, size)
         queries = [
             Query(tokens=tuple(ids[start - stale : start - stale + size]), k=1, nprobe=self.nprobe, continuation=0)
             for start in places
@@ -58,7 +55,10 @@ class Comparison:
         vectors, likenesses = self._vectors({chunk for chunk in nearest if chunk >= 0}), []
         for row, start in enumerate(places):
             fresh, *stale = chunks = nearest[row * len(late) : (row + 1) * len(late)]
-            cosines = [_cosine(vectors, fresh, other) for other in stale]
+            cosines = (
+                None if -1 in (fresh, other) else 1.0 if other == fresh else float(vectors[fresh] @ vectors[other])
+                for other in stale
+            )
             likenesses.append(Likeness(key, start, tuple(chunks), tuple(cosines)))
         return likenesses
 
@@ -70,9 +70,3 @@ class Comparison:
         tokens = zip(self.database.tokens(ids), self.database.lengths(ids), strict=True)
         texts = [str(self.database.tokenizer.decode(row[:length].tolist())) for row, length in tokens]
         return dict(zip(ids.tolist(), normalised(self.encoder.encode(texts)), strict=True))
-
-
-def _cosine(vectors: dict[int, np.ndarray], fresh: int, stale: int) -> float | None:
-    if fresh not in vectors or stale not in vectors:
-        return None
-    return 1.0 if fresh == stale else float(vectors[fresh] @ vectors[stale])

@@ -72,8 +72,7 @@ def test_bm25_is_its_formula(query: str, idf: bm25.Idf) -> None:
 @pytest.mark.parametrize("idf", FORMULAS)
 @settings(max_examples=40, deadline=None)
 @given(
-    query=st.text("ab é.,", max_size=12),
-    documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
+    query=st.text("ab é.,", max_size=12), documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6)
 )
 def test_bm25_is_its_formula_on_any_text(idf: bm25.Idf, query: str, documents: list[str]) -> None:
     if any(bm25.terms(d) for d in documents):

@@ -98,7 +98,7 @@ class Client(AbstractContextManager["Client"]):
         if not 0 <= retries <= MAX_RETRIES:
             raise UserError(f"retrieval retries: {retries}; must be from 0 to {MAX_RETRIES}")
         self.address, self.deadline_s = address, deadline_s
-        self._metadata = (credentials.bearer(credentials.read_token(token)),) if token else ()
+        self._metadata = (("authorization", f"Bearer {credentials.read_token(token)}"),) if token else ()
         tls = credentials.channel_credentials(tls_ca, tls_cert, tls_key)
         policy = {**RETRY_POLICY, "maxAttempts": 1 + retries}
         config = {"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": policy}]}

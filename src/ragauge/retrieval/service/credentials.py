@@ -47,15 +47,10 @@ def read_token(path: Path) -> str:
     return token.decode()
 
 
-def bearer(token: str) -> tuple[str, str]:
-    """The metadata by which a call carries a token."""
-    return "authorization", f"Bearer {token}"
-
-
 def carries_token(context: grpc.ServicerContext, token: str) -> bool:
     """Whether a call carries the token; compared in constant time."""
     given = str(dict(context.invocation_metadata()).get("authorization", ""))
-    return hmac.compare_digest(given.encode(), bearer(token)[1].encode())
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
 
 
 def server_credentials(certificate: Path, key: Path, client_ca: Path | None = None) -> grpc.ServerCredentials:

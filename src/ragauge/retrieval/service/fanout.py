@@ -85,7 +85,7 @@ class Fanout:
             return
         about = client.describe()
         for address, other in self._about.items():
-            shared = [name for name in sorted(vars(about)) if name not in ("index", "vectors")]
+            shared = sorted(vars(about).keys() - {"index", "vectors"})
             differing = ", ".join(name for name in shared if getattr(about, name) != getattr(other, name))
             if differing:
                 servers = f"retrieval servers {address} and {client.address}"

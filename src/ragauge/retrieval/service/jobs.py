@@ -20,13 +20,12 @@ FAILED_S = 120.0  # that a mark of failure stands before the job is given up, si
 WAIT_S = 3600.0  # for a server: its job may wait for a node
 POLL_S = 0.5
 READY_S = 5.0  # for an answer from an address
-ANY_HOST = ("0.0.0.0", "[::]")
 
 
 def write_address(path: Path, address: str) -> None:
     """Write a server's address; one that listens on all addresses is reached by the name of its machine."""
     host, _, port = address.rpartition(":")
-    write_file(path, f"{socket.gethostname() if host in ANY_HOST else host}:{port}\n".encode())
+    write_file(path, f"{socket.gethostname() if host in ('0.0.0.0', '[::]') else host}:{port}\n".encode())
 
 
 def wait_for_server(path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any) -> str:

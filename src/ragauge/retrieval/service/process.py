@@ -31,9 +31,6 @@ EXIT_S = 0.2  # between the loss of a connection and the end of its process
 POLL_SIGNALS_S = 0.1
 
 
-# --- in the server's process ---
-
-
 def serve(
     server: Server,
     grace_s: float,
@@ -93,9 +90,6 @@ def _reload_when(requested: threading.Event, reload: Callable[[], None]) -> None
         except Exception as error:
             defect = not isinstance(error, UserError)
             logger.error("not reloaded, the former index is still served: %s", error, exc_info=defect)
-
-
-# --- in the process that needs one ---
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,7 @@ MAX_JOINED_QUERIES = 19  # in one call: from 20 on faiss compares centroids by B
 
 
 class RefusedError(Exception):
-    """A request that the server refuses, with the status code of the refusal."""
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+    """A request that the server refuses: a status code and a message."""
 
 
 @dataclass(eq=False)

@@ -63,7 +63,6 @@ class Health(health.HealthServicer):
         self._queue, self._hang_s = queue, hang_s
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        """See `grpc_health.v1`."""
         if self._queue.longest_s() > self._hang_s:
             return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
         return super().Check(request, context)
@@ -140,26 +139,31 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # --- calls ---
-
     def _handler(
         self, call: str, kind: type[Request], answer: Callable[[Request, grpc.ServicerContext], Message]
     ) -> grpc.RpcMethodHandler:
         """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an internal error."""
 
         def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
-            started, reply, refusal = time.perf_counter(), b"", None
+            started, reply, code, message = time.perf_counter(), b"", grpc.StatusCode.OK, ""
             try:
                 if self._token and not credentials.carries_token(context, self._token):
                     raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, "the call does not carry the server's token")
                 reply = answer(kind.FromString(data), context).SerializeToString()
-            except Exception as error:
-                refusal = _refusal(error, f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}")
+            except RefusedError as error:
+                code, message = error.args
+            except DecodeError:
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                message = f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}"
+            except UserError as error:
+                code, message = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            except Exception as error:  # a defect, whose inside only the log shows
+                logger.error("a request failed", exc_info=error)
+                code, message = grpc.StatusCode.INTERNAL, f"it failed ({type(error).__name__}); see the server's log"
             if self.metrics:
-                code = refusal.code.name if refusal else "OK"
-                self.metrics.count_request(call, code, time.perf_counter() - started)
-            if refusal:
-                context.abort(refusal.code, str(refusal))
+                self.metrics.count_request(call, code.name, time.perf_counter() - started)
+            if code is not grpc.StatusCode.OK:
+                context.abort(code, message)
             return reply
 
         return grpc.unary_unary_rpc_method_handler(handle)
@@ -181,17 +185,6 @@ class Server:
             _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
         with self._decoding:
             return pb.DetokenizeReply(texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences]))
-
-
-def _refusal(error: Exception, undecodable: str) -> RefusedError:
-    """The status of a request that failed; a defect is logged and its inside not shown."""
-    if isinstance(error, RefusedError):
-        return error
-    if isinstance(error, (UserError, DecodeError)):
-        message = undecodable if isinstance(error, DecodeError) else str(error)
-        return RefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)
-    logger.error("a request failed", exc_info=error)
-    return RefusedError(grpc.StatusCode.INTERNAL, f"it failed ({type(error).__name__}); see the server's log")
 
 
 # --- checks of requests: every field is checked before anything is searched ---
