@@ -31,20 +31,14 @@ def records(path: Path, count: int) -> Path:
     return path
 
 
-def test_json_lines_give_place_title_and_text(tmp_path: Path) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_text('{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": "three"}\n')
-    assert read(path, text_field="body") == [
-        CorpusDocument(f"{path}:1", "T", "one\u2028two"),
-        CorpusDocument(f"{path}:4", "", "three"),
-    ]
-
-
-def test_gzipped_is_read_as_plain(tmp_path: Path) -> None:
-    plain = records(tmp_path / "c.jsonl", 5)
-    zipped = tmp_path / "c.jsonl.gz"
-    zipped.write_bytes(gzip.compress(plain.read_bytes()))
-    assert texts(zipped) == texts(plain)
+def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path: Path) -> None:
+    content = b'{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": "three"}\n'
+    for path, data in ((tmp_path / "c.jsonl", content), (tmp_path / "c.jsonl.gz", gzip.compress(content))):
+        path.write_bytes(data)
+        assert read(path, text_field="body") == [
+            CorpusDocument(f"{path}:1", "T", "one\u2028two"),
+            CorpusDocument(f"{path}:4", "", "three"),
+        ]
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
@@ -67,9 +61,8 @@ def test_many_files_are_dealt_whole(tmp_path: Path) -> None:
 
 def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
     path = records(tmp_path / "c.jsonl", 9)
-    assert sorted(text for n in range(2) for text in texts(path, Share(n, 2), limit=5)) == [
-        f"text {n}" for n in range(5)
-    ]
+    dealt = sorted(text for n in range(2) for text in texts(path, Share(n, 2), limit=5))
+    assert dealt == [f"text {n}" for n in range(5)]
 
 
 def test_wikiextractor_documents(tmp_path: Path) -> None:

@@ -140,10 +140,7 @@ class Client(AbstractContextManager["Client"]):
             raise self.error("health", error, limit_s) from error
 
     def round_trip_s(self) -> float:
-        """Seconds of a message there and back without a search: the median of calls of health, the first not counted.
-
-        Raises RetrievalError: no answer within the deadline.
-        """
+        """Median seconds of a message there and back without a search. Raises RetrievalError: no answer in time."""
         seconds = []
         for _ in range(1 + PINGS):
             started = time.perf_counter()

@@ -31,10 +31,7 @@ class Fanout:
     """Searches on the servers of all parts at once."""
 
     def __init__(self, clients: Sequence[Client], *, partial: bool = False) -> None:
-        """
-        Args:
-            clients: one for each part.
-            partial: answer without the parts whose server is lost, as `PartialNeighbours`; else that is an error.
+        """Take one client for each part; with `partial`, a lost server makes an answer `PartialNeighbours`, no error.
 
         Raises UserError: no clients, or two with the same address.
         """

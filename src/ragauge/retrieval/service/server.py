@@ -187,9 +187,6 @@ class Server:
             return pb.DetokenizeReply(texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences]))
 
 
-# --- checks of requests: every field is checked before anything is searched ---
-
-
 def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> list[Query]:
     """The queries of a request. Raises UserError naming the first field that is out of bounds, and its range."""
     _check_range("queries", len(request.queries), max_queries, low=1, unit="queries")

@@ -83,16 +83,13 @@ def test_seconds_add_up_to_the_round_trip(client: Client) -> None:
     assert 0 <= found.seconds["network"] <= max(0.0, elapsed - of_server)
 
 
-def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
+def test_tokens_become_text_by_the_tokenizer_of_the_server_if_it_has_one(client: Client) -> None:
+    with pytest.raises(RetrievalError, match="detokenize: not offered by what listens there"):
+        client.detokenize([[1]])
     with parts.server(parts.Toy(), detokenize=parts.spelled) as server, Client(server.address) as client:
         assert client.detokenize([[72, 105], [33]]) == ["t72 t105", "t33"]
         with pytest.raises(RetrievalError, match=r"refused: sequences\[1\]\[0\]: 250; must be from 0 to 249"):
             client.detokenize([[1], [250]])
-
-
-def test_a_server_without_a_tokenizer_says_so(client: Client) -> None:
-    with pytest.raises(RetrievalError, match="detokenize: not offered by what listens there"):
-        client.detokenize([[1]])
 
 
 # --- refusals ---
@@ -151,12 +148,9 @@ def test_garbage_for_a_message_is_refused_and_the_next_is_answered(
     assert len(client.search([Query(text="a")])) == 1
 
 
-def test_the_refusal_of_the_searcher_itself_reaches_the_client(client: Client) -> None:
+def test_a_refusal_reaches_the_client_and_a_defect_is_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RetrievalError, match=r"refused: query: a mistake that only the searcher sees"):
         client.search([Query(text="mistake")])
-
-
-def test_a_defect_is_told_without_its_inside_and_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RetrievalError, match=r"internal: it failed \(ZeroDivisionError\); see the server's log"):
         client.search([Query(text=parts.FAIL)])
     assert "a defect" in caplog.text
