@@ -38,10 +38,7 @@ class Encoder:
     """
 
     def __init__(self, path: Path, query_prefix: str = "", text_prefix: str = "", dtype: Dtype = "float32") -> None:
-        """Load the checkpoint in fp32.
-
-        Args:
-            dtype: of matrix products and attention; what is summed and normalised stays fp32.
+        """Load the checkpoint in fp32; `dtype` is that of matrix products and attention, not of sums and norms.
 
         Raises UserError: the folder holds no encoder, or one pooled in another way.
         """

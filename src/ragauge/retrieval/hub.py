@@ -84,12 +84,8 @@ def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bo
 
 
 def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[Read]:
-    records = enumerate(stream)
-    while True:
-        try:
-            number, record = next(records)
-        except StopIteration:
-            return
-        except Exception as error:
-            raise _unreachable(source, error) from error
-        yield partial(document_of, record, text_field, f"{source}: record {number}")
+    try:
+        for number, record in enumerate(stream):
+            yield partial(document_of, record, text_field, f"{source}: record {number}")
+    except Exception as error:
+        raise _unreachable(source, error) from error

@@ -71,9 +71,8 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
 def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None) -> bool:
     """Merge the shards into the index that is searched; returns whether there was anything to do.
 
-    Args:
-        part: (number, of) takes only every `of`-th shard, for one of several servers. Ids stay those of the whole
-            database and what was trained is shared, so that the parts' results can be merged to those of one index.
+    A part (number, of) takes only every `of`-th shard, for one of several servers. Ids stay those of the whole database
+    and what was trained is shared, so that the parts' results can be merged to those of one index.
     """
     vectors = Vectors.open(folder, recipe)
     trained, every = _trained(folder, label, vectors), range(len(vectors.embeddings))
@@ -133,9 +132,8 @@ class Index:
         self.manifest = _read(self.folder, MERGED, verify)
         self.database = database
         if self.manifest["made_from"]["database"] != database.sha256:
-            raise UserError(
-                f"{self.folder}: an index of another database, or of an earlier state of it; build it again"
-            )
+            problem = "an index of another database, or of an earlier state of it; build it again"
+            raise UserError(f"{self.folder}: {problem}")
         try:
             self.recipe = recipe_of(self.manifest)
         except (KeyError, TypeError, AttributeError, ValidationError) as error:

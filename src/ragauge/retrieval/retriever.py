@@ -114,14 +114,10 @@ class Retriever:
     def __init__(
         self, database: Database, index: Index, encoder: TextEncoder, latency: SearchTime | None = None
     ) -> None:
-        """
-        Args:
-            database: whose chunks are found.
-            index: over that database.
-            encoder: the one that the index's vectors were made with; `open` checks it.
-            latency: seconds of a call by nprobe, which a query with a budget needs; see `calibrate`.
+        """Search with the encoder that the index's vectors were made with, which only `open` checks.
 
-        Raises UserError: the encoder's vectors have another width than the index's.
+        A query with a budget needs `latency`, the seconds of a call by nprobe; see `calibrate`. Raises UserError: the
+        encoder's vectors have another width than the index's.
         """
         if encoder.dim != index.manifest["dim"]:
             width = index.manifest["dim"]
