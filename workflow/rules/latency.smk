@@ -33,7 +33,7 @@ for protocol, verb in PLAN.timing.verbs.items():
             model=PLAN.answers.models,
             encoders=PLAN.timing.encoders(protocol),
         output:
-            PLAN.timing.pattern(protocol),
+            getattr(PATHS, protocol),
         log:
             f"{PATHS.logs}/{protocol}/{{dataset}}/{{model}}.log",
         conda:

@@ -58,7 +58,7 @@ rule export:
 rule pipeline:
     """Score or continue held-out text under one schedule of retrieval."""
     input:
-        database=PLAN.pipelines.database,
+        database=PLAN.of_index(PATHS.gathered),
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
         weights=PLAN.pipelines.weights,
@@ -83,7 +83,7 @@ rule pipeline:
         config=PATHS.settings,
         specification=PLAN.pipelines.specification,
         options=PLAN.pipelines.options,
-        folder=PLAN.pipelines.folder,
+        folder=PLAN.of_index(PATHS.database),
         code=PLAN.pipelines.code,
     shell:
         "ragauge piperag run --config {params.config:q} --entry {wildcards.pipeline:q} --database {params.folder:q}"
@@ -93,7 +93,7 @@ rule pipeline:
 rule staleness:
     """Compare the nearest chunks of stale and of fresh queries over held-out text."""
     input:
-        index=PLAN.retrieval.staleness(PATHS.merged),
+        index=PLAN.of_index(PATHS.merged),
         encoder=PLAN.asset("staleness/{staleness}/encoder"),
     output:
         PATHS.staleness,
@@ -107,7 +107,7 @@ rule staleness:
     params:
         config=PATHS.settings,
         settings=PLAN.entry("staleness/{staleness}"),
-        folder=PLAN.retrieval.staleness(PATHS.database),
+        folder=PLAN.of_index(PATHS.database),
         code=code_of("cli._piperag_staleness"),
     shell:
         "ragauge piperag staleness --config {params.config:q} --entry {wildcards.staleness:q} --database {params.folder:q}"

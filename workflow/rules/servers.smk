@@ -44,8 +44,8 @@ rule retrieval_server:
 rule served_pipeline:
     """As `pipeline`, with the server of a job."""
     input:
-        needs=ancient(PLAN.servers.of(PATHS.server_needs)),
-        database=PLAN.pipelines.database,
+        needs=ancient(PLAN.of_index(PATHS.server_needs)),
+        database=PLAN.of_index(PATHS.gathered),
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
         weights=PLAN.pipelines.weights,
@@ -71,7 +71,7 @@ rule served_pipeline:
         config=PATHS.settings,
         specification=PLAN.pipelines.specification,
         options=PLAN.servers.pipeline_options,
-        folder=PLAN.pipelines.folder,
+        folder=PLAN.of_index(PATHS.database),
         failed=f"{PATHS.served}.jsonl.failed",
         code=PLAN.pipelines.code,
     shell:
@@ -85,7 +85,7 @@ rule gathered_pipeline:
     input:
         records=f"{PATHS.served}.jsonl",
         meta=f"{PATHS.served}.meta.json",
-        ended=PLAN.servers.of(PATHS.server_ended),
+        ended=PLAN.of_index(PATHS.server_ended),
     output:
         records=f"{PATHS.pipeline}.jsonl",
         meta=f"{PATHS.pipeline}.meta.json",

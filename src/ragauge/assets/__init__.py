@@ -238,5 +238,6 @@ def _loadable(target: Store, path: Path) -> Path:
         loadable = [*checkpoints, *path.rglob("*.gguf")]
         path = loadable[0] if len(loadable) == 1 else path
     if path.suffix == ".gguf":
-        return gguf.converted(target, path, store.contents(path)[path.name]["sha256"])
+        sha256 = store.contents(path)[path.name]["sha256"]
+        return target.converted(path, path.stem, sha256, gguf.CONVERSION, gguf.convert)
     return path

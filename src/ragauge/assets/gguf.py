@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.store import Store
 from ragauge.errors import UserError
 
 CONVERSION = 2  # raised when the result of a conversion changes
@@ -29,20 +28,14 @@ LLAMA3 = {
 }
 
 
-def converted(store: Store, path: Path, sha256: str) -> Path:
-    """Return the folder of the decoder in the GGUF file at `path`, whose hash keys the conversion; made on first use.
-
-    Raises UserError for a file that is no GGUF, is cut short, or holds what transformers cannot read.
-    """
-    return store.converted(path, path.stem, sha256, CONVERSION, convert)
-
-
 def convert(path: Path, folder: Path) -> None:
     """Write the model's fp32 weights, configuration and tokenizer to `folder`.
 
     fp32, since bf16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a 16-bit minimum).
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, and how the tokenizer
     splits digits and whole words.
+
+    Raises UserError for a file that is no GGUF, is cut short, or holds what transformers cannot read.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -182,19 +175,14 @@ def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
     kind, factor = header.values.get(f"{prefix}.type", "none"), header.values.get(f"{prefix}.factor", 1.0)
     if kind not in ("none", "linear") or not math.isfinite(factor) or factor < 1:
         raise ValueError(f"{prefix}: type {kind!r} and factor {factor!r}; read are none and linear, from 1 on")
-    if header.rope_divisors is not None:
-        return _llama3(header.rope_divisors, config)
-    if kind == "linear" and factor > 1:
-        return {**config.rope_parameters, "rope_type": "linear", "factor": factor}
-    return dict(config.rope_parameters)
+    if header.rope_divisors is None:
+        linear = {"rope_type": "linear", "factor": factor} if kind == "linear" and factor > 1 else {}
+        return {**config.rope_parameters, **linear}
 
-
-def _llama3(divisors: Any, config: Any) -> dict[str, Any]:
-    """Return Llama 3's scaling, of which a file states only what each frequency is divided by."""
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    scales = torch.from_numpy(divisors)
+    scales = torch.from_numpy(header.rope_divisors)  # Llama 3's scaling, of which a file states no more
     plain = config.rope_parameters["rope_theta"] ** (-torch.arange(0, 2 * len(scales), 2) / (2 * len(scales)))
     config.rope_parameters = {**config.rope_parameters, **LLAMA3, "factor": float(scales.max().round())}
     frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")

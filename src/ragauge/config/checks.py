@@ -14,7 +14,7 @@ from ragauge.generation.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
-    from ragauge.config.schema import Config, ModelEntry
+    from ragauge.config.schema import Config
     from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
     from ragauge.training.settings import TrainingSettings
 
@@ -73,8 +73,7 @@ def _references(config: Config) -> Iterator[Reference]:
         if section:
             yield "data set", section.dataset, config.datasets, f"{where}.dataset"
             yield "variant", section.methods, config.methods, f"{where}.methods"
-    for where, protocol in config.placed_protocols():
-        yield "model", protocol.models, config.models, f"{where}.models"
+            yield "model", getattr(section, "models", None), config.models, f"{where}.models"
     if config.judge:
         yield "variant", config.judge.methods, config.methods, "judge.methods"
     yield "item", config.item_names(), registry.names("item"), "items"
@@ -200,10 +199,8 @@ def _check_servers(config: Config) -> None:
         for label, key in product(others, ("server_cert", "server_key", "tls_ca", "token_file")):
             here, there = (getattr(config.pipelines[one], key) for one in (label, first))
             if here != there:
-                raise UserError(
-                    f"pipelines.{label}.{key}: {here!r}, but pipelines.{first}, which asks the same server, "
-                    f"has {there!r}"
-                )
+                other = f"pipelines.{first}, which asks the same server, has {there!r}"
+                raise UserError(f"pipelines.{label}.{key}: {here!r}, but {other}")
 
 
 def _check_evaluation_labels(config: Config) -> None:
@@ -223,19 +220,14 @@ def _check_evaluation_labels(config: Config) -> None:
 
 def _check_latency(config: Config) -> None:
     for where, protocol in config.placed_protocols():
-        for label in protocol.models or ():
-            _check_timed(label, config.models[label], protocol.dataset, f"{where}.models")
+        for label, model in ((label, config.models[label]) for label in protocol.models or ()):
+            place = f"{where}.models: {label!r}"
+            if model.finder is not None:
+                reason = f"name {model.finder!r} instead, which finds evidence in the same time"
+                raise UserError(f"{place} has a finder; {reason}")
+            if model.engine != "torch":
+                raise UserError(f"{place} has engine {model.engine!r}; only engine 'torch' can be timed")
+            if model.datasets is not None and protocol.dataset not in model.datasets:
+                raise UserError(f"{place} does not answer {protocol.dataset!r}")
         if config.protocol(protocol.dataset) is not protocol:
             raise UserError(f"{where}.dataset: there is already a protocol for {protocol.dataset!r}")
-
-
-def _check_timed(label: str, model: ModelEntry, dataset: str, where: str) -> None:
-    """Raise UserError if the latency protocol cannot time a model that it names."""
-    if model.finder is not None:
-        raise UserError(
-            f"{where}: {label!r} has a finder; name {model.finder!r} instead, which finds evidence in the same time"
-        )
-    if model.engine != "torch":
-        raise UserError(f"{where}: {label!r} has engine {model.engine!r}; only engine 'torch' can be timed")
-    if model.datasets is not None and dataset not in model.datasets:
-        raise UserError(f"{where}: {label!r} does not answer {dataset!r}")

@@ -34,7 +34,11 @@ def completed(data: dict[str, Any]) -> dict[str, Any]:
     if isinstance(models := data.get("models"), dict):
         data = data | {"models": {label: _trained(label, entry, data) for label, entry in models.items()}}
     data = {section: expanded(v, section) if section in SWEPT else v for section, v in data.items()}
-    return {k: _named_by_key(v, NAMED_BY_KEY[k]) if k in NAMED_BY_KEY else v for k, v in data.items()}
+    for name, key in NAMED_BY_KEY.items():
+        if isinstance(section := data.get(name), dict):
+            filled = {label: {} if entry is None else entry for label, entry in section.items()}
+            data[name] = {k: {key: k, **entry} if isinstance(entry, dict) else entry for k, entry in filled.items()}
+    return data
 
 
 def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
@@ -52,13 +56,6 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
         catalogued = entries().get(str(training.get("model")))
         template = training.get("template") or (catalogued.template if catalogued else None)
     return {"template": template, **entry, "source": made}
-
-
-def _named_by_key(section: Any, key: str) -> Any:
-    if not isinstance(section, dict):
-        return section
-    filled = {label: {} if entry is None else entry for label, entry in section.items()}
-    return {label: {key: label, **entry} if isinstance(entry, dict) else entry for label, entry in filled.items()}
 
 
 def expanded(section: Any, where: str) -> Any:
@@ -85,18 +82,16 @@ def _entries(label: Any, entry: Any, where: str) -> Iterator[tuple[Any, Any]]:
     if not swept:
         yield label, entry
         return
-    for values in product(*(_values(entry, key, where) for key in swept)):
+    keys, lists = entry if isinstance(entry, dict) else {}, list[Any]()
+    for key in swept:
+        if key not in keys:
+            raise unknown("key in braces", key, keys, where)
+        lists.append(values := keys[key])
+        if not isinstance(values, list) or not values or not all(isinstance(v, str | int | float) for v in values):
+            reason = "must be a list of values, since the label names it in braces"
+            raise UserError(f"{where}.{key}: {reason}, not {values!r}")
+    for values in product(*lists):
         name = label
         for key, value in zip(swept, values, strict=True):
             name = name.replace(f"{{{key}}}", str(value).lower() if isinstance(value, bool) else str(value))
         yield name, {**entry, **dict(zip(swept, values, strict=True))}
-
-
-def _values(entry: Any, key: str, where: str) -> list[Any]:
-    keys = entry if isinstance(entry, dict) else {}
-    if key not in keys:
-        raise unknown("key in braces", key, keys, where)
-    values = keys[key]
-    if not isinstance(values, list) or not values or not all(isinstance(v, str | int | float) for v in values):
-        raise UserError(f"{where}.{key}: must be a list of values, since the label names it in braces, not {values!r}")
-    return values

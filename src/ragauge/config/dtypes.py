@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,10 @@ def resolved(config: Config, former: Path) -> Config:
     Args:
         former: the settings that a run of this experiment wrote; may be missing.
     """
-    former_dtypes, chosen = _former(former), {}
+    former_dtypes, chosen = dict[str, Any](), {}
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        models = yaml.safe_load(former.read_bytes())["models"]
+        former_dtypes = {label: m.get("dtype") for label, m in models.items() if m.get("dtype") in DTYPES}
     exported = {config.pipeline_model(entry) for entry in config.pipelines.values() if entry.engine == "onnx"}
     for label, model in config.models.items():
         allowed = ("float32",) if label in exported else None
@@ -55,12 +59,3 @@ def with_dtype(
 def planned(model: ModelEntry) -> str:
     """The data type that plans of memory and time assume: for `auto` on a CPU, the larger one."""
     return model.dtype if model.dtype != AUTO else "bfloat16" if model.device == "cuda" else "float32"
-
-
-def _former(path: Path) -> dict[str, Any]:
-    """The data types by model that a file of settings states; none if it cannot be read."""
-    try:
-        models = yaml.safe_load(path.read_bytes())["models"]
-        return {label: model.get("dtype") for label, model in models.items() if model.get("dtype") in DTYPES}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
-        return {}

@@ -65,7 +65,11 @@ def line(now: Status, first: Status, elapsed_s: float) -> str:
     """A line such as `12 of 129 jobs and 340 of 2,655 questions done; about 14 min left`."""
     questions = f" and {now.questions_done:,} of {now.questions:,} questions" if now.questions else ""
     share = now.share - first.share  # of this run: an earlier one may have answered some
-    rest = f"; about {_duration(elapsed_s * (1 - now.share) / share)} left" if share >= LEAST_SHARE else ""
+    rest = ""
+    if share >= LEAST_SHARE:
+        left_s = elapsed_s * (1 - now.share) / share
+        minutes = f"{left_s / 60:.0f} min" if left_s < 90 * 60 else f"{left_s / 3600:.1f} h"
+        rest = f"; about {f'{left_s:.0f} s' if left_s < 90 else minutes} left"
     return f"{now.jobs_done} of {now.jobs} jobs{questions} done{rest}"
 
 
@@ -105,9 +109,3 @@ def _lines(path: Path) -> int:
         return path.read_bytes().count(b"\n")
     except OSError:  # not made yet
         return 0
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

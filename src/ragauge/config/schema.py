@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     StringConstraints,
@@ -47,10 +46,8 @@ Protocol = Literal["latency", "load", "stream"]  # of times: a section of the co
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
-class _Section(BaseModel):
+class _Section(BaseModel, extra="forbid", strict=True, frozen=True):
     """Refuses undeclared keys and converts no value to another type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Resources(_Section):
@@ -235,10 +232,8 @@ class DatasetEntry(_Section):
         return sha256
 
 
-class VariantEntry(BaseModel):
+class VariantEntry(BaseModel, extra="allow", strict=True, frozen=True):
     """A method with its parameters. The key is the variant's name; keys not listed here are the method's parameters."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     method: str = Field(description="name of the method; default: the key")
     datasets: list[str] | None = Field(None, description="labels of the data sets it runs on; default: all")
@@ -426,18 +421,17 @@ class Config(_Section):
             "stream": (self.stream,),
         }
         pairs = []
-        for section in sections[protocol]:
-            if section is None:
-                continue
-            named = getattr(section, "models", None)
-            labels = named or [label for label in self.models if self._is_timed(label, section.dataset)]
+        for section in filter(None, sections[protocol]):
+            labels = getattr(section, "models", None) or [
+                label
+                for label, model in self.models.items()
+                if model.training is None
+                and model.finder is None
+                and model.engine == "torch"
+                and (model.datasets is None or section.dataset in model.datasets)
+            ]
             pairs += [(section.dataset, label) for label in labels]
         return pairs
-
-    def _is_timed(self, label: str, dataset: str) -> bool:
-        model = self.models[label]
-        other = model.training is not None or model.finder is not None or model.engine != "torch"
-        return not other and (model.datasets is None or dataset in model.datasets)
 
     def evaluation(self, training: str) -> dict[str, int | None]:
         """The data sets (labels) that models of a training answer, and how many of their first questions."""

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ragauge.cost.flop import Layers, attention_macs, row_macs, trace_macs
@@ -56,21 +55,17 @@ SCALE_BYTES = 4  # of a float32 scale, which 8-bit integers are multiplied with
 
 def critical_path(trace: Iterable[Call], shape: Shape) -> int:
     """MACs that a user waits for: online calls one after another, a parallel call as its longest row by MACs."""
-    return sum(_waited(call, shape, partial(max, default=0)) for call in online(trace))
-
-
-def total(trace: Iterable[Call], shape: Shape) -> int:
-    """MACs of everything, offline calls and all parallel rows included: nothing hidden."""
-    return trace_macs(trace, shape)
+    rows = ((call, row_macs(call, shape)) for call in online(trace))
+    return sum(max(macs, default=0) if call.parallel else sum(macs) for call, macs in rows)
 
 
 def published(trace: Iterable[Call], shape: Shape) -> int:
     """MACs as the paper's columns count them, as far as its numbers show: the rule above."""
-    calls = online(with_all_logits(without_decoding(trace)))
-    return sum(_waited(call, shape, _mean, _published_rows) for call in calls)
+    rows = ((call, _published_rows(call, shape)) for call in online(with_all_logits(without_decoding(trace))))
+    return sum(round(sum(macs) / (len(macs) or 1)) if call.parallel else sum(macs) for call, macs in rows)
 
 
-ACCOUNTINGS: dict[str, Accounting] = {"critical_path": critical_path, "total": total, "published": published}
+ACCOUNTINGS: dict[str, Accounting] = {"critical_path": critical_path, "total": trace_macs, "published": published}
 
 
 def compute_cycles(trace: Iterable[Call], shape: Shape, accounting: str = "critical_path") -> int:
@@ -105,7 +100,15 @@ def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
 
     The paper's columns grow by one query for each path that is left; without pruning (Table 6) the queries count once.
     """
-    return [_repeat_longest(call, paths) if call.stage == "query" else call for call in trace]
+    calls = list(trace)
+    for place, call in enumerate(calls):
+        if call.stage == "query":
+            sizes = list(zip(call.lengths, call.past, strict=True))
+            row = sizes.index(max(sizes))
+            rows = {name: getattr(call, name) for name in ("lengths", "past", "logits", "again")}
+            repeated: dict[str, Any] = {name: (values[row],) * paths if values else () for name, values in rows.items()}
+            calls[place] = replace(call, **repeated, parallel=False)
+    return calls
 
 
 def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) -> int:
@@ -127,16 +130,6 @@ def dtype_bytes(dtype: object) -> int:
     return DTYPE_BYTES[name]
 
 
-def _waited(
-    call: Call,
-    shape: Shape,
-    of_rows: Callable[[tuple[int, ...]], int],
-    macs_of: Callable[[Call, Shape], tuple[int, ...]] = row_macs,
-) -> int:
-    rows = macs_of(call, shape)
-    return of_rows(rows) if call.parallel else sum(rows)
-
-
 def _published_rows(call: Call, shape: Shape) -> tuple[int, ...]:
     """MACs of each row, those of attention to an earlier call's tokens counted as often as the paper counts them."""
     rows = row_macs(call, shape)
@@ -148,14 +141,3 @@ def _published_rows(call: Call, shape: Shape) -> tuple[int, ...]:
         for n, p in zip(call.lengths, call.past, strict=True)
     )
     return tuple(row + more * part for row, part in zip(rows, cached, strict=True))
-
-
-def _mean(rows: tuple[int, ...]) -> int:
-    return round(sum(rows) / len(rows)) if rows else 0
-
-
-def _repeat_longest(call: Call, count: int) -> Call:
-    row = max(range(len(call.lengths)), key=lambda i: (call.lengths[i], call.past[i]))
-    rows = {name: getattr(call, name) for name in ("lengths", "past", "logits", "again")}
-    repeated: dict[str, Any] = {name: (values[row],) * count if values else () for name, values in rows.items()}
-    return replace(call, **repeated, parallel=False)

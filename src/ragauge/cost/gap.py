@@ -89,7 +89,14 @@ def table(result: Mapping[str, Any]) -> str:
     ]
     for name, summary in result["summary"].items():
         medians = summary["first_token_s"]["median"], summary["total_s"]["median"], _floor(result["stages"][name])
-        lines.append([name, *(f"{seconds:.4f}" for seconds in medians), *_speedups(result, name)])
+        cells = ["", "", "", ""]
+        if (gap := (result.get("gap") or {}).get(name)) is not None:
+            cells = [f"{gap[key]:.2f}x" for key in ("theoretical_speedup", "roofline_speedup", "measured_speedup")]
+            parts = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
+            if gap["gap_s"] and (decode := gap["stages"].get(UNCOUNTED)):
+                parts.append(f"(memory-bound decode {decode['memory_s'] / gap['gap_s']:.0%})")
+            cells.append(", ".join(parts))
+        lines.append([name, *(f"{seconds:.4f}" for seconds in medians), *cells])
     return f"{result['protocol']['new_tokens']} generated tokens\n{aligned(lines)}"
 
 
@@ -114,14 +121,3 @@ def _counted(stages: Stages) -> float:
 
 def _floor(stages: Stages) -> float:
     return sum(values["roofline_s"] for values in stages.values())
-
-
-def _speedups(result: Mapping[str, Any], name: str) -> list[str]:
-    gap = (result.get("gap") or {}).get(name)
-    if gap is None:
-        return ["", "", "", ""]
-    three = [f"{gap[key]:.2f}x" for key in ("theoretical_speedup", "roofline_speedup", "measured_speedup")]
-    decode = gap["stages"].get(UNCOUNTED)
-    parts = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
-    memory = [f"(memory-bound decode {decode['memory_s'] / gap['gap_s']:.0%})"] if decode and gap["gap_s"] else []
-    return [*three, ", ".join(parts + memory)]

@@ -137,9 +137,14 @@ def provenance() -> dict[str, Any]:
     """The machine, the versions and the commit that a result was made with; no host name, user name or path."""
     import torch
 
+    here, git_state = Path(__file__), None  # where this package is not a checkout of its own
+    git = partial(_output, "git", "-C", str(here.parent))
+    if git("ls-files", "--error-unmatch", here.name) is not None:
+        dirty = bool(git("status", "--porcelain", "--untracked-files=no"))  # whether tracked files differ
+        git_state = {"commit": git("rev-parse", "HEAD"), "dirty": dirty}
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git": git_state(),
+        "git": git_state,
         "cpu": cpu_model(),
         "cores": {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count()},
         "memory_bytes": psutil.virtual_memory().total,
@@ -150,15 +155,6 @@ def provenance() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         **engines_state,
     }
-
-
-def git_state() -> dict[str, Any] | None:
-    """Commit and whether tracked files differ from it; None where this package is not a checkout of its own."""
-    here = Path(__file__)
-    git = partial(_output, "git", "-C", str(here.parent))
-    if git("ls-files", "--error-unmatch", here.name) is None:
-        return None
-    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
 
 
 def cpu_model() -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from ragauge.errors import SettingError, UserError
 
 TRIALS, WARMUP = 30, 2  # as Superposition Prompting, section 4.2, has it: the median of 30
 
 
-class LatencySettings(BaseModel):
+class LatencySettings(BaseModel, extra="forbid", strict=True, frozen=True):
     """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
     dataset: str = Field(description="label of the data set whose token counts the prompts have")
@@ -72,10 +70,8 @@ class LatencySettings(BaseModel):
         return [self.new_tokens, *self.more_new_tokens]
 
 
-class LoadSettings(BaseModel):
+class LoadSettings(BaseModel, extra="forbid", strict=True, frozen=True):
     """The load protocol: requests arrive by a clock of their own; percentiles of what their users wait for."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set whose questions are asked")
@@ -129,10 +125,8 @@ class LoadSettings(BaseModel):
         return self
 
 
-class StreamSettings(BaseModel):
+class StreamSettings(BaseModel, extra="forbid", strict=True, frozen=True):
     """A stream of questions whose documents come back, and a store that keeps what was prepared of them."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set whose questions and documents are taken")

@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,33 +38,17 @@ def write_graph(
     import torch
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _silence():
-        torch.onnx.export(
-            graph.eval(),
-            arguments,
-            path,
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=list(inputs),
-            output_names=list(outputs),
-            dynamic_shapes=shapes,
-            external_data=True,
-            verbose=False,
-        )
-    return path
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Hide the exporter's messages on its progress and on optional packages."""
+    options: dict[str, Any] = {"dynamo": True, "opset_version": OPSET, "external_data": True, "verbose": False}
+    options |= {"input_names": list(inputs), "output_names": list(outputs), "dynamic_shapes": shapes}
     disabled = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # as below: the exporter's messages on its progress and on optional packages
         logging.disable(logging.WARNING)
         try:
-            yield
+            torch.onnx.export(graph.eval(), arguments, path, **options)
         finally:
             logging.disable(disabled)
+    return path
 
 
 def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:

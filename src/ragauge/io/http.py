@@ -70,12 +70,15 @@ class JsonServer:
         Raises:
             EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
         """
-        pause = self.pause_s
+        pause, headers = self.pause_s, {"Content-Type": "application/json", "User-Agent": "ragauge"}
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        address = self.url.rstrip("/").removesuffix(f"/{path}") + f"/{path}"
         for attempt in count(1):
             if sent is not None:
                 sent.append(time.perf_counter())
             try:
-                with self._opened(path, body) as response:
+                request = Request(address, json.dumps(body).encode(), headers, method="POST")
+                with build_opener(_NoRedirect).open(request, timeout=self.timeout_s) as response:
                     return read(response)
             except (OSError, HTTPException, ValueError) as error:  # unreachable, cut off, busy, or invalid
                 problem, status = _problem(error, self.key), getattr(error, "code", None)
@@ -89,14 +92,6 @@ class JsonServer:
                 time.sleep(min(max(pause, wish_s), MAX_PAUSE_S))
                 pause *= 2
         raise AssertionError("unreachable")
-
-    def _opened(self, path: str, body: Mapping[str, Any]) -> HTTPResponse:
-        headers = {"Content-Type": "application/json", "User-Agent": "ragauge"}
-        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        address = self.url.rstrip("/").removesuffix(f"/{path}") + f"/{path}"
-        request = Request(address, json.dumps(body).encode(), headers, method="POST")
-        response: HTTPResponse = build_opener(_NoRedirect).open(request, timeout=self.timeout_s)
-        return response
 
 
 def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:

@@ -219,9 +219,7 @@ def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:
     sentences: list[list[str]] = []
     for line in text.split("\n"):
         for sentence in map(str.split, _SENTENCE_END.split(line)):
-            parts = max(
-                1, -(-len(sentence) // words)
-            )  # of equal length, where it is longer than a piece (lists, mostly)
+            parts = max(1, -(-len(sentence) // words))  # of equal length, where it is longer than a piece (lists)
             bounds = pairwise(part * len(sentence) // parts for part in range(parts + 1))
             sentences.extend(sentence[start:end] for start, end in bounds)
     ends = list(accumulate(map(len, sentences), initial=0))

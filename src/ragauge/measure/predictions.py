@@ -60,11 +60,7 @@ def options(number: int, row: Row) -> dict[str, Any]:
         return {option: row[column] == "True" for option, column in SWITCHES.items()}
     params: dict[str, Any] = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}
     if row["method"] in OPENELM_TOP_K and "top_k" not in params:
-        params["top_k"] = _table_5_top_k(row) or OPENELM_TOP_K[row["method"]]
+        keys = ("model", "method", "compute_cycles")
+        same = [int(r["top_k"]) for r in read_csv("superposition_table_5") if all(r[k] == row[k] for k in keys)]
+        params["top_k"] = same[0] if same else OPENELM_TOP_K[row["method"]]
     return params | ({"encoder": "contriever"} if row["method"] == "contriever" else {})
-
-
-def _table_5_top_k(row: Row) -> int | None:
-    keys = ("model", "method", "compute_cycles")
-    same = (r for r in read_csv("superposition_table_5") if all(r[k] == row[k] for k in keys))
-    return next((int(r["top_k"]) for r in same), None)

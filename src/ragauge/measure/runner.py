@@ -71,23 +71,20 @@ class Engines:
         engine = self.of(specification)
         wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
         if Capability.SPANS in engine.capabilities:
-            template = specification.finder.template if specification.finder else None
-            cast(RecordedEngine, engine).set_finder(self._finder(specification, method), template)
+            searcher = None
+            if finder := specification.finder:
+                if not method.finds:
+                    raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
+                facts = specification.engine.model_copy(update={"max_context": finder.max_context})
+                model = {"model": finder.model, "model_sha256": finder.model_sha256, "engine": facts, "finder": None}
+                searcher = cast(RecordedEngine, self.of(specification.model_copy(update=model), finds=True))
+            cast(RecordedEngine, engine).set_finder(searcher, finder.template if finder else None)
         elif specification.finder:
             raise UserError(f"{specification.engine.name}: an engine without key-value caches cannot have a finder")
         reason = method.refusal(engine)
         if reason:
             raise UserError(f"{specification.method} on {specification.model}: {reason}")
         return engine
-
-    def _finder(self, specification: AnswerSpecification, method: Method) -> RecordedEngine | None:
-        if not (finder := specification.finder):
-            return None
-        if not method.finds:
-            raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
-        engine = specification.engine.model_copy(update={"max_context": finder.max_context})
-        model = {"model": finder.model, "model_sha256": finder.model_sha256, "engine": engine, "finder": None}
-        return cast(RecordedEngine, self.of(specification.model_copy(update=model), finds=True))
 
     def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
         """The engine of a model, loaded once.

@@ -127,7 +127,16 @@ def measure(shape: Shape, precision: Precision, device: str = "cpu", encoder: st
     try:
         one = _decoder_rates(smaller, 1, precision, device)
         all_ = _decoder_rates(smaller, cores, precision, device) if cores > 1 and alone else one
-        encode_s = _encode_s(encoder) if encoder else 1 / CHUNKS_PER_S
+        encode_s = 1 / CHUNKS_PER_S
+        if encoder:
+            from ragauge.retrieval.embed import EncoderChoice
+
+            torch.set_num_threads(1)
+            model = EncoderChoice(encoder, "torch").load()
+            texts = [" ".join(["retrieval"] * WORDS) + f" {number}" for number in range(TEXTS)]
+            started = time.perf_counter()
+            model.encode(texts)
+            encode_s = (time.perf_counter() - started) / len(texts)
     finally:
         torch.set_num_threads(threads)
     return Machine(
@@ -190,17 +199,3 @@ def _decoder_rates(shape: Shape, threads: int, precision: Precision, device: str
                 size = 1 if call.stage == "decode" else tokens
                 measured.setdefault(size, []).append((call.seconds or 0.0) / call_macs(call, shape))
     return MeasuredRates(threads, {tokens: Span.of(values) for tokens, values in measured.items()})
-
-
-def _encode_s(encoder: str) -> float:
-    """Seconds of a passage, with one thread."""
-    import torch
-
-    from ragauge.retrieval.embed import EncoderChoice
-
-    torch.set_num_threads(1)
-    model = EncoderChoice(encoder, "torch").load()
-    texts = [" ".join(["retrieval"] * WORDS) + f" {number}" for number in range(TEXTS)]
-    began = time.perf_counter()
-    model.encode(texts)
-    return (time.perf_counter() - began) / len(texts)

@@ -115,7 +115,13 @@ class _Stream:
 
     def run(self, seed: int, allow_load: bool) -> dict[str, Any]:
         self._answer(self._fresh(), 0)  # warm up, without a store
-        probes = [self._probe(place % len(self.prompts)) for place in range(PROBES)]
+        missed_s, found_s = list[float](), list[float]()
+        for place in range(PROBES):
+            with self._store():
+                method = self._fresh()
+                for times in (missed_s, found_s):
+                    request, _ = self._answer(method, place % len(self.prompts))
+                    times.append(request.first_token_s - request.start_s)
         with self._store(), timing.watched(self.lm, allow_load) as seen:
             method = self._fresh()
             served = [self._answer(method, place) for place in range(len(self.prompts))]
@@ -124,19 +130,11 @@ class _Stream:
         return {
             **seen,
             "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
-            "missed_s": statistics.median(missed for missed, _ in probes),
-            "found_s": statistics.median(again for _, again in probes),
+            "missed_s": statistics.median(missed_s),
+            "found_s": statistics.median(found_s),
             "summary": {} if seen["refused"] else _summary(rows, seed),
             "requests": [{**row, "found": share} for row, share in zip(rows, shares, strict=True)],
         }
-
-    def _probe(self, place: int) -> tuple[float, float]:
-        """Seconds to the first token of a request with an empty store, and of the same again."""
-        with self._store():
-            method = self._fresh()
-            both = [self._answer(method, place)[0] for _ in range(2)]
-        first, again = (request.first_token_s - request.start_s for request in both)
-        return first, again
 
     def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
         """Answer a request; its times, and the share of its documents' tokens that was found."""

@@ -148,7 +148,7 @@ def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not included: pipelines: random: no limit" in time_text(found)
     assert "not included: retrieval: sample: its corpus is known when it is read" in time_text(found)
     assert " 1,000.0 " in estimates.text(found), "documents of the database of a known size"
-    assert found.models[1].memory_gb is None
+    assert found.models[1]["memory_gb"] is None
 
 
 def test_a_data_set_of_unknown_size_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ class DataPlan(PlanPart):
     """Label: dataset."""
 
     def sources(self) -> Iterator[str]:
-        """The assets that these jobs read."""
         yield from (asset for label in self.config.datasets for asset in self.kind(label).assets)
 
     def kind(self, dataset: str) -> type[datasets.Dataset]:
@@ -53,7 +52,6 @@ class AnswerPlan(PlanPart):
     """Labels: dataset, model, variant; for a part of the questions also part and jobs."""
 
     def sources(self) -> Iterator[str]:
-        """The assets that these jobs read."""
         models = self.config.models.values()
         yield from (model.source for model in models if not (model.training or model.served))
         yield from (model.served.tokenizer for model in models if model.served and model.served.tokenizer)

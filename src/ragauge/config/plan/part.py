@@ -75,6 +75,10 @@ class PlanPart:
         self.cores = cores  # of the run; on a cluster, where the run has none, of the node that the job is on
         self.paths = Paths(config.run)
 
+    def sources(self) -> Iterable[str]:
+        """The assets that these jobs read."""
+        return ()
+
     def value(self, path: str, labels: Labels) -> Any:
         """What stands in the configuration under keys and labels, as in `databases/{database}/encoder`."""
         value: Any = self.config
@@ -94,6 +98,16 @@ class PlanPart:
     def asset(self, path: str) -> Callable[[Labels], str]:
         """The manifest of an asset that a job's entry names."""
         return lambda labels: manifest(self.value(path, labels))
+
+    def of_index(self, pattern: str) -> Callable[[Labels], str]:
+        """A file or folder of the index that a pipeline, or a comparison of stale queries, is over, by its pattern."""
+
+        def path(labels: Labels) -> str:
+            label = getattr(labels, "pipeline", None)
+            entry = self.config.pipelines[label] if label else self.config.staleness[labels.staleness]
+            return pattern.format(database=entry.database or next(iter(self.config.databases)), index=entry.index)
+
+        return path
 
     def model_of(self, labels: Labels) -> str:
         """The label of a job's model: its own, or its pipeline's."""

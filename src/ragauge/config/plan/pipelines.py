@@ -27,21 +27,10 @@ class PipelinePlan(PlanPart):
         """Those whose server is a job of its own, or the others, as a wildcard's constraint."""
         return any_of(label for label, entry in self.config.pipelines.items() if entry.has_server_job == job)
 
-    def folder(self, labels: Labels) -> str:
-        return self.paths.database.format(database=self.config.pipeline_database(self._pipeline(labels)))
-
-    def database(self, labels: Labels) -> str:
-        return self.paths.gathered.format(database=self.config.pipeline_database(self._pipeline(labels)))
-
     def index(self, labels: Labels) -> str | list[str]:
         """The index that is searched; empty if none is, or one behind a server that runs already."""
         entry = self._pipeline(labels)
-        made_here = entry.asks_index and not entry.addresses
-        return (
-            self.paths.merged.format(database=self.config.pipeline_database(entry), index=entry.index)
-            if made_here
-            else []
-        )
+        return self.of_index(self.paths.merged)(labels) if entry.asks_index and not entry.addresses else []
 
     def decoder(self, labels: Labels) -> str:
         return self.model_manifest(self.model_of(labels))
@@ -138,11 +127,8 @@ class PipelinePlan(PlanPart):
             return [*given, f"--model={model.source}", *adapters]
         made = f"--model={model.source}" if assets.is_retro(model.source) else f"--seed={self.config.seed}"
         weights = f"--weights={entry.weights}" if entry.weights else made
-        return [
-            *given,
-            weights,
-            f"--database={self.paths.database.format(database=self.config.pipeline_database(entry))}",
-        ]
+        folder = self.paths.database.format(database=self.config.pipeline_database(entry))
+        return [*given, weights, f"--database={folder}"]
 
     def export_code(self, labels: Labels) -> str:
         """Digest of the code that exports a mode."""

@@ -16,7 +16,6 @@ class RetrievalPlan(PlanPart):
     """Labels: database, evaluation set, index, shard (five digits); staleness."""
 
     def sources(self) -> Iterator[str]:
-        """The assets that these jobs read."""
         for database in self.config.databases.values():
             yield database.tokenizer
             sources = [*database.sources, *(s for one in database.evaluation_sets.values() for s in one.sources)]
@@ -84,15 +83,8 @@ class RetrievalPlan(PlanPart):
             for index in database.indexes
         ]
 
-    # --- stale queries ---
-
     def staleness_files(self) -> list[str]:
         return [self.paths.staleness.format(staleness=label) for label in self.config.staleness]
-
-    def staleness(self, pattern: str) -> Callable[[Labels], str]:
-        """A file or folder of the index that stale queries are compared on, by its pattern."""
-        place = self.entry("staleness/{staleness}", include={"database", "index"})
-        return lambda labels: pattern.format(**place(labels))
 
     # --- small print ---
 

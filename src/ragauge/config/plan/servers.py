@@ -7,7 +7,6 @@ it. The pipelines' records become the run's when the server has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 from ragauge import registry
@@ -33,7 +32,7 @@ class ServerPlan(PlanPart):
     def needs(self, labels: Labels) -> list[str]:
         """What the pipelines of a server read, each file once."""
         plan = self._pipelines
-        parts = (plan.database, plan.index, plan.decoder, plan.weights, plan.adapters, plan.export)
+        parts = (self.of_index(self.paths.gathered), plan.index, plan.decoder, plan.weights, plan.adapters, plan.export)
         read = [part(pipeline) for pipeline in self._clients(labels) for part in parts]
         encoder = manifest(self.config.databases[labels.database].encoder)
         return list(dict.fromkeys([encoder, *(path for path in read if isinstance(path, str))]))
@@ -62,17 +61,8 @@ class ServerPlan(PlanPart):
 
     # --- their pipelines ---
 
-    def of(self, pattern: str) -> Callable[[Labels], str]:
-        """A file of the server that a pipeline uses, by its pattern."""
-
-        def path(labels: Labels) -> str:
-            entry = self.config.pipelines[labels.pipeline]
-            return pattern.format(database=self.config.pipeline_database(entry), index=entry.index)
-
-        return path
-
     def pipeline_options(self, labels: Labels) -> list[str]:
-        address = self.of(self.paths.server_address)(labels)
+        address = self.of_index(self.paths.server_address)(labels)
         return [*self._pipelines.options(labels), f"--server-file={address}"]
 
     def begin(self, labels: Labels) -> str:
@@ -90,7 +80,7 @@ class ServerPlan(PlanPart):
             self.paths.server_clients.format(database=d, index=i): [] for d, i in self.config.servers()
         }
         for labels in pending:
-            named[self.of(self.paths.server_clients)(labels)].append(
+            named[self.of_index(self.paths.server_clients)(labels)].append(
                 f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
             )
         return named

@@ -27,13 +27,9 @@ class TimingPlan(PlanPart):
         super().__init__(config, cores)
         self._answers = AnswerPlan(config, cores)
 
-    def pattern(self, protocol: Protocol) -> str:
-        """The path of a measurement, with the labels in braces."""
-        return str(getattr(self.paths, protocol))
-
     def files(self, protocol: Protocol) -> list[str]:
         """The measurements of every pair of data set and model."""
-        pattern = self.pattern(protocol)
+        pattern: str = getattr(self.paths, protocol)
         return [pattern.format(dataset=dataset, model=model) for dataset, model in self.config.measured(protocol)]
 
     def machine(self, protocol: Protocol) -> list[str]:

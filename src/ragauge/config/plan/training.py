@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Any
 
-from ragauge.config import resources
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
 from ragauge.config.plan.retrieval import corpus_files
+from ragauge.cost import shapes
+from ragauge.cost.flop import parameters
+from ragauge.cost.hardware import Precision
+from ragauge.cost.roofline import A100, product_seconds
+from ragauge.cost.trace import Call
 from ragauge.retrieval.corpus import is_asset
 from ragauge.training.settings import ENDPOINT, TrainingSettings
+
+LIBRARIES_MB = 4000  # of the libraries, the documents and activations of a small model
+MIN_MB, MIN_MINUTES = 8000, 720  # requested for any training, and for one whose model's sizes are not known
+LOADED_BYTES = 4  # of a parameter: every process loads float32 before its GPU has it
+TRAINED_BYTES = 20  # of a parameter: weights, gradients, the optimizer's weights and AdamW's two moments in float32
+MARGIN = 2  # hours requested over the floor, which has the matrix products alone at the rate of the GPU's data sheet
 
 
 class TrainingPlan(PlanPart):
     """Labels: training."""
 
     def sources(self) -> Iterator[str]:
-        """The assets that these jobs read."""
         for entry in self.config.training.values():
             yield entry.model
             yield from (corpus for corpus in entry.corpora if is_asset(corpus))
@@ -50,11 +60,16 @@ class TrainingPlan(PlanPart):
 
     def mem_mb(self, labels: Labels, attempt: int) -> int:
         """More in a further attempt."""
-        return attempt * resources.memory_mb(self._entry(labels))
+        return attempt * memory_mb(self._entry(labels))
 
     def runtime(self, labels: Labels) -> int:
-        """Minutes."""
-        return resources.minutes(self._entry(labels))
+        """Minutes; a training that is cut off goes on from its last checkpoint."""
+        training = self._entry(labels)
+        if training.device != "cuda" or training.model not in shapes.names():
+            return MIN_MINUTES
+        shape, (call, passes) = shapes.named(training.model), passes_of(training)
+        floor_s = passes * product_seconds(call, shape, Precision(training.dtype), A100)
+        return max(MIN_MINUTES, ceil(MARGIN * floor_s / training.processes / 60))
 
     def threads(self, labels: Labels) -> int:
         """All cores of a CPU; on GPUs a core a process feeds it."""
@@ -67,3 +82,20 @@ class TrainingPlan(PlanPart):
 
     def _entry(self, labels: Labels) -> TrainingSettings:
         return self.config.training[labels.training]
+
+
+def passes_of(training: TrainingSettings) -> tuple[Call, int]:
+    """A forward pass over a document of the maximum length, and how many of them the training costs.
+
+    A backward pass counts twice, a recomputed forward pass once more.
+    """
+    length, documents = (training.max_length,), training.steps * training.processes * training.accumulation
+    return Call("train", length, (0,), logits=length), documents * (4 if training.gradient_checkpointing else 3)
+
+
+def memory_mb(training: TrainingSettings) -> int:
+    """Memory of the machine, all processes together."""
+    if training.model not in shapes.names():
+        return MIN_MB
+    each = parameters(shapes.named(training.model)) * (LOADED_BYTES if training.device == "cuda" else TRAINED_BYTES)
+    return max(MIN_MB, LIBRARIES_MB + ceil(training.processes * each / 1e6))
