@@ -12,15 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import (
-    BaseModel,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from ragauge import datasets, engines, methods, registry
 from ragauge.assets import catalog, pins
@@ -432,17 +424,6 @@ class Config(_Section):
             ]
             pairs += [(section.dataset, label) for label in labels]
         return pairs
-
-    def evaluation(self, training: str) -> dict[str, int | None]:
-        """The data sets (labels) that models of a training answer, and how many of their first questions."""
-        limits: dict[str, list[int | None]] = {}
-        for job in self.answers():
-            if training in self.trainings(job.model):
-                limits.setdefault(job.dataset, []).append(self.limit(job))
-        return {
-            dataset: None if None in known else max(limit for limit in known if limit is not None)
-            for dataset, known in limits.items()
-        }
 
     def retrievals(self) -> dict[str, Path]:
         """The files of retrieved passages of the studies among the data sets (labels)."""

@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.io.files import (
-    UNFINISHED,
-    file_sha256,
-    locked,
-    os_errors_as_user_errors,
-    replace_atomically,
-    text_sha256,
-)
+from ragauge.io.files import UNFINISHED, file_sha256, locked, os_errors_as_user_errors, replace_atomically, text_sha256
 
 MANIFEST = "manifest.json"
 MARK = ".ragauge"  # marks ragauge's folders even after Snakemake removed the manifest, the rule's output, for a rerun

@@ -44,6 +44,11 @@ class Article:
     title: str
     sections: tuple[Section, ...]
 
+    def passages(self) -> Iterator[ArticlePassage]:
+        """Yield the passages, section by section."""
+        pieces = ((section.heading, text) for section in self.sections for text in cut_text(section.text))
+        yield from (ArticlePassage(self.title, *piece) for piece in pieces if len(piece[1].split()) >= SHORTEST_WORDS)
+
 
 @dataclass(frozen=True)
 class ArticlePassage:
@@ -61,7 +66,7 @@ class ArticlePassage:
 
 def read_passages(path: Path) -> list[ArticlePassage]:
     """Return all passages of the export's long articles, in the order of the file."""
-    return [passage for article in read_articles(path) for passage in cut_article(article)]
+    return [passage for article in read_articles(path) for passage in article.passages()]
 
 
 def read_articles(path: Path) -> Iterator[Article]:
@@ -201,14 +206,6 @@ _SENTENCE_END = re.compile(
     r"(?<!\b[A-Zc]\.)(?<!\b(?:Dr|Mr|St|Jr|No|vs|ca|cf)\.)(?<!\bMrs\.)"  # that ends no abbreviation,
     r"\s+(?=[\"'(“]?[A-Z0-9])"  # before something that can begin a sentence
 )
-
-
-def cut_article(article: Article, words: int = PASSAGE_WORDS) -> Iterator[ArticlePassage]:
-    """Yield the passages of an article, section by section."""
-    for section in article.sections:
-        for text in cut_text(section.text, words):
-            if len(text.split()) >= SHORTEST_WORDS:
-                yield ArticlePassage(article.title, section.heading, text)
 
 
 def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:

@@ -235,8 +235,8 @@ class Estimator:
         seconds, kv = Span(), 0
         written = WRITTEN if self.machine.is_measured else (1.0, 1.0, 1.0)
         try:
-            limit, (_, examples) = self.config.limit(job), self._at_hand[job.dataset]
-            total = len(examples) if examples else self.plan.data.kind(job.dataset).questions
+            limit, (_, examples) = self.config.limit(job), self._at_hand.get(job.dataset, (None, ()))
+            total = len(examples) or self.plan.data.kind(job.dataset).questions
             if total is None and limit is None:
                 raise UserError("the data set does not state how many questions it has; set a limit")
             count = min(n for n in (total, limit) if n is not None)
@@ -297,11 +297,10 @@ class Estimator:
     # --- prompts ---
 
     @cached_property
-    def _at_hand(self) -> dict[str, tuple[Questions | None, list[Example]]]:
-        """The questions of the data sets whose file is at hand; none of the others."""
-        at_hand: dict[str, tuple[Questions | None, list[Example]]] = {}
+    def _at_hand(self) -> dict[str, tuple[Questions, list[Example]]]:
+        """The questions of the data sets whose file is at hand."""
+        at_hand = {}
         for label, entry in self.config.datasets.items():
-            at_hand[label] = (None, [])
             if entry.data and Path(entry.data).is_file():
                 options = {"seed": self.config.dataset_seed(label), **entry.options}
                 questions = Questions(entry.dataset, options, Path(entry.data))
@@ -319,7 +318,7 @@ class Estimator:
         """Prompts of a data set whose file is at hand, by the tokenizer of a model that is here."""
         from ragauge.assets.tokenizer import load_tokenizer
 
-        model, (questions, examples) = self.config.models[job.model], self._at_hand[job.dataset]
+        model, (questions, examples) = self.config.models[job.model], self._at_hand.get(job.dataset, (None, ()))
         if model.served or model.training or not (questions and assets.describe(model.source)["fetched"]):
             return
         new_tokens = self.config.max_new_tokens(job.dataset)

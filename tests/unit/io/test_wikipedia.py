@@ -14,7 +14,6 @@ from ragauge.io.wikipedia import (
     Article,
     Section,
     clean_sections,
-    cut_article,
     cut_text,
     read_articles,
 )
@@ -133,4 +132,4 @@ def test_abbreviations_end_no_sentence() -> None:
 
 def test_remnants_make_no_passage() -> None:
     article = Article("Town", (Section("", "One two three."), Section("Days", "word " * 12)))
-    assert [passage.title for passage in cut_article(article)] == ["Town: Days"]
+    assert [passage.title for passage in article.passages()] == ["Town: Days"]
