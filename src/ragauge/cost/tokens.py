@@ -86,7 +86,6 @@ def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str,
 
 
 def _words(draw: random.Random, count: int) -> list[str]:
-    """Random words of three letters."""
     return ["".join(draw.choices(ascii_lowercase, k=3)) for _ in range(count)]
 
 

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,31 +174,29 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
     return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
 
 
+@dataclass
 class _Trials:
     """The trials of one run, as they come in."""
 
-    def __init__(
-        self,
-        variants: Mapping[str, Method],
-        engine: LM,
-        settings: LatencySettings,
-        machine: Mapping[str, Any],
-        order: random.Random,
-        disk: cold.Disk | None,
-        progress: Any,  # a bar of trials, moved between them, never in one
-    ) -> None:
-        self.variants, self.engine, self.machine, self.order = variants, engine, machine, order
-        self.disk, self.progress, self.settings = disk, progress, settings
-        self.limits, self.warmup = timing.fixed_length(settings.new_tokens), max(settings.warmup, 1)
+    variants: Mapping[str, Method]
+    engine: LM
+    settings: LatencySettings
+    machine: Mapping[str, Any]
+    order: random.Random
+    disk: cold.Disk | None
+    progress: Any  # a bar of trials, moved between them, never in one
+    retried: int = 0
+    load: Load = field(default_factory=Load)  # of all undisturbed trials together: what was too short to see in each
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    documents: list[dict[str, Any]] = field(default_factory=list)  # trials of what is prepared
+
+    def __post_init__(self) -> None:
+        self.limits, self.warmup = timing.fixed_length(self.settings.new_tokens), max(self.settings.warmup, 1)
         # Of the whole run, so that a busy machine cannot stretch it without end.
-        self.retries_left = 0 if settings.allow_load else len(variants) * settings.trials
-        self.gpu = watch(str(engine.device))  # None: the decoder is not on one, or nothing tells of it
+        self.retries_left = 0 if self.settings.allow_load else len(self.variants) * self.settings.trials
+        self.gpu = watch(str(self.engine.device))  # None: the decoder is not on one, or nothing tells of it
         self.look: Callable[[], None] = self.gpu.look if self.gpu else lambda: None
-        self.retried = 0
-        self.load = Load()  # of all undisturbed trials together: what was too short to see in each
-        self.rows: list[dict[str, Any]] = []
-        self.stages: dict[str, dict[str, dict[str, float]]] = {}
-        self.documents: list[dict[str, Any]] = []  # trials of what is prepared
 
     def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""

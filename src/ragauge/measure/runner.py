@@ -347,7 +347,6 @@ def ask(
 
 
 def _question_fields(example: Example) -> dict[str, Any]:
-    """The fields of a record that describe the question, answered or not."""
     return {
         "key": example.key,
         "question": example.question,

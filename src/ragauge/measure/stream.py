@@ -103,8 +103,6 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
 
 @dataclass
 class _Stream:
-    """One variant's stream."""
-
     name: str
     method: Method
     lm: LM
