@@ -413,7 +413,9 @@ class Config(_Section):
             "stream": (self.stream,),
         }
         pairs = []
-        for section in filter(None, sections[protocol]):
+        for section in sections[protocol]:
+            if section is None:
+                continue
             labels = getattr(section, "models", None) or [
                 label
                 for label, model in self.models.items()
@@ -424,6 +426,14 @@ class Config(_Section):
             ]
             pairs += [(section.dataset, label) for label in labels]
         return pairs
+
+    def evaluation(self, training: str) -> dict[str, int | None]:
+        """The data sets (labels) that models of a training answer, and how many of their first questions; None: all."""
+        limits: dict[str, list[int | None]] = {}
+        for job in self.answers():
+            if training in self.trainings(job.model):
+                limits.setdefault(job.dataset, []).append(self.limit(job))
+        return {name: None if None in known else max(filter(None, known)) for name, known in limits.items()}
 
     def retrievals(self) -> dict[str, Path]:
         """The files of retrieved passages of the studies among the data sets (labels)."""

@@ -51,12 +51,8 @@ class TrainingPlan(PlanPart):
         return [self.paths.data.format(dataset=dataset) for dataset in self.limits(labels)]
 
     def limits(self, labels: Labels) -> dict[str, int | None]:
-        """How many of the first ones of each data set (None: all), a change of which changes what is trained on."""
-        limits: dict[str, list[int | None]] = {}
-        for job in self.config.answers():
-            if labels.training in self.config.trainings(job.model):
-                limits.setdefault(job.dataset, []).append(self.config.limit(job))
-        return {name: None if None in known else max(filter(None, known)) for name, known in limits.items()}
+        """How many of them, a change of which changes what may be trained on."""
+        return self.config.evaluation(labels.training)
 
     def gpus(self, labels: Labels) -> int:
         entry = self._entry(labels)
