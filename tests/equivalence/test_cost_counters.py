@@ -16,10 +16,10 @@ from transformers import BloomConfig, BloomForCausalLM, LlamaConfig, LlamaForCau
 
 from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
 from ragauge.cost.shape import Shape
+from ragauge.cost.shapes import alibi_slopes
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
 from ragauge.engines import Limits, ShapeLM
-from ragauge.engines.rope import alibi_slopes
 from ragauge.measure.counting import fvcore_macs
 from ragauge.methods import make
 from ragauge.prompts import Prompt
