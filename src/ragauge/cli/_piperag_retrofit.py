@@ -33,7 +33,6 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.config.checks import check_source
     from ragauge.config.reading import checked_options
     from ragauge.engines import load_lm
-    from ragauge.generation.evaluation import DatabaseChunks
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.process import running
@@ -52,5 +51,5 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
         client = opened.enter_context(Client(address, **options.access(args)))
-        adapters = RetroFit(lm, RetrofitMaterial(DatabaseChunks(database), client, settings), args.out, about).fit()
+        adapters = RetroFit(lm, RetrofitMaterial(database, client, settings), args.out, about).fit()
     options.tell(args, adapters, out=adapters)

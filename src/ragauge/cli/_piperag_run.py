@@ -84,7 +84,14 @@ def run(args: argparse.Namespace) -> None:
     except SettingError as error:
         raise UserError(f"--{error}") from None
     options.check_adapters(args.adapters)
-    _use_servers(args, settings)
+    args.server = args.server or settings.addresses
+    for key in ("tls_ca", "token_file"):
+        if getattr(args, key) is None and getattr(settings, key):
+            setattr(args, key, Path(getattr(settings, key)))
+    if args.server_file:
+        from ragauge.retrieval.service.jobs import wait_for_server
+
+        args.server = [wait_for_server(args.server_file, **options.access(args))]
     if settings.asks_index and not (plan.starts_server or args.server):
         known = "give --index or --server, or --server-file"
         raise UserError(f"--schedule: {settings.schedule!r} requires retrieval; {known}")
@@ -152,18 +159,6 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
     index = args.database / "indexes" / entry.index if entry.asks_index and is_on_disk else None
     remote = facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None) if entry.asks_index else None
     return Plan(settings, experiment.models[model], index, entry.asks_index and not is_remote, remote)
-
-
-def _use_servers(args: argparse.Namespace, settings: PipelineSettings) -> None:
-    """Set the servers of the settings, and their credentials, where no option states others."""
-    args.server = args.server or settings.addresses
-    for key in ("tls_ca", "token_file"):
-        if getattr(args, key) is None and getattr(settings, key):
-            setattr(args, key, Path(getattr(settings, key)))
-    if args.server_file:
-        from ragauge.retrieval.service.jobs import wait_for_server
-
-        args.server = [wait_for_server(args.server_file, **options.access(args))]
 
 
 def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
@@ -254,7 +249,6 @@ def _make(
     args: argparse.Namespace, plan: Plan, specification: PipelineSpecification, database: Database, opened: ExitStack
 ) -> Pipeline:
     """The decoder, and the retriever that the schedule uses: the server, or the servers of all parts at once."""
-    from ragauge.generation.evaluation import DatabaseChunks
     from ragauge.generation.pipeline import Pipeline
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
@@ -264,7 +258,7 @@ def _make(
     lm = specification.mode.load(_checkpoint(args, plan, **hashes, **text))
     database.check_tokenizer(lm.tokenizer, specification.source)
     if not plan.settings.asks_index:
-        return Pipeline(lm, specification, passages=DatabaseChunks(database))
+        return Pipeline(lm, specification, passages=database)
     clients = []
     for address in args.server:
         client = opened.enter_context(Client(address, deadline_s=args.deadline, **options.access(args)))

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from ragauge.cli import _options as options
 from ragauge.errors import UserError
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.settings import StalenessSettings
 
 NO_OPTIONS = ("database",)  # keys that are options of another meaning
 
@@ -36,7 +32,16 @@ def run(args: argparse.Namespace) -> None:
     """Write one JSON file: the settings of the comparison, and each query's cosines."""
     from dataclasses import asdict
 
-    settings = _settings(args)
+    from ragauge.config import loading
+    from ragauge.config.reading import checked_options
+    from ragauge.retrieval.settings import StalenessSettings
+
+    if args.config:
+        entries, where = loading.load(args.config).staleness, f"{args.config}: staleness"
+        settings: StalenessSettings = options.entry(entries, args.entry, "comparison", where)
+    else:
+        stated = options.given(args, StalenessSettings, NO_OPTIONS)
+        settings = checked_options(StalenessSettings, {"database": args.database.name, **stated})
     from ragauge.cost.machine import provenance
     from ragauge.generation.evaluation import texts
     from ragauge.retrieval.embed import Embeddings, EncoderChoice
@@ -70,17 +75,3 @@ def run(args: argparse.Namespace) -> None:
     }
     options.write_json(args.out, {**report, "queries": [asdict(one) for one in found]})
     options.tell(args, args.out, out=args.out)
-
-
-def _settings(args: argparse.Namespace) -> StalenessSettings:
-    """Those of the configuration's entry, or of the options."""
-    from ragauge.config.reading import checked_options
-    from ragauge.retrieval.settings import StalenessSettings
-
-    if args.config is None:
-        stated = options.given(args, StalenessSettings, NO_OPTIONS)
-        return checked_options(StalenessSettings, {"database": args.database.name, **stated})
-    from ragauge.config import loading
-
-    entries = loading.load(args.config).staleness
-    return cast(StalenessSettings, options.entry(entries, args.entry, "comparison", f"{args.config}: staleness"))

@@ -35,12 +35,9 @@ def generate(reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSourc
     for _ in read_through(reader, ids, len(ids) - 1, source, windows, end=tokens - 1):
         pass
     while len(ids) < tokens:  # the last token is not read yet
-        window = windows.of(len(ids) - 1)
-        following = windows.first(window + 1)
-        if window >= 0 and len(ids) - 1 == windows.first(window):
-            attach(reader, source, window, ids, more=following < tokens - 1)
-        logits = reader.read(ids[-1:])[-1]
-        ids += reader.decode(logits, min(tokens, following + 1) - len(ids))
+        [(_, _, logits)] = read_through(reader, ids, len(ids), source, windows, end=tokens - 1)
+        following = windows.first(windows.of(len(ids) - 1) + 1)
+        ids += reader.decode(logits[-1], min(tokens, following + 1) - len(ids))
     return ids[len(prompt) :]
 
 
@@ -55,16 +52,11 @@ def read_through(
         end: up to which tokens will be read later on, where that is beyond `stop`.
     """
     end = stop if end is None else end
-    for piece in windows.pieces(reader.length, stop):
-        if piece.window >= 0 and piece.start == windows.first(piece.window):
-            attach(reader, source, piece.window, ids[: piece.start + 1], more=windows.first(piece.window + 1) < end)
-        yield piece.start, piece.stop, reader.read(ids[piece.start : piece.stop])
-
-
-def attach(reader: Reader, source: NeighbourSource, window: int, known: Tokens, more: bool) -> None:
-    """Attach a window's neighbours to the reader, unless those of the window before stay."""
-    found = source.neighbours(window, known, more)
-    if isinstance(found, Prepared):
-        found.put()
-    elif found is not None:
-        reader.attach(found)
+    for first, last, window in windows.pieces(reader.length, stop):
+        if window >= 0 and first == windows.first(window):
+            found = source.neighbours(window, ids[: first + 1], windows.first(window + 1) < end)
+            if isinstance(found, Prepared):
+                found.put()
+            elif found is not None:  # else those of the window before stay
+                reader.attach(found)
+        yield first, last, reader.read(ids[first:last])

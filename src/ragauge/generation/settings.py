@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -39,27 +40,20 @@ class PipelineSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     schedule: str = Field(description="when the database is queried, and what generation waits for; default: the key")
-    task: Literal["perplexity", "generate"] = Field(
-        "perplexity", description="score held-out text, or continue its first 64 tokens"
-    )
+    task: Literal["perplexity", "generate"] = Field("perplexity", description="score text, or continue 64 tokens of it")
     model: str | None = Field(None, description="label of the decoder; default: the first of the configuration")
     database: str | None = Field(None, description="label of the database; default: the first of the configuration")
     index: str = Field("ivf", description="label of the database's index that is searched")
     evaluation: str | None = Field(
         None,
-        description="label of the evaluation set that is read, one of the database's; default, and under the "
-        "database's own label: the database's held-out text",
+        description="label of an evaluation set of the database; default, or the database's own: its held-out text",
     )
     interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
     nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
-        None,
-        description="inverted lists scanned; hide (schedule piperag): as many as can be scanned while decoding goes "
-        "on; default: the index's own number",
+        None, description="inverted lists to scan; hide (piperag): as many as decoding hides; default: the index's own"
     )
-    exclude: Literal["none", "article"] = Field(
-        "none", description="article: no neighbours from the text's own article"
-    )
+    exclude: Literal["none", "article"] = Field("none", description="article: none from the text's own article")
     characters: int | None = Field(
         None, ge=1, description="query with the last characters, as the released code does; default: with tokens"
     )
@@ -69,51 +63,30 @@ class PipelineSettings(BaseModel):
         json_schema_extra={"enum": list(registry.names("mode"))},
     )
     weights: str | None = Field(
-        None,
-        description=_of_modes(
-            "weights", "weights, a safetensors or torch file; default: of a model that is one, or random"
-        ),
+        None, description=_of_modes("weights", "a safetensors or torch file; default: the model's own, or random")
     )
-    engine: Literal["torch", "onnx"] = Field(
-        "torch",
-        description=f"engine of the decoder; onnx ({_BY_ONNX}) exports it first",
-    )
+    engine: Literal["torch", "onnx"] = Field("torch", description=f"of the decoder; onnx ({_BY_ONNX}) exports it first")
     reach: int | None = Field(
-        None,
-        ge=0,
-        description=_of_modes("reach", "largest distance in tokens from neighbours to window; default: unlimited"),
+        None, ge=0, description=_of_modes("reach", "most tokens from neighbours to window; default: unlimited")
     )
-    read_ahead: bool = Field(
-        True, description="schedule piperag: neighbours are read ahead of time as well, by the thread that searches"
-    )
+    read_ahead: bool = Field(True, description="schedule piperag: the thread that searches reads neighbours as well")
     bias: float = Field(0.0, description=_of_modes("bias", "added to the attention scores of neighbours' keys"))
-    retrofit_minutes: float | None = Field(
-        None, gt=0, description="minutes of RETRO-fit training before neighbours are read; default: untrained"
-    )
-    adapters: str | None = Field(
-        None, description="weights trained by RETRO-fit, a safetensors file, in place of retrofit_minutes"
-    )
+    retrofit_minutes: float | None = Field(None, gt=0, description="minutes of RETRO-fit training; default: untrained")
+    adapters: str | None = Field(None, description="weights of RETRO-fit, in safetensors, instead of retrofit_minutes")
     tokens: int = Field(1024, ge=CHUNK + 2, description="tokens per sequence")
     limit: int | None = Field(None, ge=1, description="number of sequences; default: all held-out text")
     trials: int = Field(1, ge=1, description="timed generations per sequence, after an untimed one if several")
-    retrieval_cores: str | None = Field(
-        None, description="processor cores of the retrieval server, such as 1 or 1-3; default: all"
-    )
+    retrieval_cores: str | None = Field(None, description="cores of the retrieval server, such as 1-3; default: all")
     server: Annotated[list[str], Field(min_length=1)] | Literal["job"] | None = Field(
         None,
-        description="addresses of running retrieval servers, host:port, one for each part of the index; job: the "
-        "workflow serves the index in a job of its own, for all pipelines that say so; default: a server of it "
-        "is started for the run",
+        description="addresses of running servers, host:port, one for each part of the index; job: one job of the "
+        "workflow serves all pipelines that say so; default: a server is started for the run",
     )
     server_threads: int = Field(1, ge=1, le=1024, description="threads of the server that is a job of its own")
-    tls_ca: str | None = Field(
-        None, description="CA certificates that verify the servers', a PEM file; default: no TLS"
-    )
+    tls_ca: str | None = Field(None, description="CA certificates of the servers', a PEM file; default: no TLS")
     token_file: str | None = Field(None, description="file of the token that the servers require; default: none")
     server_cert: str | None = Field(
-        None,
-        description="certificate chain of the server that is a job of its own, a PEM file; with it other machines may "
-        "ask it; default: it can only be reached from its own machine",
+        None, description="certificate chain of the job's server, PEM, for other machines to ask it; default: none may"
     )
     server_key: str | None = Field(None, description="private key of that certificate, a PEM file; default: none")
     cores: str | None = Field(None, description="processor cores of the decoder, such as 0 or 0-3; default: all")
@@ -148,24 +121,18 @@ class PipelineSettings(BaseModel):
                 raise SettingError("server", str(error)) from None
         access = {key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")}
         missing = ", ".join(key for key, value in access.items() if value is None)
-        server, job, has_access = self.server, self.has_server_job, any(access.values())
-        pinned, needs_server, needs_job = self.retrieval_cores, "only valid with server", "only valid with server: job"
+        server, job, needs_job = self.server, self.has_server_job, "only valid with server: job"
+        pinned = "not valid with server, which is not started for the decoder alone"
+        incomplete = f"job: a server that other machines may ask requires {missing} as well"
         for key, is_wrong, message in (
             ("server", server and not self.asks_index, f"schedule {self.schedule!r} asks no index"),
-            ("tls_ca", not server and self.tls_ca is not None, needs_server),
-            ("token_file", not server and self.token_file is not None, needs_server),
-            (
-                "retrieval_cores",
-                server and pinned is not None,
-                "not valid with server, which is not started for the decoder alone",
+            *(
+                (key, access[key] is not None and not server, "only valid with server")
+                for key in ("tls_ca", "token_file")
             ),
-            (
-                "server",
-                job and has_access and missing,
-                f"job: a server that other machines may ask requires {missing} as well",
-            ),
-            ("server_cert", not job and self.server_cert is not None, needs_job),
-            ("server_key", not job and self.server_key is not None, needs_job),
+            ("retrieval_cores", server and self.retrieval_cores is not None, pinned),
+            ("server", job and any(access.values()) and missing, incomplete),
+            *((key, access[key] is not None and not job, needs_job) for key in ("server_cert", "server_key")),
             ("server_threads", not job and self.server_threads != 1, needs_job),
         ):
             if is_wrong:
@@ -191,7 +158,8 @@ class PipelineSettings(BaseModel):
 
     def make_schedule(self, seed: int = 0) -> Schedule:
         """The schedule with its options."""
-        return self.schedule_class.with_options(self.model_dump(), seed)
+        kind = self.schedule_class
+        return kind(**self.model_dump(include={field.name for field in fields(kind)}), seed=seed)
 
     @property
     def asks_index(self) -> bool:

@@ -90,15 +90,12 @@ class RetrievalOptions:
             for place, (chunk, document) in enumerate(zip(found.ids, found.documents, strict=True))
             if chunk >= 0 and int(document) not in self.excluded_documents and int(chunk) not in self.excluded_chunks
         ]
-        fetched = [fetched_tokens(found, place)[part] for place in allowed[: self.k]]
-        return [tokens for tokens in fetched if tokens]
-
-
-def fetched_tokens(found: Neighbours, place: int) -> list[int]:
-    """The tokens of one neighbour: its chunk and the text after it in its document."""
-    chunk = found.tokens[place, : found.lengths[place]]
-    after = found.continuations[place, : found.continuation_lengths[place]]
-    return [int(token) for token in (*chunk, *after)]
+        texts = []
+        for place in allowed[: self.k]:  # a chunk and the text after it in its document
+            chunk = found.tokens[place, : found.lengths[place]]
+            after = found.continuations[place, : found.continuation_lengths[place]]
+            texts.append([int(token) for token in (*chunk, *after)][part])
+        return [tokens for tokens in texts if tokens]
 
 
 class NoNeighbours(NeighbourSource):
@@ -141,8 +138,6 @@ class PrefetchedRetrieval(NeighbourSource):
     prepare: Prepare | None = None  # by it the searching thread reads the neighbours too; None: whoever reads the text
 
     def __post_init__(self) -> None:
-        if not self.windows.stale:
-            raise ValueError("a query can be sent ahead only where it is stale")
         self._thread = ThreadPoolExecutor(1, "prefetch")
         self._pending: Future[tuple[Neighbours, float, Sequence[Tokens] | Prepared]] | None = None
 
@@ -195,7 +190,6 @@ class RandomNeighbours(NeighbourSource):
     """The control: as many neighbours of the same database, drawn at random, each with its continuation."""
 
     passages: Passages
-    windows: Windows
     rng: np.random.Generator
     k: int = 2
     excluded_documents: frozenset[int] = frozenset()  # numbers

@@ -10,20 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ragauge.errors import SettingError
 
 CHUNK = 64  # tokens of a database chunk and of a query
 NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk and its continuation
-
-
-class WindowPiece(NamedTuple):
-    """Tokens [start, stop) of a sequence, all of one window; window -1 is before the first retrieval."""
-
-    start: int
-    stop: int
-    window: int
 
 
 @dataclass(frozen=True)
@@ -51,12 +42,12 @@ class Windows:
         """The first place that attends to a window's neighbours: the last token of its fresh query."""
         return CHUNK - 1 + window * self.interval
 
-    def pieces(self, start: int, stop: int) -> Iterator[WindowPiece]:
-        """The tokens [start, stop) cut where the window changes."""
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The tokens [start, stop) cut where the window changes: (start, stop, window); -1 before the first one."""
         while start < stop:
             window = self.of(start)
             end = min(stop, self.first(window + 1))
-            yield WindowPiece(start, end, window)
+            yield start, end, window
             start = end
 
     def query(self, window: int) -> slice:

@@ -183,6 +183,15 @@ class Database:
             source = self.manifest["tokenizer_source"]
             raise UserError(f"{self.folder}: its chunks were cut by the tokenizer of {source!r}, not by {name!r}'s")
 
+    def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
+        """(number of its document, tokens of a chunk and of as many that follow it in the document)."""
+        chain = [np.array([chunk])]
+        for _ in range(continuation):
+            chain.append(self.continuations(chain[-1]))
+        ids = np.concatenate(chain)
+        rows = zip(self.tokens(ids), self.lengths(ids), strict=True)
+        return int(self.documents(ids[:1])[0]), [int(token) for row, length in rows for token in row[:length]]
+
     @cached_property
     def near_duplicates(self) -> np.ndarray:
         """Numbers of the documents that are near-duplicates of evaluation text, ascending."""

@@ -8,7 +8,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -54,31 +54,40 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
         UserError: a corpus or model is not available, or the corpora give less than `MIN_SHARE` of the documents.
     """
     out.mkdir(parents=True, exist_ok=True)
-    articles = Articles(settings, evaluation)
+    files = ((read_examples(path), limit) for path, limit in evaluation.items())
+    seen = [document.text for examples, limit in files for one in examples[:limit] for document in one.documents]
+    articles = long_articles(settings)
+    train, held_out = split(articles, seen, settings)
     questions = Questions(settings, out / "questions.partial", threads)
     parts = {
-        HELD_OUT: questions.write(articles.documents(articles.held_out, one_each=True), settings.held_out_documents),
-        TRAIN: questions.write(articles.documents(articles.train), settings.documents),
+        HELD_OUT: questions.write(passages(held_out, settings, one_each=True), settings.held_out_documents),
+        TRAIN: questions.write(passages(train, settings), settings.documents),
     }
     if not parts[TRAIN]:
         raise UserError(f"no question of {questions.counts['asked']} can be trained on: {dict(questions.problems)}")
     if len(parts[TRAIN]) < MIN_SHARE * settings.documents:
         raise UserError(
             f"training data: {len(parts[TRAIN])} documents found, {settings.documents} requested; the corpora hold "
-            f"{len(articles.train)} articles of {settings.min_characters} characters or more that are not held out; "
+            f"{len(train)} articles of {settings.min_characters} characters or more that are not held out; "
             "name further corpora or request fewer documents"
         )
     for name, documents in parts.items():
         lines = (json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
         replace_atomically(out / name, "".join(lines).encode())
-    sizes: dict[str, int] = {}
+    sizes = {
+        "long_articles": len(articles),
+        "evaluation_documents": len(set(seen)),
+        "train_articles": len(train),
+        "held_out_articles": len(held_out),
+        **questions.counts,
+    }
     for stem, documents in (("held_out", parts[HELD_OUT]), ("train", parts[TRAIN])):
         sizes |= {f"{stem}_documents": len(documents), f"{stem}_questions": sum(len(d.spans) for d in documents)}
     manifest = {
         "settings": settings.model_dump(),
-        "counts": {**articles.counts, **questions.counts, **sizes},
+        "counts": sizes,
         "questions_left_out": dict(questions.problems),
-        "held_out_articles": [article.title for article in articles.held_out],
+        "held_out_articles": [article.title for article in held_out],
         "sha256": {name: file_sha256(out / name) for name in parts},
         "provenance": provenance(),
     }
@@ -107,68 +116,45 @@ def read(path: Path) -> list[TrainingDocument]:
 # --- articles ---
 
 
-@dataclass(frozen=True)
-class Articles:
-    """The long articles of the corpora, split by whether the evaluation contains their text."""
+def long_articles(settings: Data) -> list[TrainingDocument]:
+    """The long articles of the corpora, in a fixed random order, each text once."""
+    once: dict[str, TrainingDocument] = {}
+    for name in settings.corpora:
+        corpus = Corpus((name,), limit=settings.corpus_documents)
+        for number, read in enumerate(corpus.documents(Share())):
+            if len(read.text) >= settings.min_characters:
+                once[read.text] = TrainingDocument(f"{Path(name).name}/{number}", read.title, read.text)
+    return in_random_order(once.values(), settings)
 
-    settings: Data
-    evaluation: Mapping[Path, int | None]
 
-    @cached_property
-    def articles(self) -> list[TrainingDocument]:
-        """The long articles, in a fixed random order, each text once."""
-        once: dict[str, TrainingDocument] = {}
-        for name in self.settings.corpora:
-            corpus = Corpus((name,), limit=self.settings.corpus_documents)
-            for number, read in enumerate(corpus.documents(Share())):
-                if len(read.text) >= self.settings.min_characters:
-                    once[read.text] = TrainingDocument(f"{Path(name).name}/{number}", read.title, read.text)
-        return sorted(once.values(), key=self._rank)
+def split(
+    articles: Iterable[TrainingDocument], seen: Iterable[str], settings: Data
+) -> tuple[list[TrainingDocument], list[TrainingDocument]]:
+    """(the articles to train on; those that contain seen text, and as many more as the held-out loss needs)."""
+    index = NearDuplicates(seen, settings.near_duplicate)
+    near, others = list[TrainingDocument](), list[TrainingDocument]()
+    for article in articles:
+        (near if index.has(article.text) else others).append(article)
+    more = max(0, settings.held_out_documents - len(near))
+    return others[more:], near + others[:more]
 
-    @cached_property
-    def evaluation_texts(self) -> list[str]:
-        """The documents of the evaluation's questions."""
-        files = ((read_examples(path), limit) for path, limit in self.evaluation.items())
-        return [document.text for examples, limit in files for one in examples[:limit] for document in one.documents]
 
-    @cached_property
-    def train(self) -> list[TrainingDocument]:
-        """The articles to train on."""
-        held_out = {article.key for article in self.held_out}
-        return [article for article in self.articles if article.key not in held_out]
+def passages(
+    articles: Iterable[TrainingDocument], settings: Data, one_each: bool = False
+) -> Iterator[TrainingDocument]:
+    """Passages of the articles, with spans, in a fixed random order over all articles."""
+    tokenizer = load_tokenizer(assets.resolve(settings.model))
+    found: list[TrainingDocument] = []
+    for article in articles:
+        own = in_random_order(sft.cut(article, tokenizer, settings.document_tokens), settings)
+        found += own[:1] if one_each else own
+    for document in in_random_order(found, settings):
+        yield sft.draw_spans(document, tokenizer, settings.spans, settings.span_sentences, settings.seed)
 
-    @cached_property
-    def held_out(self) -> list[TrainingDocument]:
-        """The articles that contain evaluation text, and as many more as the held-out loss needs."""
-        index = NearDuplicates(self.evaluation_texts, self.settings.near_duplicate)
-        near, others = list[TrainingDocument](), list[TrainingDocument]()
-        for article in self.articles:
-            (near if index.has(article.text) else others).append(article)
-        return near + others[: max(0, self.settings.held_out_documents - len(near))]
 
-    def documents(self, articles: Sequence[TrainingDocument], one_each: bool = False) -> Iterator[TrainingDocument]:
-        """Passages of the articles, with spans, in a fixed random order over all articles."""
-        settings, tokenizer = self.settings, load_tokenizer(assets.resolve(self.settings.model))
-        passages: list[TrainingDocument] = []
-        for article in articles:
-            own = sorted(sft.cut(article, tokenizer, settings.document_tokens), key=self._rank)
-            passages += own[:1] if one_each else own
-        for document in sorted(passages, key=self._rank):
-            yield sft.draw_spans(document, tokenizer, settings.spans, settings.span_sentences, settings.seed)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Of the manifest."""
-        return {
-            "long_articles": len(self.articles),
-            "evaluation_documents": len(set(self.evaluation_texts)),
-            "train_articles": len(self.train),
-            "held_out_articles": len(self.held_out),
-        }
-
-    def _rank(self, document: TrainingDocument) -> bytes:
-        """A random rank that is the same on every machine and does not depend on other documents."""
-        return hashlib.sha256(f"{self.settings.seed}/{document.key}".encode()).digest()
+def in_random_order(documents: Iterable[TrainingDocument], settings: Data) -> list[TrainingDocument]:
+    """By ranks that are the same on every machine and do not depend on other documents."""
+    return sorted(documents, key=lambda one: hashlib.sha256(f"{settings.seed}/{one.key}".encode()).digest())
 
 
 # --- text of the evaluation in articles ---
@@ -183,10 +169,10 @@ class NearDuplicates:
 
         self.threshold = threshold
         pieces = (piece for text in dict.fromkeys(texts) for piece in signatures(text, stride=PIECE_WORDS))
-        self.signatures = {str(number): piece for number, piece in enumerate(pieces)}
+        self.signatures = list(pieces)
         self.index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
-        for key, signature in self.signatures.items():
-            self.index.insert(key, signature)
+        for number, signature in enumerate(self.signatures):
+            self.index.insert(number, signature)
 
     def has(self, text: str) -> bool:
         """Whether any piece of a text is a near-duplicate of an indexed piece.
@@ -194,9 +180,9 @@ class NearDuplicates:
         Pieces begin every quarter of their length, so that one at any place of the text is found.
         """
         return any(
-            signature.jaccard(self.signatures[key]) >= self.threshold
+            signature.jaccard(self.signatures[number]) >= self.threshold
             for signature in signatures(text, stride=PIECE_WORDS // 4)
-            for key in self.index.query(signature)
+            for number in self.index.query(signature)
         )
 
 
@@ -226,10 +212,7 @@ class Questions:
     """Has questions written, selects the usable ones, and counts the others by reason."""
 
     def __init__(self, settings: Data, path: Path, threads: int | None) -> None:
-        """
-        Args:
-            path: of a file that records replies, so that an interrupted run repeats no request.
-        """
+        """`path` is of a file that records replies, so that an interrupted run repeats no request."""
         self.settings, self.path, self.threads = settings, path, threads
         self.counts: Counter[str] = Counter(asked=0, kept=0)
         self.problems: Counter[str] = Counter()

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils.other import get_free_port
-from torch import Tensor, nn
 
 from ragauge.errors import explain_missing_extra
 from ragauge.training.settings import TrainingSettings
@@ -52,10 +51,3 @@ def arguments(settings: TrainingSettings) -> dict[str, Any]:
         "steps_per_print": 1 << 30,  # the trainer reports the progress
     }
     return {"deepspeed": zero_2, "accelerator_config": {"use_configured_state": True}}
-
-
-def full_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The fp32 weights of a model under training, by name. Every process takes part."""
-    from deepspeed.utils import safe_get_full_fp32_param
-
-    return {name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in model.named_parameters()}

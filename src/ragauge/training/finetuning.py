@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import random
 import re
@@ -14,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -70,10 +69,13 @@ def train(
     is_first = training.is_world_process_zero()
     with locked(checkpoints, wait=False) if is_first else nullcontext():
         curve = [_point(entry) for entry in training.run()]
-        if settings.engine == "deepspeed":
-            weights = deepspeed.full_weights(training.model)
+        own = training.model.named_parameters()
+        if settings.engine == "deepspeed":  # every process takes part
+            from deepspeed.utils import safe_get_full_fp32_param
+
+            weights = {name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in own}
         else:
-            weights = {name: tensor.detach().cpu() for name, tensor in training.model.named_parameters()}
+            weights = {name: tensor.detach().cpu() for name, tensor in own}
         training.accelerator.end_training()
         if not is_first:
             return None
@@ -274,11 +276,8 @@ def _point(entry: Mapping[str, float]) -> dict[str, Any]:
 
 def _write_account(material: Material, curve: Curve, seconds: float, out: Path) -> Path:
     """Write the loss curve and the account of a training; returns the account's path."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(curve[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(curve)
-    replace_atomically(out.with_name(f"{out.name}.loss.csv"), text.getvalue().encode())
+    table = pd.DataFrame(curve).to_csv(index=False, na_rep="nan")
+    replace_atomically(out.with_name(f"{out.name}.loss.csv"), table.encode())
     account = {
         "settings": material.settings.model_dump(),
         "template": material.template,

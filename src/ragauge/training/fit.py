@@ -63,7 +63,7 @@ class RetrofitMaterial:
         windows = range(self.windows.of(len(ids) - 2) + 1)
         if random:
             rng = np.random.default_rng([self.settings.seed, start])
-            draw = RandomNeighbours(self.passages, self.windows, rng, self.settings.k)
+            draw = RandomNeighbours(self.passages, rng, self.settings.k)
             drawn = [[list(text) for text in draw.neighbours(window, ids, False)] for window in windows]
             return {"ids": ids, "neighbours": drawn}
         own = frozenset(range(start - 1, start + chunks))  # they would contain the answer

@@ -35,37 +35,24 @@ class Data(BaseModel):
 
     model: str = Field(description="the decoder to train: a name in the catalog, or a source as in `models`")
     seed: int = Field(0, description="seed of the documents, the spans and the training order")
-    corpora: list[str] = Field(
-        ["wikipedia-sample"],
-        min_length=1,
-        description="sources of articles: files, corpora of the catalog or of the hub, as in `databases`",
-    )
-    corpus_documents: int | None = Field(
-        None, ge=1, description="number of texts read from each corpus, from its first; default: all"
-    )
+    corpora: list[str] = Field(["wikipedia-sample"], min_length=1, description="sources of articles, as in `databases`")
+    corpus_documents: int | None = Field(None, ge=1, description="most texts of each corpus, its first; default: all")
     writer: str = Field("smollm2-135m-instruct", description="the model that writes the questions, or 'endpoint'")
     documents: int = Field(64, ge=1, description="passages of articles to train on")
-    held_out_documents: int = Field(
-        6, ge=0, description="held-out articles; the loss is measured on one passage of each"
-    )
+    held_out_documents: int = Field(6, ge=0, description="held-out articles; one passage of each measures the loss")
     document_tokens: int = Field(768, ge=32, description="maximum tokens of a passage, which is one document")
     min_characters: int = Field(4000, ge=0, description="minimum characters of an article")
     spans: int = Field(6, ge=1, description="spans drawn from a document, each with a question")
     span_sentences: int = Field(3, ge=1, description="maximum sentences of a span")
     near_duplicate: float = Field(
-        0.4,
-        gt=0,
-        le=1,
-        description="Jaccard similarity of 100-word pieces at which an article counts as evaluation text",
+        0.4, gt=0, le=1, description="Jaccard similarity of 100-word pieces at which an article is evaluation text"
     )
 
 
 class TrainingSettings(Data):
     """Supervised fine-tuning of a decoder to CFIC's request for evidence. The key is its label."""
 
-    template: Template | None = Field(
-        None, description="how prompts are wrapped; default: as for any model of this source"
-    )
+    template: Template | None = Field(None, description="how prompts are wrapped; default: as for its source's models")
     request: Wording = Field("paper", description="wording of the request for evidence: the paper's, or `copy`")
     engine: Literal["deepspeed", "torch"] = Field(
         "deepspeed", description="DeepSpeed ZeRO-2, or plain torch on one process in float32"
@@ -76,9 +63,7 @@ class TrainingSettings(Data):
         "bfloat16", description="type of forward and backward passes; the optimizer's weights are float32"
     )
     steps: int = Field(600, ge=1, description="optimizer steps")
-    minutes: float | None = Field(
-        None, gt=0, description="wall-clock time after which training ends early; default: no limit"
-    )
+    minutes: float | None = Field(None, gt=0, description="minutes after which training ends early; default: no limit")
     accumulation: int = Field(8, ge=1, description="documents per step and process")
     lr: Number = Field(1e-5, gt=0, description="AdamW's learning rate, after the warm-up")
     eps: Number = Field(1e-8, gt=0, description="AdamW's epsilon")

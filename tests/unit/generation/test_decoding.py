@@ -41,7 +41,7 @@ def sources(windows: Windows, reader: Any) -> dict[str, NeighbourSource]:
         "none": NoNeighbours(),
         "fresh": BlockingRetrieval(asked, windows, reader.note),
         "once": BlockingRetrieval(asked, windows, reader.note, reads_at=lambda window: window == 0),
-        "random": RandomNeighbours(ExactRetriever(DOCUMENTS), windows, np.random.default_rng(0)),
+        "random": RandomNeighbours(ExactRetriever(DOCUMENTS), np.random.default_rng(0)),
     }
     if windows.stale:
         made["prefetched"] = PrefetchedRetrieval(asked, windows, reader.note)

@@ -23,7 +23,7 @@ from ragauge.cost.trace import Call
 from ragauge.engines import load_lm
 from ragauge.errors import UserError
 from ragauge.generation import pipeline
-from ragauge.generation.evaluation import DatabaseChunks, EvaluationStretch, texts
+from ragauge.generation.evaluation import EvaluationStretch, texts
 from ragauge.generation.modes._cross_attention import CrossWeights
 from ragauge.generation.modes._joint import Adapters, JointDecoder
 from ragauge.generation.modes._retro import random_network
@@ -113,28 +113,16 @@ def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
     assert failed.reason == "2 processes were killed while they answered it, most likely for want of memory"
 
 
-def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
+def test_hidden_searches_get_a_budget_less_the_time_on_the_network_from_the_first_generation() -> None:
     searcher = ExactRetriever(DOCUMENTS)
     generation = made(specified("piperag", 32, "generate", nprobe="hide"), searcher)
-    generation.record(TEXTS[0])
+    generation.network_s = 0.004
+    assert generation.record(TEXTS[0]).network_s == 0.004
     assert generation.performance is not None
     first, *ahead = searcher.queries[3:]
     assert (first.nprobe, first.budget_s) == (None, None)
-    assert [q.budget_s for q in ahead] == pytest.approx(
-        [generation.performance.budget_s(length, Windows(32, True), 2) for length in (64, 96)]
-    )
-
-
-def test_the_time_on_the_network_is_taken_from_a_hidden_search() -> None:
-    chosen, searcher = specified("piperag", 32, "generate", nprobe="hide"), ExactRetriever(DOCUMENTS)
-    lm = JointDecoder(tiny_models.tiny_lm(), chosen.mode)
-    generation = Pipeline(lm, chosen, searcher, network_s=0.004)
-    generation.performance = GenerationModel.of(calls(0.02, 1e-5, 0.3))
-    record = generation.record(TEXTS[0])
-    assert record.network_s == 0.004
-    budgets = [q.budget_s for q in searcher.queries if q.budget_s]
-    without = [generation.performance.budget_s(length, Windows(32, True), 2) for length in (64, 96)]
-    assert budgets == pytest.approx([budget - 0.004 for budget in without])
+    budgets = [generation.performance.budget_s(length, Windows(32, True), 2, 0.004) for length in (64, 96)]
+    assert [q.budget_s for q in ahead] == pytest.approx(budgets)
 
 
 def scored(path: Path, values: list[float]) -> Path:
@@ -144,9 +132,8 @@ def scored(path: Path, values: list[float]) -> Path:
         performance = None
 
         def record(self, text: EvaluationStretch) -> SequenceRecord:
-            return SequenceRecord(
-                key=text.key, status="ok", document=0, tokens=150, nll=values[text.document], scored=86
-            )
+            nll = values[text.document]
+            return SequenceRecord(key=text.key, status="ok", document=0, tokens=150, nll=nll, scored=86)
 
     return pipeline.run(lambda: Given(), todo, chosen, path)  # type: ignore[arg-type, return-value]
 
@@ -157,10 +144,8 @@ def test_the_control_decides_by_its_interval(tmp_path: Path, capsys: pytest.Capt
     unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0])
     assert comparison.control(better, random)["passes"] is True
     assert comparison.control(unsure, random)["passes"] is False
-    assert (
-        main(["score", "--metric", "perplexity", str(better), "--random", str(random), "--base", str(unsure), "--json"])
-        == 0
-    )
+    against = ["--random", str(random), "--base", str(unsure)]
+    assert main(["score", "--metric", "perplexity", str(better), *against, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])[str(better)]
     assert shown["control"]["difference"] == pytest.approx(-0.14)
     assert shown["perplexity"] == pytest.approx(12.68, abs=0.01)
@@ -171,9 +156,9 @@ def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
     out = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
     found = comparison.summary(out)
     assert found["over_ideal"] >= 0.99
-    assert (
-        found["ideal_s_retrieval_16x"] <= found["ideal_s_retrieval_4x"] <= found["ideal_s"] <= found["seconds"] * 1.01
-    )
+    ideals = [found[f"ideal_s{faster}"] for faster in ("_retrieval_16x", "_retrieval_4x", "")]
+    assert sorted(ideals) == ideals
+    assert ideals[-1] <= found["seconds"] * 1.01
     records = read_kind(out, SequenceRecord)
     assert all(len(record.trials_s) == 3 and record.load_share is not None for record in records)
     assert found["load_share"] == max(record.load_share or 0.0 for record in records)
@@ -190,21 +175,16 @@ def calls(decode: float, grows: float, neighbours: float) -> Iterator[Call]:
         yield Call("decode", (1,), (past,), steps=10, seconds=10 * (decode + grows * (past + 4.5)))
 
 
-def test_the_model_finds_the_lines() -> None:
-    model = GenerationModel.of(calls(0.02, 1e-5, 0.3))
+@pytest.mark.parametrize(("stage", "sign"), [("neighbours", 1), ("neighbours_ahead", -1)])
+def test_the_model_finds_the_lines(stage: str, sign: int) -> None:
+    """Neighbours that are read ahead take of the time for searching; others give it theirs."""
+    trace = [replace(c, stage=stage) if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)]
+    model, windows = GenerationModel.of(trace), Windows(32, stale=True)
     assert model.decode(350) == pytest.approx(0.0235)
     assert model.decode.error == pytest.approx(0, abs=1e-9)
     assert model.neighbours(256) == pytest.approx(0.3)
-    windows = Windows(32, stale=True)
     budget = model.budget_s(100, windows, 2, network_s=0.1)
-    assert budget == pytest.approx(0.3 + 32 * (0.02 + 1e-5 * (100 + 256 + 15.5)) - 0.1)
-
-
-def test_neighbours_that_are_read_ahead_take_of_the_time_for_searching() -> None:
-    ahead = [replace(c, stage="neighbours_ahead") if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)]
-    model, windows = GenerationModel.of(ahead), Windows(32, stale=True)
-    decode_s = model.decode_s(100, 32, 256)
-    assert model.budget_s(100, windows, 2) == pytest.approx(decode_s - 0.3)
+    assert budget == pytest.approx(max(1e-3, sign * 0.3 + 32 * (0.02 + 1e-5 * (100 + 256 + 15.5)) - 0.1))
 
 
 def test_the_model_knows_how_much_was_read_before() -> None:
@@ -212,7 +192,8 @@ def test_the_model_knows_how_much_was_read_before() -> None:
     read = [Call("neighbours", (128,) * count, (1,) * count, seconds=0.15 * count) for count in (2, 1, 1)]
     model = GenerationModel.of([*found, *read, *(c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode")])
     assert model.fresh == 0.5  # of four windows one read two neighbours, two read one
-    assert model.read_s(2) == pytest.approx(0.15)
+    decode_s = 32 * (0.02 + 1e-5 * (100 + 256 + 15.5))
+    assert model.budget_s(100, Windows(32, stale=True), 2) == pytest.approx(decode_s + 0.15)
 
 
 def test_a_slope_below_zero_is_noise() -> None:
@@ -245,15 +226,11 @@ def test_held_out_text_takes_each_article_before_any_twice(folder: Path) -> None
 
 
 def test_a_passage_goes_on_to_the_end_of_its_document(folder: Path) -> None:
-    chunks = DatabaseChunks(Database(folder / "db"))
+    chunks = Database(folder / "db")
     for chunk in range(len(chunks)):
         document, passage = chunks.passage(chunk, 2)
-        following = [
-            chunks.passage(c, 0)[1]
-            for c in range(chunk, min(len(chunks), chunk + 3))
-            if chunks.passage(c, 0)[0] == document
-        ]
-        assert passage == [token for part in following for token in part]
+        parts = [chunks.passage(c, 0) for c in range(chunk, min(len(chunks), chunk + 3))]
+        assert passage == [token for owner, part in parts if owner == document for token in part]
 
 
 def test_scores_and_control_by_the_command_line(
@@ -286,9 +263,7 @@ def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
 
 
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
-def test_trained_weights_change_the_score_and_belong_to_their_mode(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str
-) -> None:
+def test_trained_weights_change_the_score(folder: Path, tmp_path: Path, mode: str) -> None:
     lm, path = load_lm(str(folder / "model")), tmp_path / "trained.safetensors"
     weights = Adapters(lm.decoder.weights) if mode == "joint" else CrossWeights(lm.decoder, (0,), 1)
     effects = list(weights.offset) if isinstance(weights, Adapters) else [weights.weights["cross_0_gate"]]
@@ -307,14 +282,11 @@ def test_trained_weights_change_the_score_and_belong_to_their_mode(
     without = scores("plain.jsonl", "random" if mode == "joint" else "no_retrieval")
     assert found[0] == pytest.approx(without, abs=1e-5)
     assert found[1] != pytest.approx(without, abs=1e-4)
-    other = "cross_attention" if mode == "joint" else "joint"
-    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--mode", other, "--adapters", str(path)) == 2
-    assert f"trained for mode {mode!r}, not {other!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
 def test_a_mode_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path: Path, mode: str) -> None:
-    chunks = DatabaseChunks(Database(folder / "db"))
+    chunks = Database(folder / "db")
     documents: dict[int, list[int]] = {}
     for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
         documents.setdefault(document, []).extend(passage)
@@ -338,10 +310,7 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path
         (["--schedule", "random", "--weights", "none.pt"], "--weights: only valid with mode 'retro', not 'joint'"),
         (["--schedule", "retro"], "give --index or --server"),
         (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
-        (
-            ["--schedule", "random", "--nprobe", "many"],
-            "--nprobe: must be a whole number from 1, or 'hide', not 'many'",
-        ),
+        (["--schedule", "random", "--nprobe", "many"], "must be a whole number from 1, or 'hide', not 'many'"),
         (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
         (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
         (["--schedule", "random", "--tokens", "65"], "--tokens: must be greater than or equal to 66, not '65'"),
@@ -421,9 +390,8 @@ def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
     out, tokenizer = tmp_path / "s.jsonl", Database(folder / "db").manifest["tokenizer"]
 
     def asked(index: str) -> int:
-        with service_parts.server(
-            ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=tokenizer, index=index)
-        ) as server:
+        about = replace(EXACT, tokenizer=tokenizer, index=index)
+        with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
             return command(folder, out, "--schedule", "retro", "--server", server.address)
 
     assert asked("one") == 0

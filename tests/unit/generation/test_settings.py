@@ -40,10 +40,7 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -
     [
         ({"retro": {"interval": 32}}, "c.yaml: pipelines.retro.interval: schedule 'retro' requires 64, not 32"),
         ({"p": {"schedule": "piperag", "interval": 7}}, "c.yaml: pipelines.p.interval: 7 does not divide"),
-        (
-            {"retro": {"nprobe": "hide"}},
-            "pipelines.retro.nprobe: 'hide' requires a schedule that searches ahead",
-        ),
+        ({"retro": {"nprobe": "hide"}}, "pipelines.retro.nprobe: 'hide' requires a schedule that searches ahead"),
         ({"retro": {"nprobe": 0}}, "c.yaml: pipelines.retro.nprobe: must be a whole number from 1, or 'hide', not 0"),
         (
             {"retro": {"mode": "cross_attention"}},

@@ -12,9 +12,9 @@ from ragauge.generation.windows import Windows
 def test_pieces_cover_a_sequence_and_change_with_the_window(interval: int) -> None:
     windows = Windows(interval)
     pieces = list(windows.pieces(0, 300))
-    assert [place for p in pieces for place in range(p.start, p.stop)] == list(range(300))
-    assert all(windows.of(place) == p.window for p in pieces for place in range(p.start, p.stop))
-    assert [p.window for p in pieces] == list(range(-1, len(pieces) - 1))
+    places = [(place, window) for start, stop, window in pieces for place in range(start, stop)]
+    assert places == [(place, windows.of(place)) for place in range(300)]
+    assert [window for *_, window in pieces] == list(range(-1, len(pieces) - 1))
 
 
 def test_the_last_token_of_a_query_is_the_first_to_attend_to_what_it_found() -> None:

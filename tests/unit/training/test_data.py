@@ -70,13 +70,8 @@ def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None
 @pytest.mark.parametrize("template", ["chat", "alpaca", "vicuna"])
 def test_training_reads_what_the_method_reads(template: str) -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
-    prompt = build_prompt(
-        "Who lit the lamp?",
-        [("Lighthouse", TEXT)],
-        instruction="{context}\n{input}",
-        template=template,
-        tokenizer=lm.tokenizer,
-    )
+    wording: Any = {"instruction": "{context}\n{input}", "template": template, "tokenizer": lm.tokenizer}
+    prompt = build_prompt("Who lit the lamp?", [("Lighthouse", TEXT)], **wording)
     read: list[list[int]] = []
     extend = lm.extend
     lm.extend = lambda cache, rows, **o: (read.append([*rows[0].ids]), extend(cache, rows, **o))[1]  # type: ignore
@@ -87,9 +82,8 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     method.find(lm, state, prompt)
     start, text = TEXT.index("It burned"), state.reading.text
     span = SpanQuestion(start, TEXT.index("- a list"), "Who lit the lamp?")
-    encoded = sft.encode(
-        TrainingDocument("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, REQUESTS["paper"], 1, 4096
-    )
+    training = TrainingDocument("a#0", "Lighthouse", TEXT, (span,))
+    encoded = sft.encode(training, lm.tokenizer, template, REQUESTS["paper"], 1, 4096)
     assert encoded.document == document
     [(request, response)] = encoded.requests
     assert request == read[0]
@@ -99,9 +93,8 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
 
 
 def test_a_request_that_is_too_long_is_left_out() -> None:
-    document = TrainingDocument(
-        "a#0", "", TEXT, (SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90))
-    )
+    spans = SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90)
+    document = TrainingDocument("a#0", "", TEXT, spans)
     encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400)
     assert len(encoded.requests) == 1
 

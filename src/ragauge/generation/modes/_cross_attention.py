@@ -34,7 +34,6 @@ from ragauge.errors import UserError
 from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, attend, pad, read_alone
 from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, Tokens
 
-CROSS_LAYERS, ENCODER_LAYERS = 3, 2
 WEIGHT_SHARE, GATE_SHARE = 0.1, 5.0  # of the learning rate: copied weights need little change, gates begin at zero
 
 PER_LAYER = ("heads", "kv_heads", "ffn")  # sizes of a decoder's shape
@@ -170,7 +169,7 @@ class CrossWeights(TrainedWeights):
 
     mode: ClassVar[str] = "cross_attention"
 
-    def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = ENCODER_LAYERS) -> None:
+    def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = 2) -> None:
         """
         Args:
             places: layers of the decoder that get cross-attention, counted from 0.
@@ -232,8 +231,8 @@ class CrossWeights(TrainedWeights):
         return tensor
 
 
-def cross_layers(layers: int, count: int = CROSS_LAYERS) -> tuple[int, ...]:
-    """The layers that get cross-attention by default: the last ones of `count` equal parts of the decoder."""
+def cross_layers(layers: int, count: int) -> tuple[int, ...]:
+    """The layers that get cross-attention: the last ones of `count` equal parts of the decoder."""
     return tuple(sorted({max(0, (part + 1) * layers // count - 1) for part in range(count)}))
 
 

@@ -37,8 +37,6 @@ from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, Prep
 if TYPE_CHECKING:
     from ragauge.generation.modes.joint import JointAttention
 
-RANK = 8
-
 
 def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
     """The decoder, and the same with trained adapters where there are any."""
@@ -67,7 +65,8 @@ class JointStates(PreparingReader, Generic[State]):
 
     mode: JointAttention
 
-    def __init__(self) -> None:
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self._sink: Any = None  # the cached first token
         self._states: StateCache[State] = StateCache()
 
@@ -104,8 +103,7 @@ class JointReader(JointStates[KVCache], CachedReader):
     """
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
-        CachedReader.__init__(self, model.lm, model.lm.new_cache(capacity))
-        JointStates.__init__(self)
+        super().__init__(model.lm, model.lm.new_cache(capacity))
         self.mode, self.adapted = model.mode, model.adapted
         self._front = 0  # slots of the neighbours
 
@@ -154,7 +152,7 @@ class Adapters(TrainedWeights):
 
     mode: ClassVar[str] = "joint"
 
-    def __init__(self, weights: Weights, rank: int = RANK, seed: int = 0) -> None:
+    def __init__(self, weights: Weights, rank: int = 8, seed: int = 0) -> None:
         super().__init__()
         self.rank = rank
         draw = torch.Generator().manual_seed(seed)

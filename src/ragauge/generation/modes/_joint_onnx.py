@@ -22,7 +22,7 @@ from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin, write_
 from ragauge.errors import UserError
 from ragauge.generation.modes._joint import JointStates, load_adapted
 from ragauge.generation.modes.base import Checkpoint
-from ragauge.generation.reader import Prepared, PreparingReader, Tokens
+from ragauge.generation.reader import Prepared, Tokens
 
 if TYPE_CHECKING:
     from ragauge.generation.modes.joint import JointAttention
@@ -71,8 +71,7 @@ class OnnxJointReader(JointStates[Tensor]):
     lm: OnnxJointDecoder
 
     def __init__(self, lm: OnnxJointDecoder, front: int) -> None:
-        PreparingReader.__init__(self, lm)
-        JointStates.__init__(self)
+        super().__init__(lm)
         self.mode, self.front = lm.mode, front
         self._slots = lm.decoder.slots(front)
 

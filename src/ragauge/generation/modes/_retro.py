@@ -32,13 +32,6 @@ from ragauge.generation.reader import Reader, Tokens
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 
-
-def load(checkpoint: Checkpoint) -> RetroLM:
-    if checkpoint.threads:
-        torch.set_num_threads(checkpoint.threads)
-    return RetroLM(make_network(checkpoint), checkpoint.tokenizer)
-
-
 # --- weights ---
 
 

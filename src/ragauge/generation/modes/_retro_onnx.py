@@ -25,7 +25,7 @@ from ragauge.engines.onnx.runtime import (
     write_origin,
 )
 from ragauge.generation.modes._retro import OwnReader, make_network
-from ragauge.generation.modes._retro_network import RetroAttention, RetroLayer, RetroNetwork
+from ragauge.generation.modes._retro_network import RetroLayer, RetroNetwork
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import Tokens
 from ragauge.generation.windows import CHUNK
@@ -80,9 +80,12 @@ class _Upper(_Part):
         for index, layer in enumerate(self.model.layers[self.first_cross :]):
             if index:
                 x = _after_attention(layer, x, past[2 * index - 2 : 2 * index], positions, mask, new)
-            if layer.cross is not None and layer.cross_norm is not None:
-                bias = layer.cross.bias(behind, places)
-                x = x + reads * _crossed(layer.cross, layer.cross_norm(x), memory[read], memory[read + 1], bias)
+            if (cross := layer.cross) is not None and layer.cross_norm is not None:
+                # `cross(...)` of one sequence, in operations that the exporter knows for three dimensions
+                k, v = memory[read : read + 2]
+                scores = cross.split(cross.q(layer.cross_norm(x))) @ k.transpose(-1, -2) + cross.bias(behind, places)
+                mixed = scores.float().softmax(-1).to(v.dtype) @ v
+                x = x + reads * cross.out(mixed.transpose(-2, -3).flatten(-2))
                 read += 2
             x = x + layer.ffn(layer.ffn_norm(x))
         return self.model.head(self.model.norm(x)), new
@@ -106,14 +109,6 @@ def _after_attention(
     own = bias(positions, positions) + causal(positions.shape[0])
     q = layer.attention.split(layer.attention.q(y))
     return x + layer.attention.out(attend(q, k, v, past[0], past[1], cached[:, None], own[:, None]))
-
-
-def _crossed(attention: RetroAttention, x: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """`attention(x, k, v, bias)` of one sequence, in operations that the exporter knows for three dimensions."""
-    scores = attention.split(attention.q(x)) @ k.transpose(-1, -2) + bias
-    weights = scores.float().softmax(-1).to(v.dtype)
-    mixed: Tensor = attention.out((weights @ v).transpose(-2, -3).flatten(-2))
-    return mixed
 
 
 def export(checkpoint: Checkpoint, name: str, folder: Path) -> None:

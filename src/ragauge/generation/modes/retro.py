@@ -35,9 +35,13 @@ class OwnEncoder(Mode):
             from ragauge.generation.modes._retro_onnx import load_exported
 
             return load_exported(checkpoint)
-        from ragauge.generation.modes._retro import load
+        import torch
 
-        return load(checkpoint)
+        from ragauge.generation.modes._retro import RetroLM, make_network
+
+        if checkpoint.threads:
+            torch.set_num_threads(checkpoint.threads)
+        return RetroLM(make_network(checkpoint), checkpoint.tokenizer)
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
         from ragauge.generation.modes._retro_onnx import export

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import SettingError
 from ragauge.generation.sources import BlockingRetrieval, NeighbourSource, Note, Passages, RetrievalOptions
@@ -55,12 +55,6 @@ class Schedule:
             name = type(self).__module__.rpartition(".")[2]
             message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}"
             raise SettingError("nprobe", message)
-
-    @classmethod
-    def with_options(cls, options: Mapping[str, Any], seed: int = 0) -> Self:
-        """A schedule with its own of these options."""
-        own = {field.name for field in fields(cls)} & options.keys()
-        return cls(**{key: options[key] for key in own}, seed=seed)
 
     @classmethod
     def reads_at(cls, window: int) -> bool:

@@ -23,10 +23,7 @@ class Random(Schedule):
 
     def source(self, sequence: SequenceInputs) -> RandomNeighbours:
         assert sequence.passages is not None
-        digest = hashlib.sha256(
-            f"{self.seed} {sequence.key}".encode()
-        ).digest()  # draws of one sequence change no other
+        # draws of one sequence change no other
+        digest = hashlib.sha256(f"{self.seed} {sequence.key}".encode()).digest()
         rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-        return RandomNeighbours(
-            sequence.passages, self.windows, rng, self.neighbours, self.excluded_documents(sequence)
-        )
+        return RandomNeighbours(sequence.passages, rng, self.neighbours, self.excluded_documents(sequence))

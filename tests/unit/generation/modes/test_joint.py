@@ -12,7 +12,6 @@ from torch import Tensor
 
 import tiny_models
 from ragauge.engines import LM, Row
-from ragauge.errors import UserError
 from ragauge.generation.decoding import token_nll
 from ragauge.generation.modes._joint import JointDecoder
 from ragauge.generation.modes.joint import JointAttention
@@ -23,12 +22,7 @@ from retro_parts import logits_of, tokens
 
 IDS = tokens(200, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
-MODES = [
-    JointAttention(),
-    JointAttention(reach=0),
-    JointAttention(reach=40),
-    JointAttention(bias=-1.5),
-]
+MODES = [JointAttention(), JointAttention(reach=0), JointAttention(reach=40), JointAttention(bias=-1.5)]
 
 
 def dense_logits(
@@ -104,8 +98,3 @@ def test_what_was_used_last_is_kept() -> None:
     assert of("abc") == ["A", "B", "C"]
     assert read == ["a", "b", "c", "a"]
     assert of("") == []
-
-
-def test_neighbours_need_a_token_to_stand_behind() -> None:
-    with pytest.raises(UserError, match="the sequence is empty"):
-        JointDecoder(tiny_models.tiny_lm(), JointAttention()).open(10).attach([[5, 6]])

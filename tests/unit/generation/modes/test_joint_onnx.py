@@ -83,7 +83,7 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointD
     windows, searcher = Windows(16, stale=True), ExactRetriever(DOCUMENTS)
     for make in (
         lambda reader: NoNeighbours(),
-        lambda reader: RandomNeighbours(searcher, windows, np.random.default_rng(0)),
+        lambda reader: RandomNeighbours(searcher, np.random.default_rng(0)),
         lambda reader: PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note),
         lambda reader: PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note, reader.prepare),
     ):
@@ -102,9 +102,8 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointD
 def test_scores_by_the_command_line_are_torchs(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["piperag", "run", "--schedule", "random", "--database", str(folder / "db")]
-    common += ["--model", str(folder / "model")]
-    common += ["--tokens", "100", "--limit", "4", "--threads", "1"]
+    common = ["piperag", "run", "--schedule", "random", "--database", str(folder / "db"), "--tokens", "100"]
+    common += ["--model", str(folder / "model"), "--limit", "4", "--threads", "1"]
     trained, onnx = ["--adapters", str(folder / "adapters.safetensors")], ["--onnx", str(folder / "exported")]
     scores = []
     for engine in ([], onnx):

@@ -70,22 +70,17 @@ def test_neighbours_that_are_gone_are_not_attended_to(lm: OnnxRetroLM, torch_lm:
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-def test_generation_gives_the_same_tokens_and_trace(lm: OnnxRetroLM, torch_lm: RetroLM) -> None:
-    windows = Windows(16, stale=True)
-    for asks in (False, True):
-        found = []
-        for model in (lm, torch_lm):
-            reader = model.open(160)
-            source = (
-                PrefetchedRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
-                if asks
-                else NoNeighbours()
-            )
-            with model.tracing() as trace:
-                ids = generate(reader, IDS[:70], 160, source, windows)
-            source.close()
-            found.append((ids, [(c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace if c.stage in READING]))
-        assert found[0] == found[1]
+@pytest.mark.parametrize("asks", [False, True])
+def test_generation_gives_the_same_tokens_and_trace(lm: OnnxRetroLM, torch_lm: RetroLM, asks: bool) -> None:
+    windows, searched, found = Windows(16, stale=True), RetrievalOptions(ExactRetriever(DOCUMENTS)), []
+    for model in (lm, torch_lm):
+        reader = model.open(160)
+        source = PrefetchedRetrieval(searched, windows, reader.note) if asks else NoNeighbours()
+        with model.tracing() as trace:
+            ids = generate(reader, IDS[:70], 160, source, windows)
+        source.close()
+        found.append((ids, [(c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace if c.stage in READING]))
+    assert found[0] == found[1]
 
 
 def test_generation_by_the_command_line_is_torchs(
