@@ -164,35 +164,17 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
 def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     """Everything that imports numerical libraries."""
     from ragauge.cost.machine import provenance
-    from ragauge.generation import pipeline
+    from ragauge.generation import modes, pipeline
     from ragauge.generation.evaluation import texts
-    from ragauge.retrieval.database import Database
-
-    database = Database(args.database)
-    specification = _specification(args, plan, database)
-    with options.ended_in_order():
-        out = pipeline.run(
-            lambda: _make(args, plan, specification, database, opened),
-            texts(database, plan.settings.tokens, plan.settings.limit, plan.evaluation),
-            specification,
-            args.out,
-            overwrite=args.overwrite,
-            about={"provenance": provenance(), "database": database.counts},
-        )
-    options.tell(args, out, out=out)
-
-
-def _specification(args: argparse.Namespace, plan: Plan, database: Database) -> PipelineSpecification:
-    """The specification of the records, with the hashes of all files."""
-    from ragauge.generation import modes
     from ragauge.generation.specification import index_facts, specify
     from ragauge.io.digest import digest
     from ragauge.io.files import file_sha256
+    from ragauge.retrieval.database import Database
 
-    settings = plan.settings
+    settings, database = plan.settings, Database(args.database)
     name, sha256 = modes.make(settings.mode, {}).origin(_checkpoint(args, plan))
     found = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
-    return specify(
+    specification = specify(
         settings,
         model=str(settings.model),
         database=str(settings.database),
@@ -208,6 +190,16 @@ def _specification(args: argparse.Namespace, plan: Plan, database: Database) -> 
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
         code=digest("ragauge.generation.pipeline", *found),
     )
+    with options.ended_in_order():
+        out = pipeline.run(
+            lambda: _make(args, plan, specification, database, opened),
+            texts(database, settings.tokens, settings.limit, plan.evaluation),
+            specification,
+            args.out,
+            overwrite=args.overwrite,
+            about={"provenance": provenance(), "database": database.counts},
+        )
+    options.tell(args, out, out=out)
 
 
 def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:

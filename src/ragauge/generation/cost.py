@@ -58,8 +58,7 @@ def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
 def token_macs(sizes: Sizes, new: int, past: int, attended: int = 0, steps: int = 1) -> int:
     """MACs of RETRO's decoder for `new` tokens a step, of which step s has `past + s * new` behind it.
 
-    Args:
-        attended: tokens of encoded neighbours; with none, cross-attention is left out.
+    `attended` counts tokens of encoded neighbours; with none, cross-attention is left out.
     """
     layer = 4 * sizes.width**2 + 3 * sizes.width * sizes.ffn  # weights of self-attention and the gated MLP
     weights = sizes.layers * layer + sizes.width * sizes.vocab

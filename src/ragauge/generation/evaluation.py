@@ -20,12 +20,9 @@ class EvaluationStretch:
 def texts(
     database: Database, tokens: int, limit: int | None = None, evaluation: str | None = None
 ) -> list[EvaluationStretch]:
-    """Stretches of exactly `tokens` tokens of the database's held-out text, or of one of its evaluation sets.
+    """Stretches of exactly `tokens` tokens of the database's held-out text, or of the evaluation set of this label.
 
     The first of every document comes before the second of any, so that a limit covers as many documents as possible.
-
-    Args:
-        evaluation: label of the set.
 
     Raises:
         UserError: no text is that long; there is no such set.

@@ -73,10 +73,8 @@ class GenerationModel:
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take while the window after `length` tokens is generated (S3); at least 1 ms.
 
-        With reading ahead they include reading what was found.
-
-        Args:
-            network_s: of the message to the server and back, which is no part of the time that the server has.
+        With reading ahead they include reading what was found; `network_s` is that of the message to the server and
+        back, which is no part of the time that the server has.
         """
         attended = length + (k * NEIGHBOUR if self.in_cache else 0) + (windows.interval - 1) / 2
         read_s = self.neighbours(k * NEIGHBOUR * self.fresh)  # on average

@@ -131,11 +131,9 @@ def run(
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
 ) -> Path:
-    """Write a record of every sequence that `out` does not have yet; a killed run resumes.
+    """Write a record of every sequence that `out` does not have yet, with metadata `about`; a killed run resumes.
 
-    Args:
-        make: loads the decoder and connects the retriever; called only if a sequence is missing.
-        about: further metadata (provenance).
+    `make` loads the decoder and connects the retriever; it is called only if a sequence is missing.
 
     Raises:
         UserError: the model or the retriever is not available; `out` holds another run's records or cannot be written.

@@ -72,11 +72,7 @@ class Reader(ABC):
 
     @abstractmethod
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        """Greedy continuation by that many tokens, of which the last is not read yet.
-
-        Args:
-            logits: (vocab,) after the last token read.
-        """
+        """Greedy continuation by that many tokens after logits (vocab,); the last of them is not read yet."""
 
 
 class StateCache(Generic[State]):

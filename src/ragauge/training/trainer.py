@@ -35,11 +35,7 @@ class TimedTrainer(Trainer):
     loss_is_scaled_for_ga = False  # the loss is a mean over one batch: Trainer divides it by the accumulated batches
 
     def __init__(self, model: nn.Module, folder: Path, minutes: float | None, steps: int, **arguments: Any) -> None:
-        """
-        Args:
-            folder: of the checkpoints.
-            arguments: of `TrainingArguments`.
-        """
+        """`folder` is that of the checkpoints; `arguments` are those of `TrainingArguments`."""
         self.folder, self.minutes = folder, minutes
         self.checkpoint, state = last_checkpoint(folder)
         self.earlier_s = float(state.log_history[-1]["seconds"]) if state.log_history else 0.0  # of runs before
@@ -117,8 +113,7 @@ class TimedTrainer(Trainer):
     def run(self) -> list[dict[str, float]]:
         """Train until the budget is spent, from the last checkpoint where there is one; returns the curve.
 
-        Raises:
-            UserError: a checkpoint that is damaged.
+        Raises UserError if the checkpoint is damaged.
         """
         if self.checkpoint:
             logger.info("resuming after step %s", self.checkpoint.name.removeprefix(CHECKPOINT))

@@ -38,10 +38,7 @@ from ragauge.generation.windows import CHUNK, NEIGHBOUR
 def make_network(checkpoint: Checkpoint) -> RetroNetwork:
     """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
 
-    The vocabulary of the paper's sizes grows to that of the database's tokenizer.
-
-    Raises:
-        UserError: as `load_weights` and `read_folder`.
+    The vocabulary of the paper's sizes grows to that of the database's tokenizer. Raises UserError as `load_weights`.
     """
     sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
     if (folder := checkpoint.released_retro) is not None:
@@ -74,10 +71,9 @@ def read_folder(folder: Path) -> RetroNetwork:
 
 
 def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
-    """RETRO with the weights of a file, safetensors or a state dictionary of torch, by our names of tensors.
+    """RETRO with the weights of a file, safetensors or a state dictionary of torch, by this package's tensor names.
 
-    Raises:
-        UserError: no such file, damaged, holding more than tensors, or of other names or sizes.
+    Raises UserError: no such file, damaged, holding more than tensors, or of other names or sizes.
     """
     network = random_network(sizes, device="meta")
     try:
@@ -117,8 +113,7 @@ class OwnReader(Reader):
     def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
         """Let tokens attend to these neighbours, those of one length side by side; none: to none.
 
-        Args:
-            places: of all their tokens in rotation, among the neighbours laid end to end.
+        `places` are those of all their tokens in rotation, among the neighbours laid end to end.
         """
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:

@@ -94,11 +94,9 @@ class FeedForward(nn.Module):
 
 
 class RetroLayer(nn.Module):
-    """Self-attention, cross-attention where `source` is a width, feed-forward; norms before each.
+    """Self-attention, which looks back alone if `causal`, cross-attention where `source` is a width, feed-forward.
 
-    Args:
-        buckets: entries of the relative bias in self-attention and in cross-attention.
-        causal: whether self-attention looks back alone.
+    A norm before each; `buckets` are the entries of the relative bias in self-attention and in cross-attention.
     """
 
     def __init__(

@@ -112,11 +112,7 @@ def _after_attention(
 
 
 def export(checkpoint: Checkpoint, name: str, folder: Path) -> None:
-    """Write the graphs of RETRO, and their origin.
-
-    Args:
-        name: of its weights.
-    """
+    """Write the graphs of RETRO, and their origin; `name` is that of its weights."""
     export_network(make_network(checkpoint), folder)
     write_origin(folder, {"model": name, **_origin(checkpoint)})
 
