@@ -70,12 +70,19 @@ class GenerationModel:
         fresh = min(1.0, sum(tokens for tokens, _ in read) / (found * most)) if found and most else 1.0
         return cls(fit(steps), fit(read), any(c.stage == AHEAD for c in calls), fresh, in_cache)
 
+    def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
+        """Seconds to decode `tokens` after `length` tokens of the sequence."""
+        return tokens * self.decode(length + (neighbour_tokens if self.in_cache else 0) + (tokens - 1) / 2)
+
+    def read_s(self, k: int) -> float:
+        """Seconds to read k neighbours at the start of a window, on average."""
+        return self.neighbours(k * NEIGHBOUR * self.fresh)
+
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take while the window after `length` tokens is generated (S3); at least 1 ms.
 
         With reading ahead they include reading what was found; `network_s` is that of the message to the server and
         back, which is no part of the time that the server has.
         """
-        attended = length + (k * NEIGHBOUR if self.in_cache else 0) + (windows.interval - 1) / 2
-        read_s = self.neighbours(k * NEIGHBOUR * self.fresh)  # on average
-        return max(1e-3, windows.interval * self.decode(attended) + (-read_s if self.ahead else read_s) - network_s)
+        read = -self.read_s(k) if self.ahead else self.read_s(k)
+        return max(1e-3, self.decode_s(length, windows.interval, k * NEIGHBOUR) + read - network_s)

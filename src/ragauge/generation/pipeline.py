@@ -74,10 +74,7 @@ class Pipeline:
         return made | _retrieved(source, trace)
 
     def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
-        if self.settings.chooses_nprobe and self.performance is None:  # of an untimed trace, searches at nprobe 1
-            self.performance = GenerationModel.of(self.generate(text)[2], self.specification.mode.in_cache)
-        elif self.settings.trials > 1:
-            self.generate(text)
+        self.warm_up(text)
         with competing_load() as load:
             trials = [self.generate(text) for _ in range(self.settings.trials)]
         ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
@@ -94,6 +91,13 @@ class Pipeline:
         """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
         tokens, windows = self.settings.tokens, self.schedule.windows
         return self._run(text, lambda reader, source: generate(reader, text.ids[:PROMPT], tokens, source, windows))
+
+    def warm_up(self, text: EvaluationStretch) -> None:
+        """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
+        if self.settings.chooses_nprobe and self.performance is None:
+            self.performance = GenerationModel.of(self.generate(text)[2], self.specification.mode.in_cache)
+        elif self.settings.trials > 1:
+            self.generate(text)
 
     def _run(
         self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]

@@ -231,7 +231,7 @@ class CrossWeights(TrainedWeights):
         return tensor
 
 
-def cross_layers(layers: int, count: int) -> tuple[int, ...]:
+def cross_layers(layers: int, count: int = 3) -> tuple[int, ...]:
     """The layers that get cross-attention: the last ones of `count` equal parts of the decoder."""
     return tuple(sorted({max(0, (part + 1) * layers // count - 1) for part in range(count)}))
 
