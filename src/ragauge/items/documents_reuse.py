@@ -48,7 +48,6 @@ def draw(table: Table) -> Figure:
 
 
 def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
-    """The cells of one latency file."""
     row = {"model": latency["model"], "dataset": latency["dataset"]}
     has_documents = bool((latency.get("documents") or {}).get("rows"))
     seconds = {name: timing.seconds(latency, name) for name in timing.variants(latency)}

@@ -69,7 +69,6 @@ def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iter
 
 
 def _described(found: Mapping[str, Any]) -> str:
-    """The protocol in a few words."""
     protocol = found.get("protocol") or {}
     limits = {"first token": "target_first_token_s", "each further token": "target_per_token_s"}
     targets = [f"{what} within {protocol[key]:g} s" for what, key in limits.items() if protocol.get(key)]

@@ -46,7 +46,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """What is known of the answers, a line a variant."""
     known = set(table[table["measured"].notna()]["quantity"])
     dots = Dots({q: axis for q, axis in AXES.items() if q in known}, name=lambda line: str(line["variant"]))
     return dots(table[table["variant"] != ALL])

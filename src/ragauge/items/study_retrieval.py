@@ -54,7 +54,11 @@ def _name(row: Row) -> str:
 
 def footer(runs: Runs, table: Table) -> str:
     """What was searched, and what of the documents was not read."""
-    said = [list(part(found)) for found in runs.retrievals for part in (_searched, _written, _cut)]
+    said = []
+    for found in runs.retrievals:
+        cut = "; ".join(found.get("budget", {}).get("left_out", ()))
+        left_out = [f"Left out to fit the budget: {cut}"] if cut else []
+        said += [[*_searched(found)], [*_written(found)], left_out]
     return " ".join(sentence(*parts) for parts in said if any(parts)) or "Nothing measured yet."
 
 
@@ -82,14 +86,7 @@ def _written(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"kept is what {written['reader']} answers with the passage and not without it"
 
 
-def _cut(found: Mapping[str, Any]) -> Iterator[str]:
-    """What a budget left out of the study."""
-    cut = found.get("budget", {}).get("left_out", ())
-    yield f"Left out to fit the budget: {'; '.join(cut)}" if cut else ""
-
-
 def _study(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
-    """The cells of one retrieval.json."""
     keys, how = {"dataset": found["dataset"]}, found["retrieval"]
     questions = [question for question in found["questions"] if question["gold"]]
     note = _basis(found["questions"], questions)
@@ -101,20 +98,14 @@ def _study(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
             values = [MEASURES[quantity](q["ranks"][name], q["gold"], k) for q in questions]
             measure = mean(values, runs.seed, join(chosen, note))
             yield Cell({**keys, "retriever": name, "k": k}, quantity, measure)
-    yield from _differences(runs.seed, keys, how["chosen"], questions)
-
-
-def _differences(seed: int, keys: Mapping[str, Any], chosen: str, questions: Sequence[Question]) -> Iterator[Cell]:
-    """How much the nDCG of each other ranking is above the chosen one's."""
-    for name in questions[0]["ranks"] if questions else ():
-        if name != chosen:
-            a, b = ([ranks.ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions] for one in (name, chosen))
-            keys = {**keys, "retriever": name, "k": FIRST}
-            yield Cell(keys, "ndcg_difference", paired(a, b, seed, f"less {chosen}"))
+    for name in questions[0]["ranks"] if questions else ():  # how much the nDCG of others is above the chosen one's
+        if name != how["chosen"]:
+            a, b = ([ranks.ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions] for one in (name, how["chosen"]))
+            measure = paired(a, b, runs.seed, f"less {how['chosen']}")
+            yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
 
 def _basis(questions: Sequence[Question], answerable: Sequence[Question]) -> str:
-    """What the numbers rest on."""
     stated, without = sum(q["known_by"] == "document" for q in answerable), len(questions) - len(answerable)
     gold = f"gold document stated for {stated} of {len(answerable)}"
     cut = f"{without} of {counted(len(questions), 'question')} not counted: no passage answers them"

@@ -75,7 +75,6 @@ def evaluate(
 
 
 def _variants(methods: Methods) -> dict[str, Method]:
-    """The methods by their labels."""
     variants: dict[str, Method] = {}
     several = [methods] if isinstance(methods, str | Method) else methods
     for label, given in several.items() if isinstance(several, Mapping) else [(None, one) for one in several]:

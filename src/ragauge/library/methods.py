@@ -43,7 +43,6 @@ class Answer:
         return self.prediction
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
         measured = {
             "compute cycles (MACs)": (self.cycles, ".3g"),
             "MACs in all": (self.macs, ".3g"),

@@ -92,12 +92,8 @@ def load_model(
     settings = checked(schema.ModelEntry, entry, "load_model")
     if settings.kernels:
         os.environ["RAGAUGE_KERNELS"] = settings.kernels
-    model = Model(_label(name), with_dtype(settings, threads=threads), runner.Engines(threads, served=settings.served))
+    last = re.split(r"[/:]", name.rstrip("/"))[-1].partition("==")[0]  # of the source, to name tables and files
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"
+    model = Model(label, with_dtype(settings, threads=threads), runner.Engines(threads, served=settings.served))
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model
-
-
-def _label(source: str) -> str:
-    """Name a model in tables and files: the last part of its source."""
-    last = re.split(r"[/:]", source.rstrip("/"))[-1].partition("==")[0]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"

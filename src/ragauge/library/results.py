@@ -89,7 +89,13 @@ class Results:
             bases = [variant for variant in variants if variant.name == base]
             with_base = [(one, other) for other in bases for one in variants if one is not other]
             pairs += combinations(variants, 2) if base is None else with_base
-        return pd.DataFrame([self._compared(a, b, metric) for a, b in pairs])
+        rows = []
+        for a, b in pairs:
+            test, compared = difference(self._runs, a, b, metric), metric or self._runs.metrics(a.dataset)[0]
+            names = {"dataset": a.dataset, "model": a.model, "metric": compared, "a": a.name, "b": b.name}
+            measured = {name: getattr(test, name) for name in ("low", "high", "p", "n")}
+            rows.append({**names, "difference": test.value, **measured, "note": test.reason})
+        return pd.DataFrame(rows)
 
     @explain_missing_extra()
     def plot_frontier(self) -> Figure:
@@ -110,7 +116,6 @@ class Results:
         return f"<Results: {len(run)} variants, {questions} answers in {where}>"
 
     def _repr_html_(self) -> str:
-        """As a notebook shows them: the summary."""
         return str(self.summary().to_html(index=False, float_format="{:.4g}".format, na_rep=""))
 
     def _rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
@@ -142,12 +147,6 @@ class Results:
             "speedup": cost["critical_path_speedup"].value,
             "online_s": median(seconds) if seconds else None,
         }
-
-    def _compared(self, a: Variant, b: Variant, metric: str | None) -> dict[str, Any]:
-        test = difference(self._runs, a, b, metric)
-        measured = {name: getattr(test, name) for name in ("low", "high", "p", "n")}
-        names = {"dataset": a.dataset, "model": a.model, "metric": metric or self._runs.metrics(a.dataset)[0]}
-        return {**names, "a": a.name, "b": b.name, "difference": test.value, **measured, "note": test.reason}
 
 
 def _names(variant: Variant) -> dict[str, str]:

@@ -71,7 +71,6 @@ def base2_axis(ax: Axes, values: Sequence[float]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell of a table holds a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 

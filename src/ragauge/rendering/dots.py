@@ -31,8 +31,7 @@ class Block:
     published: bool
 
     @property
-    def labels(self) -> list[str]:
-        """The names of the rows, from the top."""
+    def labels(self) -> list[str]:  # of the rows, from the top
         return list(dict.fromkeys(self.table["label"]))
 
 
@@ -53,7 +52,6 @@ class Dots:
     name: Text | None = None  # the text of its row; by default the name of its look
 
     def __call__(self, table: Table) -> Figure:
-        """Draw a table."""
         named = _named(table, self.look, self.name)
         shown = blocks(named[named["quantity"].isin(list(self.axes))])
         panels = [
@@ -73,7 +71,6 @@ class Grid:
     name: Text | None = None
 
     def __call__(self, table: Table) -> Figure:
-        """Draw a table."""
         named = _named(table, self.look, self.name)
         shown = _by_model(named[named["quantity"] == self.quantity])
         panels = []
@@ -119,7 +116,6 @@ def _by_model(table: Table) -> list[Block]:
 def _draw(
     shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], share: Share, room_in: float, keys: int
 ) -> Figure:
-    """A row of panels a block."""
     if not shown:
         return style.empty(NOTHING)
     heights, columns = [len(block.labels) for block in shown], max(map(len, panels))

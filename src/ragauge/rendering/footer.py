@@ -147,7 +147,6 @@ def _source(text: str, database: str) -> str:
 
 
 def _disturbed(used: Sequence[PipelineRun]) -> str:
-    """What others took of the machine while generations were timed."""
     shares = [p.load_share for p in used if p.settings.task == "generate"]
     known = [share for share in shares if share is not None]
     if len(known) < len(shares):

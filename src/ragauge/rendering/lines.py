@@ -86,10 +86,6 @@ def rows(table: Table) -> list[Row]:
     return list(found.values())
 
 
-def _method(row: Row) -> str:
-    return str(row.keys.get("method", ""))
-
-
 @dataclass(frozen=True)
 class Lines:
     """A line plot of the rows of a table that have two numbers: a panel a model and data set, measured ones first."""
@@ -99,18 +95,17 @@ class Lines:
     y: str
     y_axis: Axis
     line: str | Callable[[Row], str] | None = None  # a row's line in the legend; by default its method's name
-    look: str | Callable[[Row], str] = _method  # whose colour and marker a row has; empty: those of the line's place
+    # whose colour and marker a row has; empty: those of the line's place
+    look: str | Callable[[Row], str] = lambda row: str(row.keys.get("method", ""))
     columns: Sequence[str] = ("measured", "published")
     join: Literal["all", "best", "none"] = "all"
     share: bool = False
     nothing: str = NOTHING
 
     def __call__(self, table: Table) -> Figure:
-        """Draw a table."""
         return self.draw(self.points(table))
 
     def draw(self, found: Iterable[Point]) -> Figure:
-        """Draw points, a panel for each of their titles."""
         panels = [Panel(title, self.x_axis, self.y_axis, part, self.join) for title, part in by_panel(found).items()]
         return draw(panels, share=self.share, nothing=self.nothing)
 

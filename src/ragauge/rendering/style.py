@@ -129,7 +129,6 @@ def method_style(method: str) -> tuple[str, str, str]:
 
 
 def method_label(method: str) -> str:
-    """The method's name in tables and legends."""
     return method_style(method)[0]
 
 
@@ -154,12 +153,10 @@ def series_style(index: int) -> tuple[str, str]:
 
 
 def model_marker(index: int) -> str:
-    """The marker of the index-th of a paper's models."""
     return _MODEL_MARKERS[index % len(_MODEL_MARKERS)]
 
 
 def paler(colour: str, share: float) -> str:
-    """A colour mixed with white."""
     from matplotlib.colors import to_hex, to_rgb
 
     return str(to_hex([c + (1 - c) * share for c in to_rgb(colour)]))
@@ -175,7 +172,6 @@ def theme() -> Iterator[None]:
 
 
 def counted(count: Any, noun: str) -> str:
-    """`1 thread`, `2 threads`."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
@@ -224,7 +220,6 @@ def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str,
 
 
 def name_rows(ax: Axes, names: Sequence[str]) -> None:
-    """A named row for each of several things, from the top."""
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.set_yticks(range(len(names)), names)
     ax.tick_params(axis="y", length=0)
@@ -232,12 +227,10 @@ def name_rows(ax: Axes, names: Sequence[str]) -> None:
 
 
 def as_published(axes: Axes) -> None:
-    """Mark a panel as one that holds a paper's numbers."""
     axes.set_facecolor(PUBLISHED_FACE)
 
 
 def handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
-    """An entry of a legend."""
     from matplotlib.lines import Line2D
 
     face, size = "white" if hollow else colour, marker_size(marker)
@@ -245,7 +238,6 @@ def handle(label: str, colour: str, marker: str, line: bool = False, hollow: boo
 
 
 def legend(made: Figure, handles: Sequence[object], columns: int) -> None:
-    """One legend above all panels."""
     if handles:
         columns = -(-len(handles) // -(-len(handles) // columns))  # rows of equal length
         spacing = {"handletextpad": 0.4, "columnspacing": 1.3}

@@ -83,7 +83,6 @@ class Column:
 
     @property
     def title(self) -> str:
-        """Its heading."""
         return self.name.replace("_", " ") + (" (published)" if self.holds == "published" else "")
 
 

@@ -199,6 +199,5 @@ def _price(row: Numbers, kind: str) -> float:
 
 
 def _shared(scores: Sequence[Mapping[str, float]]) -> list[list[float]]:
-    """The scores of the questions that all have."""
     keys = [key for key in (scores[0] if scores else ()) if all(key in given for given in scores)]
     return [[given[key] for key in keys] for given in scores]

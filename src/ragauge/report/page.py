@@ -32,15 +32,16 @@ _PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
 
 def page(runs: Runs, folder: Path) -> str:
     """The page of a run; `folder` has its rendered items."""
+    from mpld3 import urls
+
     sections, saved = rendered.by_paper(runs, folder), folder / "provenance.json"
-    lacking = [
-        *problems(runs),
-        *(problem for items in sections.values() for item in items for problem in item.problems),
-    ]
+    lacking = problems(runs) + [problem for items in sections.values() for item in items for problem in item.problems]
     if not saved.is_file():
         lacking.append(Problem("Provenance as a file", str(saved), "no such file", "provenance"))
     parts = "\n".join(_own(name) for name in SCRIPTS)
-    scripts = {"d3": _d3(), "code": f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'}
+    # the first line of D3 names its version and holder; its licence (BSD-3-Clause) goes with it
+    d3 = Path(urls.D3_LOCAL).read_text(encoding="utf-8").strip()
+    scripts = {"d3": d3, "code": f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'}
     payload = {
         "groups": numbers.groups(runs),
         "kinds": {kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()},
@@ -115,13 +116,6 @@ def _policy(scripts: Iterable[str]) -> str:
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:;"
         " base-uri 'none'; form-action 'none'"
     )
-
-
-def _d3() -> str:
-    """D3, whose first line names its version and holder; its licence (BSD-3-Clause) goes with it."""
-    from mpld3 import urls
-
-    return Path(urls.D3_LOCAL).read_text(encoding="utf-8").strip()
 
 
 def _own(name: str) -> str:

@@ -22,7 +22,10 @@ class Problem:
 
 def problems(runs: Runs) -> list[Problem]:
     """What the run lacks, in the order of the configuration; items are checked where they are read."""
-    return [*_answers(runs), *_latencies(runs), *_data(runs), *_pipelines(runs)]
+    data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
+    why = "no such file: no titles of documents"
+    untitled = [Problem(f"Questions of {d}", str(p), why, "data") for d, p in data.items() if not p.is_file()]
+    return [*_answers(runs), *_latencies(runs), *untitled, *_pipelines(runs)]
 
 
 def _answers(runs: Runs) -> Iterator[Problem]:
@@ -56,13 +59,6 @@ def _latencies(runs: Runs) -> Iterator[Problem]:
         path = runs.folder / "latency" / dataset / f"{model}.json"
         if why := refused.get((dataset, model)) or ("" if path.exists() else "no such file"):
             yield Problem(f"Latency of {model} on {dataset}", str(path), why, "latency")
-
-
-def _data(runs: Runs) -> Iterator[Problem]:
-    for dataset in dict.fromkeys(variant.dataset for variant in runs.run):
-        path = runs.folder / "data" / f"{dataset}.jsonl"
-        if not path.is_file():
-            yield Problem(f"Questions of {dataset}", str(path), "no such file: no titles of documents", "data")
 
 
 def _pipelines(runs: Runs) -> Iterator[Problem]:

@@ -40,8 +40,6 @@ class RenderedCell:
 
 @dataclass
 class Item:
-    """One table or figure of a paper."""
-
     name: str
     title: str
     caption: list[str]  # paragraphs

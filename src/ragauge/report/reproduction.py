@@ -44,8 +44,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Shown:
-    """A published number."""
-
     table: str  # name of the published CSV
     keys: Mapping[str, str]
     quantity: str
@@ -87,7 +85,6 @@ def page(runs: Runs, reports: Path) -> str:
 
 
 def states(runs: Runs, reports: Path) -> list[Shown]:
-    """Every published number with its state."""
     tables = {item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS}
     committed = {item: _committed(reports, item) for item in tables}
     cells = []
@@ -157,22 +154,16 @@ def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
     values = [cell.published * scale for scale in SCALES]
     alike = [row for row in rows if any(abs(row["published"] - v) <= 1e-6 * abs(v) + 1e-12 for v in values)]
     wanted = {cell.keys[name].casefold() for name in ("model", "generator") if name in cell.keys}
-    alike = [row for row in alike if wanted <= _models(runs, str(row.get("model", "")))]
     keys = [text for name, text in cell.keys.items() if name not in ("model", "generator")]
-    scores = [sum(text in _texts(runs, row) for text in keys) for row in alike]
-    return [row for row, score in zip(alike, scores, strict=True) if score == max(scores)]
-
-
-def _models(runs: Runs, label: str) -> set[str]:
-    """The names of a line's model, the papers' among them."""
-    names = known_names(runs.source(label))
-    return {name.casefold() for name in (label, *names, *(GENERATORS.get(name, "") for name in names))}
-
-
-def _texts(runs: Runs, row: Row) -> set[str]:
-    """The keys of a line as the published tables write them."""
-    dataset = runs.registered(str(row.get("dataset", ""))).removeprefix(LONGBENCH)
-    return {str(row[name]) for name in row if name not in VALUES} | {dataset}
+    scored = []
+    for row in alike:
+        label, dataset = str(row.get("model", "")), runs.registered(str(row.get("dataset", "")))
+        names = [label, *(known := known_names(runs.source(label))), *(GENERATORS.get(name, "") for name in known)]
+        if wanted <= {name.casefold() for name in names}:
+            texts = {str(row[name]) for name in row if name not in VALUES} | {dataset.removeprefix(LONGBENCH)}
+            scored.append((sum(text in texts for text in keys), row))
+    most = max((score for score, _ in scored), default=0)
+    return [row for score, row in scored if score == most]
 
 
 def _is_measured_apart(runs: Runs, row: Row) -> bool:

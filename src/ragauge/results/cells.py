@@ -146,7 +146,6 @@ def join(*notes: str) -> str:
 
 
 def noted(measure: Measure, *notes: str) -> Measure:
-    """The measure with further notes."""
     return replace(measure, note=join(measure.note, *notes))
 
 

@@ -23,26 +23,23 @@ FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Perplexity or latency of a file of records, with their intervals.
+    """Perplexity or latency of a file of records, with their intervals over sequences, which have equal lengths.
 
     Raises:
         UserError: no sequence succeeded.
     """
     found = _records(path)
     scored = [record for record in found if record.nll is not None]
-    return perplexity(scored) if scored else latency(found)
-
-
-def perplexity(scored: Sequence[SequenceRecord]) -> dict[str, Any]:
-    """exp of the mean negative log-likelihood of a token; the interval is over sequences, which have equal lengths."""
+    if not scored:
+        return _latency(found)
     nll = [record.nll for record in scored if record.nll is not None]
     low, high = map(math.exp, bootstrap_interval(nll))
     mean = sum(nll) / len(nll)
-    found = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
-    return {**found, "sequences": len(nll), "scored": scored[0].scored}
+    perplexity = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
+    return {**perplexity, "sequences": len(nll), "scored": scored[0].scored}
 
 
-def latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
+def _latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
     """Seconds of a sequence, those of an ideal overlap, and those with faster parts: medians over sequences."""
     traces = [[Call.from_json(call) for call in record.trace] for record in generated]
     seconds = [median(record.trials_s) for record in generated]

@@ -66,11 +66,7 @@ def costs(variant: Variant, fold: Fold = paper_cycles) -> dict[str, float]:
 
 
 def speedup(
-    runs: Runs,
-    naive: Variant | None,
-    variant: Variant,
-    fold: Fold = paper_cycles,
-    naive_fold: Fold = paper_cycles,
+    runs: Runs, naive: Variant | None, variant: Variant, fold: Fold = paper_cycles, naive_fold: Fold = paper_cycles
 ) -> Measure:
     """Naive compute cycles over the variant's: the ratio of their means over the questions that both answered."""
     if naive is None:

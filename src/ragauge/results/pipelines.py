@@ -60,7 +60,6 @@ class Options:
         return cls(tuple((name, value) for name, value in given.items() if value != default[name]))
 
     def without(self, name: str) -> Options:
-        """These but one."""
         return Options(tuple(option for option in self.changed if option[0] != name))
 
     def __bool__(self) -> bool:
@@ -93,7 +92,6 @@ class PipelineRun:
 
     @property
     def settings(self) -> PipelineSettings:
-        """Every option, defaults resolved."""
         return self.specification.pipeline
 
     @property
@@ -103,7 +101,6 @@ class PipelineRun:
 
     @property
     def index(self) -> IndexName | None:
-        """The index that is asked."""
         facts = self.specification.index
         return IndexName(facts.label, facts.filled) if facts else None
 
@@ -114,7 +111,6 @@ class PipelineRun:
 
     @cached_property
     def options(self) -> Options:
-        """What else makes it another system."""
         return Options.of(self.settings)
 
     @cached_property
@@ -129,7 +125,6 @@ class PipelineRun:
 
     @property
     def failed(self) -> list[SequenceRecord]:
-        """The records of the sequences that failed."""
         return [record for record in self.all_records if record.status == "failed"]
 
     @cached_property
@@ -185,7 +180,6 @@ def first_problem(error: ValidationError) -> str:
 
 
 def _planned(runs: Runs, name: str) -> PipelineRun:
-    """A pipeline of the configuration that has no records."""
     assert runs.config is not None
     settings = runs.config.pipelines[name]
     model, database = runs.config.pipeline_model(settings), runs.config.pipeline_database(settings)
@@ -203,6 +197,5 @@ def _index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
     recipe = report.get("settings")
     if not isinstance(recipe, dict):
         entry = runs.config.databases.get(database) if runs.config else None
-        configured = entry.indexes.get(label) if entry else None
-        recipe = configured.model_dump() if configured else {}
+        recipe = entry.indexes[label].model_dump() if entry and label in entry.indexes else {}
     return facts_of(label, recipe, report.get("vectors"))

@@ -20,24 +20,19 @@ def planned(config: Config, predictions: list[dict[str, Any]]) -> Runs:
         predictions: the rows of `ragauge cost --published`, which need no run.
     """
     made = Runs(Path("results") / config.run / "planned", config)
-    latencies = (  # without trials
-        {
-            "model": label,
-            "dataset": protocol.dataset,
-            "protocol": {"device": model.device},
-            "rows": [{"variant": name} for name in protocol.methods],
-        }
-        for protocol in config.protocols
-        for label, model in config.models.items()
-        if model.datasets is None or protocol.dataset in model.datasets
-    )
+    latencies = []
+    for protocol in config.protocols:
+        rows = [{"variant": name} for name in protocol.methods]  # without trials
+        for label, model in config.models.items():
+            if model.datasets is None or protocol.dataset in model.datasets:
+                labels = {"model": label, "dataset": protocol.dataset}
+                latencies.append({**labels, "protocol": {"device": model.device}, "rows": rows})
     variants = tuple(_planned(config, variant) for variant in made.variants)
     vars(made).update(variants=variants, latencies=tuple(latencies), predictions=tuple(predictions))
     return made
 
 
 def _planned(config: Config, variant: Variant) -> Variant:
-    """The variant as if it had run."""
     model = config.models[variant.model]
     specification = AnswerSpecification(
         method=variant.method,

@@ -17,7 +17,7 @@ def describe(runs: Runs) -> dict[str, Any]:
     times = {"latency": runs.latencies, "load": runs.loads, "stream": runs.streams}
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
-        **{name: [_latency(found, machines) for found in files] for name, files in times.items()},
+        **{name: [_times(found, machines) for found in files] for name, files in times.items()},
         "pipelines": [_pipeline(each, machines) for each in pipelines.pipelines(runs) if not each.missing],
         "machines": machines,
     }
@@ -89,6 +89,6 @@ def _pipeline(pipeline: PipelineRun, machines: list[dict[str, Any]]) -> dict[str
     }
 
 
-def _latency(found: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _times(found: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
     more = {key: found.get(key) for key in ("protocol", "load", "refused", "unsupported")}
     return {"model": found["model"], "dataset": found["dataset"], **_when_and_where(found, machines), **more}

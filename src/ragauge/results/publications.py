@@ -25,7 +25,6 @@ CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")  # w
 
 @cache
 def read_csv(item: str) -> tuple[dict[str, str], ...]:
-    """The lines of a published CSV, as text."""
     text = (files("ragauge.results") / "published" / f"{item}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 

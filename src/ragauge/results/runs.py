@@ -86,7 +86,6 @@ class Variant:
 
     @property
     def prunes(self) -> bool:
-        """Whether superposition drops paths at all."""
         return bool(self.param("path_pruning")) and self.param("saliency") != "none"
 
     @property
@@ -174,7 +173,6 @@ class Runs:
 
     @property
     def run(self) -> tuple[Variant, ...]:
-        """The variants that have records."""
         return tuple(v for v in self.variants if not v.missing)
 
     def groups(self, datasets: Datasets = "any") -> list[tuple[str, str]]:
@@ -183,7 +181,6 @@ class Runs:
         return [pair for pair in pairs if of_kind(self.kind(pair[0]), datasets)]
 
     def kind(self, dataset: str) -> Kind:
-        """The kind of a data set by its label."""
         return kind_of(self.facts(dataset))
 
     def of(self, dataset: str, model: str) -> list[Variant]:
@@ -232,7 +229,8 @@ class Runs:
         return self._protocols("stream")
 
     def _protocols(self, folder: str) -> tuple[Mapping[str, Any], ...]:
-        return tuple(map(_read_protocol, sorted((self.folder / folder).glob("*/*.json"))))
+        paths = sorted((self.folder / folder).glob("*/*.json"))
+        return tuple({**_checked_times(path), "model": path.stem, "dataset": path.parent.name} for path in paths)
 
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
@@ -300,18 +298,14 @@ def dataset_class(name: str) -> type[Dataset] | None:
         return None
 
 
-def _read_protocol(path: Path) -> dict[str, Any]:
-    """A file of latency or load with the labels of the model and of the data set whose questions were timed.
-
-    Raises:
-        UserError: it cannot be read, or holds something else.
-    """
+def _checked_times(path: Path) -> dict[str, Any]:
+    """A file of latency, load or streams; UserError if it holds something else."""
     found = read_object(path)
     for key, kind in (("protocol", dict), ("provenance", dict), ("rows", list), ("levels", list), ("streams", list)):
         value = found.get(key) or kind()
         if not isinstance(value, kind) or not all(isinstance(row, dict) for row in value if kind is list):
             raise UserError(f"{path}: {key}: must be {'an object' if kind is dict else 'a list of objects'}")
-    return {**found, "model": path.stem, "dataset": path.parent.name}
+    return found
 
 
 def identities(variant: Variant) -> list[str]:

@@ -27,8 +27,6 @@ _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "tokens": ("an object", TypeAdapter(dict[str, Any])),
     "gold": ("a list of integers", TypeAdapter(list[int])),
 }
-
-
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -57,10 +55,14 @@ def score_file(
         raise UserError(f"{path}: holds no records")
     scores = [_score_line(metric, line, names, place) for place, line in lines]
     applying = [score for score in scores if score is not None]
+    low, high = bootstrap_interval(applying, seed) if applying else (None, None)
     return {
         "metric": metric,
         "file": str(path),
-        **_summary(applying, seed),
+        "mean": sum(applying) / len(applying) if applying else None,
+        "low": low,
+        "high": high,
+        "n": len(applying),
         "records": len(lines),
         "failed": sum(line.get("status") == "failed" for _, line in lines),
     }
@@ -99,13 +101,6 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
         "only_b": len(second) - len(shared),
         "metrics": {name: result for name, result in compared.items() if metric_names or result["n"]},
     }
-
-
-def _summary(scores: Sequence[float], seed: int) -> dict[str, Any]:
-    if not scores:
-        return {"mean": None, "low": None, "high": None, "n": 0}
-    low, high = bootstrap_interval(scores, seed)
-    return {"mean": sum(scores) / len(scores), "low": low, "high": high, "n": len(scores)}
 
 
 def _compare(metric: str, pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], seed: int) -> dict[str, Any]:

@@ -133,7 +133,6 @@ def _failed(pipeline: PipelineRun) -> str:
 
 
 def _of_proxy(system: System) -> str:
-    """Which other system's perplexity it has."""
     other = system.proxy
     if other is None:
         return ""

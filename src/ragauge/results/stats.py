@@ -125,11 +125,7 @@ def hypervolume(costs: ArrayLike, qualities: ArrayLike, limits: tuple[float, flo
 
 
 def hypervolume_interval(
-    costs: ArrayLike,
-    values: ArrayLike,
-    limits: tuple[float, float],
-    seed: int = 0,
-    n: int = RESAMPLES,
+    costs: ArrayLike, values: ArrayLike, limits: tuple[float, float], seed: int = 0, n: int = RESAMPLES
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of `hypervolume` over resampled questions.
 
@@ -172,8 +168,7 @@ def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
 
 
 def _slack(values: np.ndarray) -> float:
-    """A tolerance for rounding."""
-    return 1e-12 * max(1.0, float(np.abs(values).max()))
+    return 1e-12 * max(1.0, float(np.abs(values).max()))  # for rounding
 
 
 def _hypervolumes(costs: np.ndarray, qualities: np.ndarray, limits: tuple[float, float]) -> np.ndarray:

@@ -37,13 +37,11 @@ class System:
     proxy: System | None = None  # whose perplexity it has, where it was timed and not scored
 
     @cached_property
-    def scored(self) -> PipelineRun | None:
-        """The pipeline of its perplexity."""
+    def scored(self) -> PipelineRun | None:  # the pipeline of its perplexity
         return self.proxy.scored if self.proxy else self._ran("perplexity")
 
     @cached_property
-    def timed(self) -> PipelineRun | None:
-        """The pipeline of its latency."""
+    def timed(self) -> PipelineRun | None:  # the pipeline of its latency
         return self._ran("generate")
 
     @property
@@ -54,7 +52,6 @@ class System:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """Its row in a table."""
         return {
             "model": self.model,
             "dataset": self.dataset,
@@ -67,8 +64,7 @@ class System:
         }
 
     @property
-    def chooses_nprobe(self) -> bool:
-        """Whether S3 chooses nprobe so that decoding hides the search."""
+    def chooses_nprobe(self) -> bool:  # by S3
         return self.nprobe == "hide"
 
     @property
@@ -101,7 +97,14 @@ def systems(runs: Runs) -> list[System]:
         key = (p.specification.model, p.text, made.schedule, made.interval, p.nprobe, p.index, p.options)
         grouped.setdefault(key, []).append(p)
     found = [System(*key, tuple(members)) for key, members in grouped.items()]
-    return sorted((replace(s, proxy=_proxy(s, found)) for s in found), key=_order)
+
+    def order(s: System) -> tuple[Any, ...]:
+        place = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
+        index = (s.index.label, s.index.filled or 0) if s.index else ("", 0)
+        nprobe = MANY if s.fixed_nprobe is None else s.fixed_nprobe
+        return s.model, s.dataset, place, str(s.options), index, s.interval, nprobe
+
+    return sorted((replace(s, proxy=_proxy(s, found)) for s in found), key=order)
 
 
 def plain(group: Sequence[System]) -> list[System]:
@@ -143,10 +146,3 @@ def _proxy(system: System, found: Sequence[System]) -> System | None:
     nprobes = {s: s.fixed_nprobe for s in alike if s.fixed_nprobe is not None}
     below = [s for s in nprobes if nprobes[s] <= median(system.chosen_nprobes)]
     return max(below, key=nprobes.__getitem__) if below else min(nprobes, key=nprobes.__getitem__, default=None)
-
-
-def _order(system: System) -> tuple[Any, ...]:
-    place = KINDS.index(system.kind) if system.kind in KINDS else len(KINDS)
-    index = (system.index.label, system.index.filled or 0) if system.index else ("", 0)
-    nprobe = MANY if system.fixed_nprobe is None else system.fixed_nprobe
-    return system.model, system.dataset, place, str(system.options), index, system.interval, nprobe

@@ -67,15 +67,6 @@ def test_cycles_and_speedup_equal_the_closed_form(small: Path) -> None:
     assert speedup["n"] == 3  # the question that naive failed has no pair
 
 
-def test_published_rows_of_other_models_are_shown_as_what_they_are(small: Path) -> None:
-    found = table("superposition_table_1", small)
-    mpt = line(found, method="superposition", quantity="accuracy", model="mpt-7b-instruct")
-    assert (mpt["published"], mpt["note"]) == (0.465, "published for another model")
-    assert math.isnan(mpt["measured"])
-    assert math.isnan(mpt["ratio"])
-    assert found[found["model"] == MODEL]["published"].isna().all()
-
-
 def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_path: Path) -> None:
     write_variant(tmp_path, "a", "naive", [False] * 3, model="mpt-7b-instruct")
     write_variant(tmp_path, "b", "superposition", [True, False], params={"top_k": 1}, model="mpt-7b-instruct")
@@ -242,15 +233,6 @@ def test_the_gold_documents_take_no_place_on_the_frontier(small: Path) -> None:
     assert set(chances.index) == {"plain", "sp"}
     assert chances["sp"] == 1.0
     assert chances["plain"] < 0.5
-
-
-def test_frontier_latency_is_the_protocols_only_where_that_data_set_was_timed(small: Path) -> None:
-    run_only = line(table("frontier", small), quantity="online_latency_s", variant="sp")
-    assert "answering run" in run_only["note"]
-    write_latency(small, {"plain": [8.0] * 3, "sp": [1.0] * 3})
-    timed = line(table("frontier", small), quantity="online_latency_s", variant="sp")
-    assert (timed["measured"], timed["n"]) == (1.0, 3)
-    assert "latency protocol" in timed["note"]
 
 
 @pytest.fixture(scope="module")

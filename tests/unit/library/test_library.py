@@ -119,23 +119,8 @@ def test_it_writes_what_ragauge_run_writes(
 ) -> None:
     out = tmp_path / "answers/nq_open/tiny/naive.jsonl"
     data = ["--dataset", "nq_open", "--data", str(folder / "few.jsonl"), "--out", str(out)]
-    assert (
-        main(
-            [
-                "run",
-                "--method",
-                "naive",
-                *data,
-                "--model",
-                str(folder / "tiny"),
-                "--max-new-tokens",
-                "6",
-                "--threads",
-                "1",
-            ]
-        )
-        == 0
-    )
+    options = ["--model", str(folder / "tiny"), "--max-new-tokens", "6", "--threads", "1"]
+    assert main(["run", "--method", "naive", *data, *options]) == 0
     written = out.read_bytes()
     assert len(asked) == 4
     results = ragauge.evaluate("naive", questions, model, out=tmp_path, max_new_tokens=6)

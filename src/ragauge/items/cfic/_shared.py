@@ -39,8 +39,7 @@ def is_cfic(variant: Variant, **others: Any) -> bool:
     return variant.is_default("cfic", ("top_k", "d"), **others)
 
 
-def size(variant: Variant) -> tuple[Any, Any]:
-    """(k, d) of a variant of CFIC."""
+def size(variant: Variant) -> tuple[Any, Any]:  # (k, d)
     return variant.param("top_k"), variant.param("d")
 
 
@@ -65,26 +64,19 @@ def base_of(runs: Runs, model: str) -> str | None:
         return None
     finds = config.training[config.trainings(model)[-1]].model
     answers = config.training[entry.training].model if entry.training else entry.source
-    pairs = {
-        label: (m.source, config.models[m.finder].source if m.finder else m.source)
-        for label, m in config.models.items()
-    }
-    return next((label for label, pair in pairs.items() if pair == (answers, finds)), answers)
+    for label, m in config.models.items():
+        if (m.source, config.models[m.finder].source if m.finder else m.source) == (answers, finds):
+            return label
+    return answers
 
 
 def cells(runs: Runs, variant: Variant, keys: Mapping[str, Any], measures: Mapping[str, Measure]) -> list[Cell]:
     """The cells of a variant's row, of the paper's row if it answered that data set's questions with that model."""
     generator = next((GENERATORS[name] for name in identities(variant) if name in GENERATORS), None)
-    answered = generator and paper_dataset(runs, variant.dataset) is not None
-    paper = (generator, runs.registered(variant.dataset)) if answered else (None, None)
+    dataset = runs.registered(variant.dataset)
+    paper = (generator, dataset) if generator and dataset.startswith(LONGBENCH) else (None, None)
     row = {**keys, "variant": variant.name}
     return [Cell(row, quantity, measure, None, *paper) for quantity, measure in measures.items()]
-
-
-def paper_dataset(runs: Runs, dataset: str) -> str | None:
-    """The paper's name of a data set; None for one that is not the paper's."""
-    name = runs.registered(dataset)
-    return name.removeprefix(LONGBENCH) if name.startswith(LONGBENCH) else None
 
 
 def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str) -> Measure:

@@ -22,7 +22,6 @@ def groups(runs: Runs) -> list[tuple[str, str]]:
 
 
 def variants(runs: Runs, latency: Mapping[str, Any]) -> list[Variant]:
-    """The variants that were timed."""
     return [runs.named(latency["model"], name) for name in timing.variants(latency)]
 
 

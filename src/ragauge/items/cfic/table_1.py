@@ -38,7 +38,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Words and tokens of a document, measured and published."""
     import pandas as pd
 
     measured = table[table["measured"].notna()].assign(published=math.nan)
@@ -77,10 +76,9 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     if spans is None:
         reason = Measure(reason=f"not run: training {label} left no data")
         return [Cell(keys, q, reason, printed[q]) for q in QUANTITIES]
-    pairs = sum(count for count, _ in spans)
     note = f"training {label}: a smaller set than the paper's"
-    lengths = [float(len(text.split())) for count, text in spans for _ in range(count)]
-    values = (Measure(float(pairs), n=pairs), mean(lengths, runs.seed))
+    lengths = [float(len(text.split())) for count, text in spans for _ in range(count)]  # one a pair
+    values = (Measure(float(len(lengths)), n=len(lengths)), mean(lengths, runs.seed))
     return [Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)]
 
 

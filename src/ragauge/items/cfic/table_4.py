@@ -91,7 +91,6 @@ def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Vari
 
 
 def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
-    """Why a setting has no number."""
     if setting in WITHOUT_SFT:
         return Measure(reason=NOT_RUN)
     if setting == "full_article":

@@ -60,7 +60,7 @@ def draw(table: Table) -> Figure:
         figure = style.figure(style.TEXT_IN, 1.15 * rows + 0.5)
         grid = figure.subplots(rows, columns, squeeze=False).flatten()
         for ax, (key, part) in zip(grid, panels, strict=False):
-            _panel(ax, part, key)
+            _panel(ax, part, *key)
         for ax in grid[len(panels) :]:
             ax.set_visible(False)
         pairs = zip(STAGES.values(), WORDS, strict=True)
@@ -114,8 +114,7 @@ def _keys(dataset: str, variant: Variant, system: str) -> dict[str, Any]:
     return {"model": variant.model, "dataset": dataset, "system": system, "variant": variant.name}
 
 
-def _panel(ax: Axes, part: Table, key: Any) -> None:
-    model, dataset = key
+def _panel(ax: Axes, part: Table, model: str, dataset: str) -> None:
     column = "published" if part["measured"].isna().all() else "measured"
     values = dict(zip(part["system"], part[column], strict=True))
     rows = [system for system in NAMES if system in values]

@@ -45,11 +45,8 @@ def draw(table: Table) -> Figure:
     table = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
     k, f1, ms = Axis("k"), Axis("F1", from_zero=True), Axis("ms to the evidence", from_zero=True)
     quality_ = Lines("k", k, "f1", f1, lambda row: f"F1, {row.keys['series']}").points(table)
-    times = [
-        point
-        for quantity, (name, look) in TIMES.items()
-        for point in Lines("k", k, quantity, ms, name, look).points(table)
-    ]
+    plots = [Lines("k", k, quantity, ms, name, look) for quantity, (name, look) in TIMES.items()]
+    times = [point for plot in plots for point in plot.points(table)]
     rows = [
         {title: part for title, part in lines.by_panel(found).items() if len({p.x for p in part}) > 1}
         for found in (quality_, times)

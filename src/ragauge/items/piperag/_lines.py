@@ -47,14 +47,10 @@ def with_interval(row: Row) -> str:
     return ", ".join(parts)
 
 
-def with_interval_and_lists(row: Row) -> str:
-    """A row's line over database sizes: its schedule, interval and nprobe."""
-    return ", ".join(filter(None, (with_interval(row), scanned_lists(row.keys["nprobe"]))))
-
-
-def scanned_lists(nprobe: object) -> str:
-    """The lists that searches scan, in words; empty if nothing is searched."""
-    return S3 if nprobe == S3 else f"nprobe {nprobe}" if nprobe else ""
+def with_lists(label: str, row: Row) -> str:
+    """A row's line with the lists that searches scan, where they scan any."""
+    nprobe = row.keys["nprobe"]
+    return f"{label}, {S3 if nprobe == S3 else f'nprobe {nprobe}'}" if nprobe else label
 
 
 FRONTIERS = SystemLines("latency_s", SECONDS, "perplexity", PERPLEXITY, schedule, join="best")

@@ -16,17 +16,14 @@ KINDS = {"no_retrieval": "no_retrieval", "retro": "retro", "piperag_s3": "pipera
 
 
 def statement(name: str) -> float:
-    """A number of the paper's text."""
     return next(float(row["value"]) for row in read_csv("piperag_statements") if row["item"] == name)
 
 
 def row(dataset: str, kind: str, **more: Any) -> dict[str, Any]:
-    """The keys of a row of the paper's numbers."""
     return {**dict.fromkeys(KEYS, ""), "model": PAPER, "dataset": dataset, "method": kind, **more}
 
 
 def table_1() -> list[Cell]:
-    """The cells of the paper's Table 1."""
     cells = []
     for line in read_csv("piperag_table_1"):
         nprobe = S3 if line["system"] == "piperag_s3" else ""

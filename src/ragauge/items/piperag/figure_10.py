@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines
-from ragauge.rendering import Axis, Figure, Row, lines
+from ragauge.rendering import Axis, Figure, lines
 from ragauge.results import Cell, Measure, Runs, Table, noted, sequences
 from ragauge.results.systems import System, grouped
 
@@ -31,14 +31,10 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Seconds against the interval on a base-2 scale, a line a schedule and nprobe; RETRO is RETRO+ at 64."""
     axes = "interval_tokens", Axis("interval m (tokens)", "base2"), "latency_s", _lines.SECONDS
-    plot = _lines.SystemLines(*axes, _line)
+    plot = _lines.SystemLines(*axes, lambda row: _lines.with_lists(_lines.schedule(row), row))
     found = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
     several = lines.swept(found)
     return plot.draw([p for p in found if p.line in several] or found)
-
-
-def _line(row: Row) -> str:
-    return ", ".join(filter(None, (_lines.schedule(row), _lines.scanned_lists(row.keys["nprobe"]))))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:

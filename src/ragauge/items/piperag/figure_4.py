@@ -16,7 +16,7 @@ from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
 from ragauge.rendering import Axis, Figure, Row, lines
 from ragauge.results import Cell, Measure, Runs, Table, sequences
-from ragauge.results.pipelines import Options, Text
+from ragauge.results.pipelines import Options
 from ragauge.results.systems import KINDS, System, grouped
 
 SIZE = "database_chunks"
@@ -34,36 +34,31 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Perplexity against chunks, one line per system that was run over several sizes."""
     axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
-    plot = _lines.SystemLines(*axes, _lines.with_interval_and_lists, nothing=ONE_SIZE)
+
+    def line(row: Row, options: Options) -> str:
+        row = Row({**row.keys, "options": options}, row.cells)
+        return _lines.with_lists(_lines.with_interval(row), row)
+
+    plot = _lines.SystemLines(*axes, lambda row: line(row, row.keys["options"]), nothing=ONE_SIZE)
     found = plot.points(table)
-    several = lines.swept(found)
-    return plot.draw([p for p in found if {p.line, _line_without_duplicates(p.row)} & several])
+    several = lines.swept(found)  # with those that differ from them in near-duplicates alone
+    return plot.draw([p for p in found if {p.line, line(p.row, p.row.keys["options"].without(DUPLICATES))} & several])
 
 
-def _line_without_duplicates(row: Row) -> str:
-    """The line of the same system over indexes without near-duplicates."""
-    options = row.keys["options"]
-    return _lines.with_interval_and_lists(Row({**row.keys, "options": options.without(DUPLICATES)}, row.cells))
-
-
-def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     """The systems over each index that holds nothing but text; and those that ask none."""
     shown = [s for s in group if s.kind in ("no_retrieval", "random")]
     shown += [s for s in group if s.index and not s.index.filled]
     shared = sequences.shared_keys(shown)
-    return [cell for system in shown for cell in _cells(runs, group, system, shared)]
-
-
-def _cells(runs: Runs, group: Sequence[System], system: System, shared: set[Text]) -> Iterator[Cell]:
-    facts = system.members[0].specification.index
-    with_duplicates = facts is not None and facts.settings.get(DUPLICATES) == "keep"
-    more = ((DUPLICATES, "keep"),) if with_duplicates else ()
-    keys = system.keys | {"options": Options((*system.options.changed, *more))}
-    for cell in sequences.quality(runs, group, system, shared):
-        yield replace(cell, keys=keys)
-    if facts is not None and facts.vectors is None:
-        yield Cell(keys, SIZE, Measure(reason="not known: no recall.json of this index"))
-    elif facts is not None:
-        shards = facts.settings.get("shards")
-        note = f"the first {shards} shards" if shards else ""
-        yield Cell(keys, SIZE, Measure(float(facts.vectors or 0), n=1, note=note))
+    for system in shown:
+        facts = system.members[0].specification.index
+        with_duplicates = facts is not None and facts.settings.get(DUPLICATES) == "keep"
+        more = ((DUPLICATES, "keep"),) if with_duplicates else ()
+        keys = system.keys | {"options": Options((*system.options.changed, *more))}
+        yield from (replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared))
+        if facts is not None and facts.vectors is None:
+            yield Cell(keys, SIZE, Measure(reason="not known: no recall.json of this index"))
+        elif facts is not None:
+            shards = facts.settings.get("shards")
+            note = f"the first {shards} shards" if shards else ""
+            yield Cell(keys, SIZE, Measure(float(facts.vectors or 0), n=1, note=note))

@@ -43,7 +43,7 @@ def draw(table: Table) -> Figure:
     return _lines.SystemLines(*axes, line, columns=("measured", "published"))(table)
 
 
-def _swept(group: Sequence[System]) -> list[System]:
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on none."""
     searched = [s for s in group if s.kind in KINDS and s.fixed_nprobe is not None and s.index and not s.index.filled]
     scored = [s for s in searched if s.scored is not None or s.asked("perplexity")]
@@ -51,11 +51,7 @@ def _swept(group: Sequence[System]) -> list[System]:
     for system in scored:
         nprobes.setdefault(system.index, set()).add(system.fixed_nprobe)
     varied = {index for index, found in nprobes.items() if len(found) > 1} or set(nprobes)
-    return [s for s in scored if s.index in varied]
-
-
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    swept = _swept(group)
+    swept = [s for s in scored if s.index in varied]
     shared = sequences.shared_keys(swept)
     for system in swept:
         yield from sequences.quality(runs, group, system, shared)

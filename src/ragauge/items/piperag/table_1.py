@@ -17,7 +17,7 @@ from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
-from ragauge.rendering import Axis, Dots, Figure, style
+from ragauge.rendering import Axis, Dots, Figure, Row, style
 from ragauge.results import Cell, Measure, Runs, Table, sequences
 from ragauge.results.pipelines import Text
 from ragauge.results.systems import S3, System, grouped, plain
@@ -38,15 +38,9 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Perplexity and latency as points with intervals."""
-    return Dots(AXES, name=_row_name)(_by_index(table))
-
-
-def _by_index(table: Table) -> Table:
-    """The lines with a filled index in the name of their data set; what asks no index is repeated beside each."""
     import pandas as pd
 
-    parts = []
+    parts = []  # with a filled index in the name of the data set; what asks no index is repeated next to each
     for _, group in table.groupby(["model", "dataset"], sort=False):
         indexed, others = group[group["index"] != ""], group[group["index"] == ""]
         pairs = zip(indexed["dataset"], indexed["index"], strict=True)
@@ -55,12 +49,12 @@ def _by_index(table: Table) -> Table:
             parts.append(pd.concat([others.assign(dataset=str(name)), part]))
         if indexed.empty:
             parts.append(group)
-    return pd.concat(parts) if parts else table
+    return Dots(AXES, name=_row_name)(pd.concat(parts) if parts else table)
 
 
 def _row_name(line: Mapping[Any, Any]) -> str:
-    interval = f"m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
-    return ", ".join(filter(None, (style.method_label(line["method"]), interval, _lines.scanned_lists(line["nprobe"]))))
+    interval = f", m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
+    return _lines.with_lists(style.method_label(line["method"]) + interval, Row(line, {}))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
@@ -85,11 +79,9 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
     cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
     scanned = system.chosen_nprobes
     if scanned and system.chooses_nprobe:
-        spread, note = (
-            (median(scanned), float(min(scanned)), float(max(scanned))),
-            "median, least and most of its retrievals",
-        )
-        cells.append(Cell(system.keys, "nprobe_chosen", Measure(*spread, len(scanned), note=note)))
+        spread = median(scanned), float(min(scanned)), float(max(scanned))
+        chosen = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
+        cells.append(Cell(system.keys, "nprobe_chosen", chosen))
     if system.kind != "no_retrieval":
         ratio = sequences.speedup(runs, system, base) if base is not None else Measure(reason="not run: no_retrieval")
         value, low, high = (None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high))

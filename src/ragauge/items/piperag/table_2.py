@@ -34,37 +34,34 @@ def table(runs: Runs) -> Table:
     printed = {(line["dataset"], int(line["stale_tokens"])): float(line["cosine_similarity"]) for line in lines}
     cells = [cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)]
     shown = {(c.keys["dataset"], c.keys["stale_tokens"]) for c in cells if c.published is not None}
-    rest = {place: value for place, value in printed.items() if place not in shown}
-    note = Measure(note=OTHER)
-    return frame(KEYS, cells + [Cell(_keys(ENCODER, *place), COSINE, note, value) for place, value in rest.items()])
-
-
-def _line(row: Row) -> str:
-    index = row.keys["index"]
-    return f"{row.keys['dataset']}" + (f", index {index}" if index else " (the paper)")
+    for (dataset, stale), value in printed.items():
+        if (dataset, stale) not in shown:
+            keys = {"model": ENCODER, "dataset": dataset, "stale_tokens": stale}
+            cells.append(Cell(keys, COSINE, Measure(note=OTHER), value))
+    return frame(KEYS, cells)
 
 
 def draw(table: Table) -> Figure:
     """Cosine against stale tokens on a base-2 scale; one panel per encoder, measured and published."""
     axes = ("stale_tokens", Axis("stale tokens", "base2"), COSINE, Axis("cosine similarity"))
-    plot = Lines(*axes, _line, look=lambda row: str(row.keys["dataset"]))
-    found = plot.points(table)
-    return plot.draw(replace(p, panel=p.panel.partition("\n")[0]) for p in found)
 
+    def line(row: Row) -> str:
+        index = row.keys["index"]
+        return str(row.keys["dataset"]) + (f", index {index}" if index else " (the paper)")
 
-def _keys(encoder: str, dataset: str, stale: int, **more: Any) -> dict[str, Any]:
-    return {"model": encoder, "dataset": dataset, "stale_tokens": stale, **more}
+    plot = Lines(*axes, line, look=lambda row: str(row.keys["dataset"]))
+    return plot.draw(replace(p, panel=p.panel.partition("\n")[0]) for p in plot.points(table))
 
 
 def _measured(runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str, int], float]) -> Iterator[Cell]:
-    report, more = comparison.report, {"index": comparison.index, "variant": comparison.name}
+    report = comparison.report
+    common: dict[str, Any] = {"dataset": comparison.text, "index": comparison.index, "variant": comparison.name}
     if report is None:
-        keys = {"model": comparison.encoder, "dataset": comparison.text, **more}
-        yield Cell(keys, COSINE, Measure(reason="not run: no such file yet"))
+        yield Cell({"model": comparison.encoder, **common}, COSINE, Measure(reason="not run: no such file yet"))
         return
     encoder = comparison.encoder.rpartition("/")[2].rpartition(":")[2]
     for place, stale in enumerate(report.stale_tokens):
-        keys = _keys(encoder, comparison.text, stale, nprobe=report.nprobe, **more)
+        keys = {"model": encoder, "stale_tokens": stale, "nprobe": report.nprobe, **common}
         published = printed.get((comparison.text, stale)) if encoder == ENCODER else None
         yield Cell(keys, COSINE, _mean(runs, [query.cosine[place] for query in report.queries]), published)
         pairs = [(query.chunks[0], query.chunks[1 + place]) for query in report.queries]  # of the fresh and stale query

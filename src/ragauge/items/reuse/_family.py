@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,6 @@ def answers(*more: str) -> tuple[AnswersRead, ...]:
 
 
 def belongs(variant: Variant, *more: str) -> bool:
-    """Whether a variant is among `answers`."""
     return variant.method in (*METHODS, *more) or variant.is_superposition()
 
 
@@ -63,21 +62,19 @@ class VariantSeconds:
 
     @property
     def note(self) -> str:
-        """Where the seconds are from."""
         return timing.described(self.timed) if self.timed else OWN + self.stack
 
     def first_tokens(self, variant: Variant) -> list[float]:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
-        return self._seconds(variant, "first_token_s", lambda record: record.get("first_token_s"))
+        if self.timed:
+            return timing.seconds(self.timed, variant.name, "first_token_s")
+        return [s for record in variant.answered.values() if (s := record.get("first_token_s")) and s == s]
 
     def tokens(self, variant: Variant) -> list[float]:
         """Seconds of each further token."""
-        return self._seconds(variant, "per_token_s", _token)
-
-    def _seconds(self, variant: Variant, key: str, recorded: Callable[[Record], float | None]) -> list[float]:
         if self.timed:
-            return timing.seconds(self.timed, variant.name, key)
-        return [s for record in variant.answered.values() if (s := recorded(record)) and s == s]
+            return timing.seconds(self.timed, variant.name, "per_token_s")
+        return [s for record in variant.answered.values() if (s := _token(record)) and s == s]
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
         """How many times sooner than the plain prompt's the first token is known: the ratio of medians."""

@@ -106,7 +106,6 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
 
 
 def _described(found: Mapping[str, Any]) -> str:
-    """The protocol in a few words."""
     protocol = found.get("protocol") or {}
     return (
         f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}, store of "
@@ -144,7 +143,6 @@ def _waits(ax: Axes, part: Table, names: list[str]) -> None:
 
 
 def _reuse(ax: Axes, part: Table) -> None:
-    """The mean wait where documents are asked about again so many times."""
     ax.grid(axis="both")
     missed, found = ({r["variant"]: r for r in _rows(part, end)} for end in ENDS)
     for name, row in missed.items():

@@ -59,9 +59,7 @@ def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: Variant
     for field in ("offline_s", "cache_bytes"):
         values = [v for record in variant.answered.values() if (v := record.get(field)) is not None and v == v]
         found[field] = timing.quartiles(values, OWN, nothing=UNRECORDED)
-    found |= {
-        "read_again": mean(list(read_again(variant).values()), runs.seed, nothing="no traces"),
-    }
+    found["read_again"] = mean(list(read_again(variant).values()), runs.seed, nothing="no traces")
     if base is None or base is variant:
         return found
     compared = noted(difference(runs, variant, base), weak)

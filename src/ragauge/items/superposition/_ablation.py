@@ -37,11 +37,11 @@ class Ablation:
     def draw(self) -> Callable[[Table], Any]:
         """Accuracy under each setting, and the paired differences."""
         axes = {"accuracy": Axis("accuracy"), "accuracy_difference": Axis("paired difference", is_difference=True)}
-        return Dots(axes, look=lambda line: str(line[self.option]), name=self._name)
 
-    def _name(self, line: Mapping[Any, Any]) -> str:
-        top_k = f", k={line['top_k']}" if line["top_k"] else ""
-        return str(line[self.option]).replace("_", " ") + top_k
+        def name(line: Mapping[Any, Any]) -> str:
+            return str(line[self.option]).replace("_", " ") + (f", k={line['top_k']}" if line["top_k"] else "")
+
+        return Dots(axes, look=lambda line: str(line[self.option]), name=name)
 
     def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         swept = find(runs, dataset, model, "superposition")
@@ -57,7 +57,6 @@ class Ablation:
             yield from self._cells(runs, chosen, {"dataset": dataset, "model": model, "top_k": top_k})
 
     def _cells(self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Mapping[str, Any]) -> Iterator[Cell]:
-        """The cells of one top_k, from the variant of each setting."""
         of_paper = next((paper_model(v, runs) for v in chosen.values() if v), None) if keys["top_k"] == 1 else None
         for setting, variant in chosen.items():
             name, missing = variant.name if variant else "", f"not run: no variant with {self.option}={setting}"

@@ -37,7 +37,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Tokens, a point a statistic."""
 
     def name(line: Mapping[Any, Any]) -> str:
         return style.method_label(line["statistic"]) + (f" · {line['dataset']}" if line["model"] == PAPER else "")

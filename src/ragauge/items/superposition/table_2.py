@@ -42,7 +42,11 @@ draw = Dots({"f1": Axis("F1"), "theoretical_speedup": Axis("theoretical speedup"
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    present = sorted(runs.of(dataset, model), key=_order)
+    def order(variant: Variant) -> tuple[int, str, int, int]:
+        place = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
+        return place, variant.row, int(variant.param("iterations") or 0), int(variant.param("top_k") or 0)
+
+    present = sorted(runs.of(dataset, model), key=order)
     for variant in present:
         measures = standard(runs, variant) | {metric: quality(runs, variant, metric) for metric in ("f1", "em")}
         shown = {name: measures[name] for name in (*QUANTITIES, "critical_path_speedup")}
@@ -51,8 +55,3 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     for method in METHODS:
         if method not in {v.method for v in present}:
             yield from _tables.not_run(runs, dataset, model, method, QUANTITIES)
-
-
-def _order(variant: Variant) -> tuple[int, str, int, int]:
-    place = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
-    return place, variant.row, int(variant.param("iterations") or 0), int(variant.param("top_k") or 0)
