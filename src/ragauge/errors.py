@@ -93,9 +93,8 @@ def explain_missing_extra(needed: str = "") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        module = next((known for known in EXTRAS if known.partition(".")[0] == missing), None)
-        if module is None:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
             raise
         install = f"pip install 'ragauge[{EXTRAS[module]}]'{INSTEAD.get(module, '')}"
         needed = needed or f"this needs the package {module!r}"

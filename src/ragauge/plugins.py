@@ -83,11 +83,6 @@ def of_module(module: str) -> tuple[Component, ...]:
     return tuple(plugin for plugin in installed() if plugin.module.partition(".")[0] == top)
 
 
-def packages() -> dict[str, str]:
-    """The installed plugins and their versions."""
-    return {plugin.package: plugin.version for plugin in installed()}
-
-
 @cache
 def path_of(module: str) -> Path | None:
     """The file of a module of a plugin; None where there is none. Nothing is imported: its packages are searched."""

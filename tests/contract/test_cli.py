@@ -71,6 +71,7 @@ MISTAKES = [
     (f"load --methods bm52 {GIVEN} --clients 1", "--method: unknown method 'bm52'; did you mean"),
     ("cost --method naive", "--model: must be given with --method or --schedule"),
     ("cost --published --model mpt-7b-instruct", "--model: must be given with --method or --schedule"),
+    ("serve --database d --index i --part 2/2", "'2/2' must be I/N with I from 0 to N-1"),
     ("doctor kernels --dtypes float31", "--dtypes: unknown dtype 'float31'; did you mean 'float32'?"),
 ]
 

@@ -149,9 +149,9 @@ def test_wrong_usage_says_what_was_meant(
 ) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(arguments)
-    told = capsys.readouterr().err
-    assert (left.value.code, told.count("\n")) == (2, 1)
-    assert message in told
+    printed = capsys.readouterr().err
+    assert (left.value.code, printed.count("\n")) == (2, 1)
+    assert message in printed
 
 
 def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,12 +68,13 @@ def _set_up_logging() -> None:
     handler.setFormatter(_RedactingFormatter("%(message)s"))
     handler.addFilter(lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING)
     logging.basicConfig(handlers=[handler])
-    sys.excepthook = _print_traceback
+    sys.excepthook = lambda *raised: print(
+        redacted("".join(traceback.format_exception(*raised))), end="", file=sys.stderr
+    )
     logging.getLogger("ragauge").setLevel(logging.INFO)
 
 
 def _print_traceback(*raised: Any) -> None:
-    """Print a traceback without secrets."""
     print(redacted("".join(traceback.format_exception(*raised))), end="", file=sys.stderr)
 
 

@@ -91,7 +91,12 @@ def serve(folder: Path) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Run the requested command in this fork, then exit."""
+    """Run the requested command in this fork with what Python runs on exit, then exit."""
+
+    def end_with_command() -> None:  # which is at the other end of the connection
+        connection.recv(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -102,37 +107,24 @@ def _answer(connection: socket.socket) -> None:
             os.close(file)
         with connection.makefile("rb") as request:
             arguments, working, environment = json.loads(request.read(int.from_bytes(size, "big")))
-        threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+        threading.Thread(target=end_with_command, daemon=True).start()
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(working)
-        status = _status(arguments)
+        sys.argv = ["ragauge", *arguments]
+        try:
+            status = cli.main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
         connection.send(bytes([status]))
     finally:
         os._exit(status)
-
-
-def _end_with(connection: socket.socket) -> None:
-    """Kill this process when the command at the other end of the connection has ended."""
-    connection.recv(1)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _status(arguments: list[str]) -> int:
-    """Run `ragauge` with these arguments and what Python runs on exit; return the exit status."""
-    sys.argv = ["ragauge", *arguments]
-    try:
-        status: Any = cli.main()
-    except SystemExit as ended:
-        status = ended.code
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        status = 1
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    return int(status or 0)
 
 
 if __name__ == "__main__":

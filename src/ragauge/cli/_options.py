@@ -42,154 +42,7 @@ def ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-# --- groups of arguments, and types ---
-
-
-def add_settings(
-    parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
-) -> None:
-    """Add an option for each key of a settings model, with its choices, default and description.
-
-    Values stay text: the model checks and converts them.
-
-    Args:
-        exclude: keys that do not become options.
-        choices: of keys whose type does not say them.
-    """
-    from pydantic_core import PydanticUndefined
-
-    from ragauge.config.reading import alternatives
-
-    for key, field in model.model_fields.items():
-        if key in exclude:
-            continue
-        text = (field.description or "").removesuffix("; default: the key")
-        if field.default not in (None, PydanticUndefined, []) and "default:" not in text:
-            text += f" ({field.default})"
-        types = [one for one in alternatives(field.annotation) if one is not type(None)]
-        literals = [value for one in types for value in get_args(one)] if all(map(_is_literal, types)) else []
-        about: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
-        if key == "device":
-            about |= DEVICE
-        elif field.annotation is bool:
-            about["action"] = argparse.BooleanOptionalAction
-        elif get_origin(field.annotation) is list:
-            about |= {"type": names, "metavar": "N,..."}
-        elif known := choices.get(key, literals):
-            about["choices"] = tuple(known)
-        else:
-            about["metavar"] = key.upper()
-        parser.add_argument(f"--{key.replace('_', '-')}", **about)
-
-
-def _is_literal(annotation: Any) -> bool:
-    return get_origin(annotation) is Literal
-
-
-def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()) -> dict[str, Any]:
-    """Return the options of `add_settings` that the command line states."""
-    return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
-
-
-def add_steps(parser: argparse.ArgumentParser, steps: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Add the steps of a verb, with their help; yield (name, its parser), whose options follow."""
-    below = parser.add_subparsers(required=True, metavar="STEP", dest="step")
-    for name, text in steps.items():
-        yield name, below.add_parser(name, help=text, description=text)
-
-
-def _adder(option: str, **about: Any) -> Callable[..., None]:
-    """Return a function of a parser and a help text that adds an option, with what it is given besides."""
-    return lambda parser, help, **more: parser.add_argument(option, help=help, **about | more)
-
-
-add_config = _adder("--config", type=Path, metavar="FILE.yaml")
-add_set = _adder("--set", action="append", default=[], metavar="KEY=VALUE")
-add_database = _adder("--database", type=Path, required=True, metavar="FOLDER")
-
-
-def add_only_config(parser: argparse.ArgumentParser) -> None:
-    """Add the configuration of a verb that reads nothing else: the name of the option may be left out."""
-    either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("only_config", type=Path, nargs="?", metavar="CONFIG", help="the configuration")
-    either.add_argument("--config", type=Path, metavar="FILE.yaml", help="the same")
-
-
-def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
-    text = f"the entry of --config's section `{section}`; default: its only one"
-    parser.add_argument("--entry", metavar="LABEL", help=text)
-
-
-def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False, required: bool = False) -> None:
-    """Add the address of a running server, or of one for each part of a database."""
-    action = "append" if several else "store"
-    parser.add_argument("--server", action=action, required=required, metavar="HOST:PORT", help=help)
-
-
-def add_access(parser: argparse.ArgumentParser) -> None:
-    """Add the certificates and the token that a server may require."""
-    add = parser.add_argument
-    add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
-    add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
-    add("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
-    add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
-
-
-def access(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `add_access` as a client of the service takes them."""
-    return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
-
-
-def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    add = parser.add_argument
-    add_config(parser, "a configuration, whose labels the other options then use")
-    add("--dataset", required=required, help="a data set; with --config, one of its labels")
-    add("--data", type=Path, metavar="FILE", help="its official format (.jsonl, .jsonl.gz)")
-    add("--seed", type=int, help="seed of the document order (0)")
-
-
-def add_examples(parser: argparse.ArgumentParser) -> None:
-    text = "questions that `ragauge fetch --dataset` wrote"
-    parser.add_argument("--examples", type=Path, metavar="FILE.jsonl", help=text)
-
-
-def add_answered_questions(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
-    """Add the questions of a data set, the settings of the methods that answer them, and the model."""
-    from ragauge.config.schema import ModelEntry
-
-    add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
-    add_questions(parser)
-    add_examples(parser)
-    text = "a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"
-    parser.add_argument("--model", required=True, help=text)
-    elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
-    add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
-    parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
-
-
-def add_decoder(parser: argparse.ArgumentParser) -> None:
-    """Add the decoder of generation with retrieval, which has no label."""
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
-
-
-def add_reader(parser: argparse.ArgumentParser) -> None:
-    """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a model of its own."""
-    from ragauge.generation.settings import PipelineSettings
-
-    add, fields = parser.add_argument, PipelineSettings.model_fields
-    add_decoder(parser)
-    add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge piperag retrofit` trained")
-    add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
-
-
-def check_adapters(path: Path | None) -> None:
-    """Raise UserError if --adapters names no file."""
-    if path and not path.is_file():
-        raise UserError(f"--adapters: no such file: {path}")
-
-
-def add_device(parser: argparse.ArgumentParser, help: str = "where the model runs (cpu)") -> None:
-    parser.add_argument("--device", default="cpu", help=help, **DEVICE)
+# --- types of values ---
 
 
 def count(text: str) -> int:
@@ -239,6 +92,137 @@ def part(text: str) -> tuple[int, int]:
 
 def names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
+
+
+# --- groups of arguments ---
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
+) -> None:
+    """Add an option for each key of a settings model, with its choices, default and description.
+
+    Values stay text: the model checks and converts them.
+
+    Args:
+        exclude: keys that do not become options.
+        choices: of keys whose type does not say them.
+    """
+    from pydantic_core import PydanticUndefined
+
+    from ragauge.config.reading import alternatives
+
+    for key, field in model.model_fields.items():
+        if key in exclude:
+            continue
+        text = (field.description or "").removesuffix("; default: the key")
+        if field.default not in (None, PydanticUndefined, []) and "default:" not in text:
+            text += f" ({field.default})"
+        types = [one for one in alternatives(field.annotation) if one is not type(None)]
+        is_literal = all(get_origin(one) is Literal for one in types)
+        literals = [value for one in types for value in get_args(one)] if is_literal else []
+        about: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
+        if key == "device":
+            about |= DEVICE
+        elif field.annotation is bool:
+            about["action"] = argparse.BooleanOptionalAction
+        elif get_origin(field.annotation) is list:
+            about |= {"type": names, "metavar": "N,..."}
+        elif known := choices.get(key, literals):
+            about["choices"] = tuple(known)
+        else:
+            about["metavar"] = key.upper()
+        parser.add_argument(f"--{key.replace('_', '-')}", **about)
+
+
+def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options of `add_settings` that the command line states."""
+    return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
+
+
+def add_steps(parser: argparse.ArgumentParser, steps: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Add the steps of a verb, with their help; yield (name, its parser), whose options follow."""
+    below = parser.add_subparsers(required=True, metavar="STEP", dest="step")
+    for name, text in steps.items():
+        yield name, below.add_parser(name, help=text, description=text)
+
+
+def _adder(option: str, help: str = "", **about: Any) -> Callable[..., None]:
+    """Return a function of a parser, with a help text of its own perhaps, that adds an option."""
+    return lambda parser, help=help, **more: parser.add_argument(option, help=help, **about | more)
+
+
+add_config = _adder("--config", type=Path, metavar="FILE.yaml")
+add_set = _adder("--set", action="append", default=[], metavar="KEY=VALUE")
+add_database = _adder("--database", type=Path, required=True, metavar="FOLDER")
+add_server = _adder("--server", metavar="HOST:PORT")  # with several for the parts of a database: action="append"
+add_device = _adder("--device", "where the model runs (cpu)", default="cpu", **DEVICE)
+add_decoder = _adder("--model", "the decoder: name, source or folder", default="smollm2-135m-instruct")
+add_examples = _adder("--examples", "questions that `ragauge fetch --dataset` wrote", type=Path, metavar="FILE.jsonl")
+
+
+def add_only_config(parser: argparse.ArgumentParser) -> None:
+    """Add the configuration of a verb that reads nothing else: the name of the option may be left out."""
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("only_config", type=Path, nargs="?", metavar="CONFIG", help="the configuration")
+    either.add_argument("--config", type=Path, metavar="FILE.yaml", help="the same")
+
+
+def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
+    text = f"the entry of --config's section `{section}`; default: its only one"
+    parser.add_argument("--entry", metavar="LABEL", help=text)
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Add the certificates and the token that a server may require."""
+    add = parser.add_argument
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
+    add("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
+    add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
+
+
+def access(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `add_access` as a client of the service takes them."""
+    return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
+
+
+def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    add = parser.add_argument
+    add_config(parser, "a configuration, whose labels the other options then use")
+    add("--dataset", required=required, help="a data set; with --config, one of its labels")
+    add("--data", type=Path, metavar="FILE", help="its official format (.jsonl, .jsonl.gz)")
+    add("--seed", type=int, help="seed of the document order (0)")
+
+
+def add_answered_questions(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
+    """Add the questions of a data set, the settings of the methods that answer them, and the model."""
+    from ragauge.config.schema import ModelEntry
+
+    add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
+    add_questions(parser)
+    add_examples(parser)
+    text = "a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"
+    parser.add_argument("--model", required=True, help=text)
+    elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
+    add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
+    parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
+
+
+def add_reader(parser: argparse.ArgumentParser) -> None:
+    """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a model of its own."""
+    from ragauge.generation.settings import PipelineSettings
+
+    add, fields = parser.add_argument, PipelineSettings.model_fields
+    add_decoder(parser)
+    add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge piperag retrofit` trained")
+    add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
+
+
+def check_adapters(path: Path | None) -> None:
+    """Raise UserError if --adapters names no file."""
+    if path and not path.is_file():
+        raise UserError(f"--adapters: no such file: {path}")
 
 
 # --- the objects that arguments name ---
@@ -367,15 +351,12 @@ def write_json(path: Path, data: Any) -> None:
     write_file(path, (json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n").encode())
 
 
-def show(result: Any, as_json: bool) -> None:
-    """Print a result: one JSON object on the last line, or one line per value."""
-    if as_json:
-        print(json.dumps(result, ensure_ascii=False, default=str))
-        return
-    for key, value in result.items():
-        print(f"{key:24} {value if not isinstance(value, dict | list) else json.dumps(value, ensure_ascii=False)}")
+def readable(result: Mapping[str, Any]) -> str:
+    """One line per value."""
+    values = {key: json.dumps(v, ensure_ascii=False) if isinstance(v, dict | list) else v for key, v in result.items()}
+    return "\n".join(f"{key:24} {value}" for key, value in values.items())
 
 
-def tell(args: argparse.Namespace, text: object, **result: Any) -> None:
+def tell(args: argparse.Namespace, text: object, /, **result: Any) -> None:
     """Print a text, or with --json the result as one JSON object on the last line."""
     print(json.dumps(result, ensure_ascii=False, default=str) if args.json else text)

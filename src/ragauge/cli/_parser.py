@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from ragauge import __version__, registry
 from ragauge.errors import meant, unknown
 
-# The verbs by topic, for the help. A verb of no group is shown at the end.
+# The verbs by topic, for the help.
 GROUPS = {
     "study": ("study", "new", "init", "validate", "estimate"),
     "answer": ("run", "judge", "score", "compare"),
@@ -39,10 +39,8 @@ class Parser(argparse.ArgumentParser):
         arguments = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
         for argument in arguments:
-            if argument == "--" or (
-                self._subparsers and not argument.startswith("-")
-            ):  # a step's parser knows the rest
-                break
+            if argument == "--" or (self._subparsers and not argument.startswith("-")):
+                break  # a step's parser knows the rest
             option = argument.partition("=")[0]
             if argument.startswith("--") and " " not in option and option not in known:
                 near = meant(option, [one for one in known if one.startswith("--")])
@@ -146,11 +144,9 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 def _grouped(summaries: dict[str, str]) -> str:
     """Return the verbs by group with their summaries, for the help."""
-    grouped = {verb for verbs in GROUPS.values() for verb in verbs}
-    groups = {**GROUPS, "more": tuple(verb for verb in summaries if verb not in grouped)}
     width, indent = shutil.get_terminal_size().columns - 2, 4 + max(map(len, summaries), default=0)
     lines = list[str]()
-    for group, verbs in groups.items():
+    for group, verbs in GROUPS.items():
         known = [verb for verb in verbs if verb in summaries]
         lines += [f"{group}:"] if known else []
         for verb in known:

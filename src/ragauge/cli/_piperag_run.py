@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--onnx", type=Path, metavar="FOLDER", help="run the decoder of `ragauge piperag export` with ONNX Runtime")
     options.add_database(parser, "the chunk database, with its held-out text")
     add("--index", metavar="LABEL", help="start a server of this index of the database for the run")
-    options.add_server(parser, "use a running server; repeat for each part of an index", several=True)
+    options.add_server(parser, "use a running server; repeat for each part of an index", action="append")
     add("--server-file", type=Path, metavar="FILE", help="use the server whose address is written there; wait for it")
     options.add_access(parser)
     add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")

@@ -29,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add("--document-store", type=Path, metavar="FOLDER", help="also the keys and values of documents stored there")
         if name == "prune":
             add("--older-than-days", type=options.amount, metavar="N", help="select what was not used for N days")
-            keep = "select the least recently used until X GB are left"
-            add("--keep-gb", type=options.amount, metavar="X", help=keep)
+            add("--keep-gb", type=options.amount, metavar="X", help="select the least recently used until X GB remain")
             add("--remove", action="store_true", help="remove what is selected; default: only list it")
 
 

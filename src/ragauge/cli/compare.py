@@ -18,16 +18,13 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.results import scoring
 
     result = scoring.compare_files(args.a, args.b, args.metrics)
-    if args.json:
-        options.show(result, as_json=True)
-        return
-    compared = result.pop("metrics")
-    options.show(result, as_json=False)
-    print(f"\n{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}")
-    for name, test in compared.items():
+    lines = [options.readable({key: value for key, value in result.items() if key != "metrics"})]
+    lines += ["", f"{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}"]
+    for name, test in result["metrics"].items():
         row = "does not apply to any shared question"
         if test["n"]:
             means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
             interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
             row = f"{means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
-        print(f"{name:24} {row}")
+        lines.append(f"{name:24} {row}")
+    options.tell(args, "\n".join(lines), **result)

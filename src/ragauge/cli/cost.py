@@ -40,9 +40,8 @@ def run(args: argparse.Namespace) -> None:
     result = _result(args)
     if args.out:
         options.write_json(args.out, result)
-        options.tell(args, args.out, out=args.out)
-    else:
-        options.show(result, args.json)
+        result = {"out": args.out}
+    options.tell(args, args.out or options.readable(result), **result)
 
 
 def _result(args: argparse.Namespace) -> dict[str, Any]:

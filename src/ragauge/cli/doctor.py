@@ -52,9 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    all_findings = list(findings(args.measure))
-    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in all_findings]
-    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in all_findings])
+    shown = list(findings(args.measure))
+    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
+    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 
 
 def _measure_machine(args: argparse.Namespace) -> None:
@@ -109,8 +109,7 @@ def processor() -> Finding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable} usable"
     todo = "" if flags & BFLOAT16 else "bfloat16 is emulated here; leave `dtype: auto`, or state float32"
-    if not flags & VECTORS:
-        todo = "decoding will be slow; use a processor with AVX2 or NEON"
+    todo = todo if flags & VECTORS else "decoding will be slow; use a processor with AVX2 or NEON"
     return Finding("processor", f"{cpu_model()}: {cores}; {known}", todo)
 
 
@@ -123,10 +122,10 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 def memory() -> Finding:
     import psutil
 
-    usage = psutil.virtual_memory()
+    total, available = psutil.virtual_memory()[:2]
     todo = "the default experiment takes 4 GB; end other programs or choose a smaller model"
-    text = f"{usage.total / 1e9:.1f} GB, {usage.available / 1e9:.1f} GB of them available"
-    return Finding("memory", text, todo if usage.available < MIN_MEMORY_BYTES else "")
+    text = f"{total / 1e9:.1f} GB, {available / 1e9:.1f} GB of them available"
+    return Finding("memory", text, todo if available < MIN_MEMORY_BYTES else "")
 
 
 def compiler() -> Finding:

@@ -34,10 +34,16 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--data, --set, --seed: only valid with --dataset")
     if args.dataset:
         _fetch_questions(args)
-    elif args.config:
+        return
+    if args.config:
         _fetch_all(args)
-    else:
-        _fetch_one(args)
+        return
+    from ragauge import assets
+
+    manifest = redacted_values(assets.describe(args.asset, offline=False))
+    if args.out:
+        options.write_json(args.out, manifest)
+    options.tell(args, manifest["path"], **manifest)
 
 
 def _fetch_questions(args: argparse.Namespace) -> None:
@@ -54,15 +60,6 @@ def _fetch_questions(args: argparse.Namespace) -> None:
     options.tell(args, text, out=args.out, questions=len(examples), dataset=questions.name)
 
 
-def _fetch_one(args: argparse.Namespace) -> None:
-    from ragauge import assets
-
-    manifest = redacted_values(assets.describe(args.asset, offline=False))
-    if args.out:
-        options.write_json(args.out, manifest)
-    options.tell(args, manifest["path"], **manifest)
-
-
 def _fetch_all(args: argparse.Namespace) -> None:
     from ragauge.assets import pins
     from ragauge.config import sources
@@ -77,7 +74,6 @@ def _fetch_all(args: argparse.Namespace) -> None:
     fetched = sources.fetch(config, lock=args.lock)
     counted = {"assets": fetched.assets, "data sets": fetched.datasets, "corpora": fetched.corpora}
     text = ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some) or "nothing to fetch"
-    path = pins.lock_path(args.config) if args.lock else None
-    if path:
+    if path := pins.lock_path(args.config) if args.lock else None:
         pins.write(path, fetched)
     options.tell(args, f"{path}: {text}" if path else text, lock=path, **fetched.model_dump(exclude_none=True))

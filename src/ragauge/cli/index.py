@@ -13,10 +13,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.indexes import IndexRecipe
     from ragauge.retrieval.settings import DatabaseSettings
-
-    Part = tuple[int, int] | None
 
 RECALL_QUERIES = 200
 logger = logging.getLogger(__name__)
@@ -71,49 +68,52 @@ def run(args: argparse.Namespace) -> None:
     if step in (complete := {"build": _build, "recall": _recall, "verify": _verify}):
         complete[step](args, settings, label)
         return
-    if step in BY_INDEX:
-        _make_index(args, settings.indexes[label], label, step, shard, part)
-    else:
-        _make(args, settings, step, shard, label)
+    _make(args, settings, step, shard, label, part)
     if args.json:
-        options.show({"database": args.database, "step": step}, as_json=True)
+        options.tell(args, "", database=args.database, step=step)
 
 
 def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
     shards = range(settings.shards)
-    for shard in shards:
-        _make(args, settings, "chunks", shard)
-    for label in settings.evaluation_sets:
-        _make(args, settings, "evaluation", label=label)
-    for shard in shards:
-        _make(args, settings, "mark", shard)
-    _make(args, settings, "gather")
-    for shard in shards:
-        _make(args, settings, "embed", shard)
+    steps = [("chunks", shard, "") for shard in shards]
+    steps += [("evaluation", 0, label) for label in settings.evaluation_sets]
+    steps += [("mark", shard, "") for shard in shards]
+    steps += [("gather", 0, ""), *(("embed", shard, "") for shard in shards)]
     for label, recipe in settings.indexes.items():
-        _make_index(args, recipe, label, "train")
-        for shard in range(recipe.shards or settings.shards):
-            _make_index(args, recipe, label, "add", shard)
-        _make_index(args, recipe, label, "merge")
+        added = [("add", shard, label) for shard in range(recipe.shards or settings.shards)]
+        steps += [("train", 0, label), *added, ("merge", 0, label)]
+    for step, shard, label in steps:
+        _make(args, settings, step, shard, label)
     options.tell(args, args.database, database=args.database, indexes=list(settings.indexes))
 
 
-def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int = 0, label: str = "") -> None:
+def _make(
+    args: argparse.Namespace,
+    settings: DatabaseSettings,
+    step: str,
+    shard: int,
+    label: str,
+    part: tuple[int, int] | None = None,
+) -> None:
     """Make the files of one step, and log that they were made, or were there already.
 
     Args:
-        label: of the evaluation set.
+        label: of the evaluation set or of the index.
+        part: that `merge` makes; None: each part of an index that has several, and the whole.
     """
-    from ragauge.retrieval import chunking, embed
+    from ragauge.retrieval import chunking, embed, index
     from ragauge.retrieval.corpus import Corpus
     from ragauge.retrieval.database import Database
 
     folder, sets = args.database, list(settings.evaluation_sets)
+    if step in BY_INDEX:
+        recipe = settings.indexes[label]
+        _set_threads(args.threads)
     if step == "chunks":
         corpus = Corpus(settings.sources, settings.text_field, settings.limit)
         split = chunking.Split(settings.evaluation, settings.evaluation_share)
-        recipe = chunking.DatabaseRecipe(corpus, settings.tokenizer, settings.chunk_tokens, split, settings.shards)
-        _log(chunking.build_shard(folder, recipe, shard), f"chunks of shard {shard}")
+        database = chunking.DatabaseRecipe(corpus, settings.tokenizer, settings.chunk_tokens, split, settings.shards)
+        _log(chunking.build_shard(folder, database, shard), f"chunks of shard {shard}")
     elif step == "evaluation":
         chosen = settings.evaluation_sets[label]
         corpus = Corpus(chosen.sources, chosen.text_field, chosen.limit)
@@ -124,20 +124,10 @@ def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard
     elif step == "gather":
         _log(chunking.gather(folder, settings.shards, sets), "gathered")
         logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(folder).counts.items()))
-    else:
+    elif step == "embed":
         encoder = embed.EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype)
         _log(embed.build_embeddings(folder, shard, encoder), f"embeddings of shard {shard}")
-
-
-def _make_index(
-    args: argparse.Namespace, recipe: IndexRecipe, label: str, step: str, shard: int = 0, part: Part = None
-) -> None:
-    """Make the files of one step of an index; `merge` without a part makes each part of several and the whole."""
-    from ragauge.retrieval import index
-
-    folder = args.database
-    _set_threads(args.threads)
-    if step == "train":
+    elif step == "train":
         _log(index.train(folder, label, recipe), f"index {label}: trained")
     elif step == "add":
         _log(index.add(folder, label, recipe, shard), f"index {label}: shard {shard} added")
@@ -198,10 +188,11 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
         Embeddings(args.database, shard)
     for label in settings.indexes:
         Index(database, label)
-    message = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact: "
-    message += f"{files:,} files read, {size:,} bytes"
+    text = (
+        f"{len(database):,} chunks and {len(settings.indexes)} indexes are intact: {files:,} files read, {size:,} bytes"
+    )
     facts = {"chunks": len(database), "indexes": list(settings.indexes), "files": files, "bytes": size}
-    options.tell(args, message, database=args.database, **facts)
+    options.tell(args, f"{args.database}: {text}", database=args.database, **facts)
 
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from ragauge.cli import _options as options
@@ -31,17 +30,18 @@ def run(args: argparse.Namespace) -> None:
 
     folder: Path = args.folder
     source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
-    create(folder, lambda unfinished: _copy_all(source, written, unfinished))
+
+    def copy_all(unfinished: Path) -> None:
+        for name in written:
+            (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
+            if (source / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "*.def")
+                shutil.copytree(source / name, unfinished / name, ignore=ignored)
+            else:
+                shutil.copy(source / name, unfinished / name)
+
+    create(folder, copy_all)
     next_step = "edit its config.yaml, and run it there: snakemake --cores all"
     if args.example:
         next_step = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"
     options.tell(args, f"wrote {folder}; {next_step}", folder=str(folder), files=sorted(written))
-
-
-def _copy_all(source: Path, names: Sequence[str], folder: Path) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if (source / name).is_dir():
-            shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.def"))
-        else:
-            shutil.copy(source / name, folder / name)

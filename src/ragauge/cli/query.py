@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from ragauge.cli import _options as options
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.retriever import Neighbours, Query
+    from ragauge.retrieval.retriever import Neighbours
     from ragauge.retrieval.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
@@ -21,7 +20,7 @@ PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "longest": 100}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    options.add_server(parser, "a server; one for each part", several=True, required=True)
+    options.add_server(parser, "a server; one for each part", action="append", required=True)
     content = parser.add_mutually_exclusive_group(required=True)
     content.add_argument("--text", help="the query as text")
     content.add_argument("--token-ids", metavar="ID,...", help="the query as token ids of the database's tokenizer")
@@ -29,13 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nprobe = parser.add_mutually_exclusive_group()
     text = "inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
     nprobe.add_argument("--nprobe", type=int, metavar="N", help=text)
-    text = "use the largest nprobe predicted to fit this time"
-    nprobe.add_argument("--budget", type=float, metavar="SECONDS", help=text)
+    nprobe.add_argument("--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit")
     add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
     add("--retries", type=int, default=0, metavar="N", help="retries within the deadline after a lost connection (0)")
-    text = "ask N times and print the latency's percentiles (1)"
-    add("--repeat", type=options.count, default=1, metavar="N", help=text)
+    add("--repeat", type=options.count, default=1, metavar="N", help="ask N times and print latency percentiles (1)")
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     options.add_access(parser)
 
@@ -43,34 +40,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import numpy as np
 
+    from ragauge.retrieval.retriever import Query
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
 
-    query, seconds = _query(args), []
+    query: dict[str, Any] = {"text": args.text}
+    if args.text is None:
+        ids = args.token_ids.split(",")
+        if not all(token.strip().lstrip("-").isdecimal() for token in ids):
+            raise UserError(f"--token-ids {args.token_ids!r}: must be token ids separated by commas, as in 12,7,104")
+        query = {"tokens": list(map(int, ids))}
+    query |= {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
+    queries, seconds = [Query(**query)], []
     with ExitStack() as stack:
         access = {"deadline_s": args.deadline, "retries": args.retries, **options.access(args)}
         clients = [stack.enter_context(Client(address, **access)) for address in args.server]
         searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=args.partial)
         for _ in range(args.repeat):
             started = time.perf_counter()
-            [neighbours] = searcher.search([query])
+            [neighbours] = searcher.search(queries)
             seconds.append(time.perf_counter() - started)
         result = _result(clients, neighbours)
     tail = np.percentile(1e3 * np.asarray(seconds), [*PERCENTILES.values()]).tolist()
     result["latency_ms"] = {"calls": args.repeat, **dict(zip(PERCENTILES, tail, strict=True))}
-    print(json.dumps(result, ensure_ascii=False) if args.json else _readable(result))
-
-
-def _query(args: argparse.Namespace) -> Query:
-    from ragauge.retrieval.retriever import Query
-
-    fields = {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
-    if args.text is not None:
-        return Query(text=args.text, **fields)
-    ids = args.token_ids.split(",")
-    if not all(token.strip().lstrip("-").isdecimal() for token in ids):
-        raise UserError(f"--token-ids {args.token_ids!r}: must be token ids separated by commas, as in 12,7,104")
-    return Query(tokens=list(map(int, ids)), **fields)
+    options.tell(args, _readable(result), **result)
 
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:

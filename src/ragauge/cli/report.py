@@ -39,22 +39,17 @@ def run(args: argparse.Namespace) -> None:
     from ragauge import report
     from ragauge.rendering import writing
 
-    if args.step == "reproduction":
-        written = [_reproduction(args)]
+    if args.step == "reproduction":  # needs neither records nor weights
+        from ragauge.measure.predictions import predict
+        from ragauge.report.reproduction import page
+        from ragauge.results.planned import planned
+
+        written = [args.out or args.reports / "reproduction.md"]
+        tables = planned(loading.load(args.config), predict()["rows"])
+        write_file(written[0], page(tables, args.reports).encode())
     else:
         config = loading.load(args.config)
         run = config, args.results or Path("results", config.run), args.out or Path("reports", config.run)
         write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
         written = [write(*run)] if write else writing.render(args.item, *run)
     options.tell(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
-
-
-def _reproduction(args: argparse.Namespace) -> Path:
-    """Compare committed tables with what the papers' configuration plans; needs neither records nor weights."""
-    from ragauge.measure.predictions import predict
-    from ragauge.report.reproduction import page
-    from ragauge.results.planned import planned
-
-    out: Path = args.out or args.reports / "reproduction.md"
-    write_file(out, page(planned(loading.load(args.config), predict()["rows"]), args.reports).encode())
-    return out

@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--finder", metavar="MODEL", help="the model that finds the evidence that --model answers from")
     options.add_settings(parser, Generation, {"documents_gb"})
     add("--overwrite", action="store_true", help="replace the records of another run")
-    store = "store the keys and values of documents in this folder, also for later runs"
-    add("--document-store", type=Path, metavar="FOLDER", help=store)
+    add("--document-store", type=Path, metavar="FOLDER", help="store keys and values of documents here, for later runs")
     add("--document-store-gb", type=options.amount, metavar="X", help="size limit of that folder in GB (4)")
     add("--retry-failed", action="store_true", help="ask failed questions again, and keep the other records")
     add("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
@@ -66,11 +65,6 @@ def run(args: argparse.Namespace) -> int:
     with options.ended_in_order():
         engines = runner.Engines(args.threads, folder, generation.batch, served)
         runner.run(job, engines, overwrite=args.overwrite, retry_failed=args.retry_failed)
-    return _summary(args)
-
-
-def _summary(args: argparse.Namespace) -> int:
-    """Print how many questions were answered, and why others failed; return the exit code."""
     answered, reasons = records.outcome(args.out)
     failed = sum(map(len, reasons.values()))
     lines = [f"{args.out}: {answered} answered, {failed} failed", *_reasons(reasons)]
@@ -107,15 +101,10 @@ def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None
     from ragauge.measure.runner import Job
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
-    finder = _finder(args.finder, model, config)
+    label = args.finder or model.finder
+    finder = config.models.get(label) if label and config else None
+    if args.finder and not finder:
+        finder = ModelEntry(source=check_source(args.finder, "--finder"))
     tokens = options.first(new_tokens, configured, 100)
     specification = inputs.specification(name, method, questions, model, tokens, finder)
     return Job(specification, method, examples, args.method, args.out), model.served
-
-
-def _finder(name: str | None, model: ModelEntry, config: Config | None) -> ModelEntry | None:
-    """Return the model of --finder, which overrides the configuration's."""
-    label = name or model.finder
-    if label and config and label in config.models:
-        return config.models[label]
-    return ModelEntry(source=check_source(name, "--finder")) if name else None

@@ -25,35 +25,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    result = _sequences(args) if args.metric == PERPLEXITY else _predictions(args)
+    from ragauge.results import comparison, scoring
+
+    result: dict[str, Any] = {}
+    if args.metric == PERPLEXITY:
+        for path in args.files:
+            result[str(path)] = measured = comparison.summary(path)
+            if args.base:
+                measured["against_base"] = comparison.difference(path, args.base)
+            if args.random:
+                measured["control"] = comparison.control(path, args.random)
+        text = "\n".join(f"{name}\n{options.readable(measured)}" for name, measured in result.items())
+    else:
+        registry.module_name("metric", args.metric, "--metric")
+        if len(args.files) > 1 or args.base or args.random:
+            raise UserError(f"--metric {args.metric}: takes one file; several, --base and --random go with perplexity")
+        keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}
+        result = scoring.score_file(args.files[0], args.metric, **keys)
+        text = options.readable(result)
     if args.out:
         options.write_json(args.out, result)
-    if args.json or args.metric != PERPLEXITY:
-        options.show(result, args.json)
-        return
-    for name, measured in result.items():
-        print(name)
-        options.show(measured, as_json=False)
-
-
-def _predictions(args: argparse.Namespace) -> dict[str, Any]:
-    from ragauge.results import scoring
-
-    registry.module_name("metric", args.metric, "--metric")
-    if len(args.files) > 1 or args.base or args.random:
-        raise UserError(f"--metric {args.metric}: takes one file; several, --base and --random go with perplexity")
-    keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}
-    return scoring.score_file(args.files[0], args.metric, **keys)
-
-
-def _sequences(args: argparse.Namespace) -> dict[str, Any]:
-    from ragauge.results import comparison
-
-    result = {}
-    for path in args.files:
-        result[str(path)] = measured = comparison.summary(path)
-        if args.base:
-            measured["against_base"] = comparison.difference(path, args.base)
-        if args.random:
-            measured["control"] = comparison.control(path, args.random)
-    return result
+    options.tell(args, text, **result)

@@ -26,12 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_database(parser, "the database whose index is served")
     add("--index", required=True, metavar="LABEL", help="an index of the database")
-    part = "serve part I of the N that the index was merged into, counted from 0"
-    add("--part", type=options.part, metavar="I/N", help=part)
+    add("--part", type=options.part, metavar="I/N", help="serve part I of the merged index's N, counted from 0")
     add("--encoder", default="minilm", help="the text encoder of the index: a name, a source or a folder (minilm)")
     add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs the encoder (onnx)")
     add("--verify", action="store_true", help="verify the hash of every file first")
-    calibrate = "do not measure latency first; queries with a budget are then refused"
+    calibrate = "measure no latency first; queries with a budget are then refused"
     add("--no-calibrate", dest="calibrate", action="store_false", help=calibrate)
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of the server")
     add("--tls-key", type=Path, metavar="FILE.pem", help="private key of the certificate")

@@ -185,7 +185,7 @@ def gpu_state() -> dict[str, Any] | None:
 def package_versions() -> dict[str, str]:
     """Installed versions of the packages that results depend on, of those that add components too."""
     versions = {}
-    for name in (*PACKAGES, *plugins.packages()):
+    for name in (*PACKAGES, *dict.fromkeys(plugin.package for plugin in plugins.installed())):
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions

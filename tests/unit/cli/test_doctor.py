@@ -75,14 +75,12 @@ def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.compiler() == doctor.Finding("compiler", str(tmp_path / "cc"))
 
 
-def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_written_or_is_almost_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "file" / "home"))
     assert "cannot be written" in doctor.store().found
     assert "RAGAUGE_HOME" in doctor.store().todo
-
-
-def test_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     usage = type("Usage", (), {"free": 10**9})
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
     assert "1.0 GB free" in doctor.store().found

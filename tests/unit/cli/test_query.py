@@ -24,13 +24,13 @@ def addresses() -> Iterator[list[str]]:
         server.stop()
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["query", *arguments]) == 0
     return capsys.readouterr().out
 
 
 def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    output = asked(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
+    output = output_of(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
     result = json.loads(output.splitlines()[-1])
     [expected] = parts.Toy().search([Query(text="a", k=3, nprobe=9)])
     assert [one["id"] for one in result["neighbours"]] == expected.ids.tolist()
@@ -46,14 +46,14 @@ def test_repeated_calls_show_the_tail_of_their_latency(
     addresses: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ("--server", addresses[0], "--text", "a", "--repeat", "20")
-    latency = json.loads(asked(capsys, *given, "--json"))["latency_ms"]
+    latency = json.loads(output_of(capsys, *given, "--json"))["latency_ms"]
     assert latency["calls"] == 20
     assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["longest"]
-    assert "latency of 20 calls: p50 " in asked(capsys, *given)
+    assert "latency of 20 calls: p50 " in output_of(capsys, *given)
 
 
 def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = asked(capsys, "--server", addresses[0], "--token-ids", "5,6,7", "--continuation", "0").splitlines()
+    lines = output_of(capsys, "--server", addresses[0], "--token-ids", "5,6,7", "--continuation", "0").splitlines()
     [found] = parts.Toy().search([Query(tokens=[5, 6, 7], continuation=0)])
     document, distance = found.documents[0], found.distances[0]
     assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
@@ -63,7 +63,7 @@ def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys:
 
 def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
-    assert "partial answer: without the parts of 127.0.0.1:9" in asked(capsys, *servers, "--text", "a", "--partial")
+    assert "partial answer: without the parts of 127.0.0.1:9" in output_of(capsys, *servers, "--text", "a", "--partial")
     assert main(["query", *servers, "--text", "a"]) == 2
     assert capsys.readouterr().err.startswith("ragauge: error: retrieval server 127.0.0.1:9, search of 1 query: ")
 

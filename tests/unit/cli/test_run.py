@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return keys
 
 
-def test_failed_questions_are_told_with_reasons_and_exit_code_3(
+def test_failed_questions_are_reported_with_reasons_and_exit_code_3(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 3
@@ -49,9 +49,6 @@ def test_failed_questions_are_told_with_reasons_and_exit_code_3(
     assert len(failed) == 2
     assert reasons == [f"  2 failed: {failed[0].reason} ({failed[0].key}, {failed[1].key})"]
     assert "--retry-failed" in hint
-
-
-def test_failed_questions_may_be_allowed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--allow-failed", "--json", "--quiet"]) == 0
     said = capsys.readouterr()
     result = json.loads(said.out.splitlines()[-1])
@@ -112,5 +109,5 @@ def test_a_killed_retry_has_lost_no_record(
 
 def test_there_is_nothing_to_retry_without_records(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--retry-failed"]) == 2
-    told = capsys.readouterr().err
-    assert told == f"ragauge: error: --retry-failed: {arguments[-1]}: no such file of records\n"
+    printed = capsys.readouterr().err
+    assert printed == f"ragauge: error: --retry-failed: {arguments[-1]}: no such file of records\n"

@@ -166,6 +166,7 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
         (["--max-concurrent", "0"], "--max-concurrent: must be greater than or equal to 1"),
         (["--part", "0/3"], "part-0-of-3: no merged index"),
         (["--host", "203.0.113.1", "--insecure"], "cannot listen on 203.0.113.1:0"),
+        (["--database", "none"], "no chunk database"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -176,18 +177,6 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("ragauge: error: ")
     assert message in error
-
-
-def test_a_part_that_there_is_not_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["serve", "--database", str(folder), "--index", "ivf", "--part", "2/2"])
-    assert left.value.code == 2
-    assert "'2/2' must be I/N with I from 0 to N-1" in capsys.readouterr().err
-
-
-def test_a_folder_that_is_no_index_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--database", str(tmp_path), "--index", "ivf"]) == 2
-    assert "no chunk database" in capsys.readouterr().err
 
 
 def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(

@@ -66,12 +66,6 @@ def test_a_mistake_in_questions_names_its_place(tmp_path: Path, rows: str, messa
         questions.read_questions(path)
 
 
-def test_a_file_of_questions_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        questions.read_questions(tmp_path / "q.csv")
-    assert str(refused.value) == f"{tmp_path / 'q.csv'}: cannot be read: No such file or directory"
-
-
 def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
     corpus = [Passage("a", "Tea is grown in Assam."), Passage("b", "Coffee grows in Kenya."), Passage("c", "Assam.")]
     asked = [StudyQuestion("Where is tea grown?", ("Assam",), "a")]
