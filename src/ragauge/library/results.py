@@ -92,9 +92,9 @@ class Results:
         rows = []
         for a, b in pairs:
             test, compared = difference(self._runs, a, b, metric), metric or self._runs.metrics(a.dataset)[0]
-            names = {"dataset": a.dataset, "model": a.model, "metric": compared, "a": a.name, "b": b.name}
+            labels = {"dataset": a.dataset, "model": a.model, "metric": compared, "a": a.name, "b": b.name}
             measured = {name: getattr(test, name) for name in ("low", "high", "p", "n")}
-            rows.append({**names, "difference": test.value, **measured, "note": test.reason})
+            rows.append({**labels, "difference": test.value, **measured, "note": test.reason})
         return pd.DataFrame(rows)
 
     @explain_missing_extra()
