@@ -1,7 +1,5 @@
 """What the benchmarks share: interleaved trials, the line that names the machine, the JSON object at the end."""
 
-from __future__ import annotations
-
 import gc
 import json
 import random

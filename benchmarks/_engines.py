@@ -5,8 +5,6 @@ A class is an engine. `__init__` loads it or raises `NotHereError` with the reas
 of one length together.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import time

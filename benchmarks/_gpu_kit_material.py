@@ -6,8 +6,6 @@ CFIC searches among sentences, so it needs text and a tokenizer, which random to
 tokens, which here are bytes, as the named counts say.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

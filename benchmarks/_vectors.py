@@ -5,8 +5,6 @@
 The index is the package's HNSW; all else is the service as `ragauge serve` runs it.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Sequence

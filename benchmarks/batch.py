@@ -7,8 +7,6 @@ response has the same number of tokens. Documents are prepared before, as in the
 their reading too.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 from collections.abc import Callable, Mapping

@@ -12,8 +12,6 @@ every round and question,
 Printed are medians, quartiles and ratios, and the passes that the prefix search took.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

@@ -6,8 +6,6 @@ Every round runs each decoder once, in a random order; a ratio is transformers' 
 uncompiled ("eager" PyTorch) with both of its CPU attentions: sdpa, its default, and eager.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ random order; a ratio is sentence-transformers' median seconds over ours. Vector
 those of bfloat16 by cosines of at least 0.9998.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

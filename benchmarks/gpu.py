@@ -8,8 +8,6 @@ by vLLM, with dummy weights of the same shape, where it is installed and `--vllm
 configuration.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ is timed. OUT/summary.json has, of each step, how it ended, and of each stage th
 roofline. A step that lacks something (pytest, faiss, a database) says so there.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import io

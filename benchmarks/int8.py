@@ -8,8 +8,6 @@ question (`results.stats.paired_test`); logits are compared position by position
 run on a busy machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

@@ -6,8 +6,6 @@ Decoding after a context and reading a prompt, in float32 and bfloat16; every ro
 random order. Ratios are of least times.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from typing import Any

@@ -8,8 +8,6 @@ weights of the model's shape; 5 tokens are generated. What superposition prepare
 protocol is `ragauge.measure.latency`.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

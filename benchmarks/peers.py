@@ -8,8 +8,6 @@ Every trial has another prompt, so that none is answered from a cache of prompts
 GenAI and llama.cpp (`xllamacpp`); vLLM is used where it is installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

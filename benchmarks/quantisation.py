@@ -5,8 +5,6 @@
 Both add the same random unit vectors to copies of one trained index, in a random order each round. Codes are compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

@@ -9,8 +9,6 @@ start them. OUT.json beside the table says on what machine. `builds.py CONFIG OU
 a configuration from it.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -7,8 +7,6 @@ is lost within its deadline. Exit code 1 if a request stayed without an answer, 
 servers.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

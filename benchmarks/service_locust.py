@@ -4,8 +4,6 @@ python benchmarks/_vectors.py --folder FOLDER --port 50051 &
 locust -f benchmarks/service_locust.py --headless --users 64 --run-time 5m --host 127.0.0.1:50051 --json
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from typing import Any

@@ -8,8 +8,6 @@ asked over its Unix socket. Peers that are not installed are left out. Indexes a
 measures alone. Peers: `pip install lancedb pgserver "psycopg[binary]"`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

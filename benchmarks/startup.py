@@ -6,8 +6,6 @@ Whole runs are made in a folder where nothing has been run; what assets were dow
 the machine: a run of the workflow takes all cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -6,8 +6,6 @@ A script measures a value, calls `Verdicts.check` with the target's name, and en
 the result as one JSON object where `--json` is given.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fixtures that every tier of tests shares."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tempfile

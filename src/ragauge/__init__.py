@@ -9,8 +9,6 @@ The names in `__all__` are the library; docs/building-blocks.md lists the other 
 until a name is used.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

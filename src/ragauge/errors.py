@@ -1,7 +1,5 @@
 """Errors that a user caused; their text names the value, the place and the choices."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ The entry point's value is a module that bears the component's name; the module 
 Nothing of a plugin is imported to list it.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Installed packages add components of their own (`plugins`). A name that stands f
 used.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import pkgutil

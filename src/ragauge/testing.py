@@ -3,8 +3,6 @@
 A whole model in milliseconds, which answers nonsense; `ragauge.load_model(write_checkpoint(folder))` loads it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

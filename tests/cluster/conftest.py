@@ -1,7 +1,5 @@
 """A Slurm of one node, for as long as the tests of this folder run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

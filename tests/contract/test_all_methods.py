@@ -1,7 +1,5 @@
 """What holds for every registered method: how it is made, how it refuses, and that its cost needs no weights."""
 
-from __future__ import annotations
-
 import random
 import types
 from dataclasses import FrozenInstanceError, fields, is_dataclass

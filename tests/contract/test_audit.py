@@ -1,7 +1,5 @@
 """The audit of the dependencies: known flaws fail it, a database that does not answer is told in one line."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

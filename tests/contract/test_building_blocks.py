@@ -1,7 +1,5 @@
 """The page of building blocks names all there is, and nothing that is not there."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

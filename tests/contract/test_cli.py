@@ -1,7 +1,5 @@
 """The command line's contract: its verbs, exit codes and one-line errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The pages of components are true: their examples are added to a copy of the package and used."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The pages name what there is: commands parse, components and options are described, links lead somewhere."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 import runpy

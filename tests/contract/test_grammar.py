@@ -1,7 +1,5 @@
 """The grammar of the command line (docs/command-line.md): one concept has one spelling, whatever the verb."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

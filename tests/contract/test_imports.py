@@ -1,7 +1,5 @@
 """Arrows point downwards only: which part of the package may import which, and what each part drags in."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

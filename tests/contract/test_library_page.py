@@ -1,7 +1,5 @@
 """The page of the library is true: its examples run, on the packaged model where it is on this machine."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is installed: ranges and extras of pyproject.toml, lock files, and the one line where an extra is missing."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

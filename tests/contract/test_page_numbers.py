@@ -1,7 +1,5 @@
 """Pages that carry numbers of committed runs say what the tables say."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

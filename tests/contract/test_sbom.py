@@ -1,7 +1,5 @@
 """The bill of materials holds what the lock files pin, each package once, with the hashes of its files."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The linter and the type checker look at every Python file of the repository."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

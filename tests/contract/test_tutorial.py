@@ -1,7 +1,5 @@
 """What the tutorial shows is what the commands print, as far as it does not depend on the machine."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Our encoder gives sentence-transformers' embeddings on the real all-MiniLM-L6-v2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

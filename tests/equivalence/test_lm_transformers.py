@@ -5,8 +5,6 @@ most 7e-6). In half precision it stays below a share of that standard deviation,
 which is what transformers itself differs by.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

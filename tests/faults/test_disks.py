@@ -3,8 +3,6 @@
 The error is one line, no half-written file is taken for complete, and a rerun with room ends as an undisturbed run.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Names and values from files and configurations that nothing can be called by: one line, wherever they turn up."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that are killed at a question: the run gets past a question that kills every process."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

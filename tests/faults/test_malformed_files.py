@@ -4,8 +4,6 @@ A reader accepts a file or refuses it in one line that names it (`UserError`); i
 that a header makes up, or leave part of a folder as if it were complete.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Malformed folders and messages: databases and indexes, requests, replies of endpoints, runs that a report is of."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What becomes of a retrieval: servers that are killed, hang or were never there, garbage, wrong certificates."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -4,8 +4,6 @@ cell whose inputs are planned, a cell that shows another quantity than the one t
 Nothing is excused for a busy machine: the overlay allows other load, so that every time is there.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping

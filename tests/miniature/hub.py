@@ -6,8 +6,6 @@ layers, widths, heads, and the vocabularies of BLOOM, MPT and SmolLM2; Llama's h
 They stand in the cache of `huggingface_hub`, from which the program takes them without a network (`HF_HUB_OFFLINE`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The kinds of cells that an experiment plans: what of it differs by more than a number."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

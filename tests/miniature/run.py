@@ -8,8 +8,6 @@ shares no file with other runs of the checkout. No network is needed. `--part` m
 they read. Arguments are handed to Snakemake; where they name targets, what came of it is not checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """The miniature leaves out no kind of the papers' plan, its models stand as on their hubs, and its check can fail."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Synthetic text, and with it data sets and corpora in the form in which their hubs have them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """Tokenizers of the classes that the papers' checkpoints ship, whose vocabularies know the words of `texts`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -6,8 +6,6 @@ made once and stored beside the questions, as numbers of passages, with a digest
     PYTHONPATH=src python tests/support/choose_distractors.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 

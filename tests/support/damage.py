@@ -1,7 +1,5 @@
 """Damage to files, drawn by hypothesis: cut short, overwritten, false lengths, wrong values."""
 
-from __future__ import annotations
-
 import copy
 import json
 import resource

@@ -1,7 +1,5 @@
 """A local HTTP server in place of a language model's endpoint, which answers as it is told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

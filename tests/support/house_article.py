@@ -1,7 +1,5 @@
 """An article of short sentences, its prompt, a decoder with room for it, and checks of the evidence found in it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """The hub, played by a server on loopback."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

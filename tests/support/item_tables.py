@@ -1,7 +1,5 @@
 """Tables of items, and single lines of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tiny random checkpoints of every family that transformers has too, and how tests read them with either library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

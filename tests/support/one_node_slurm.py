@@ -5,8 +5,6 @@ python tests/support/one_node_slurm.py start FOLDER    start it; installs Slurm 
 python tests/support/one_node_slurm.py stop FOLDER     end its jobs and its three daemons
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

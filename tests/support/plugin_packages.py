@@ -1,7 +1,5 @@
 """Packages with components, as if they were installed: files and the metadata that an installer writes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

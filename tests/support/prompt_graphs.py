@@ -1,7 +1,5 @@
 """Prompt graphs by brute force: the oracle of what the engines and methods do faster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

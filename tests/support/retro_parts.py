@@ -1,7 +1,5 @@
 """What the tests of retrieval-augmented generation share: an exact retriever, a database with its decoder on disk."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

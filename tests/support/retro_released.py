@@ -3,8 +3,6 @@
 It works on a checkpoint's tensors by their released names and on the settings of its retro.json.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

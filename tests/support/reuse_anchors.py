@@ -1,7 +1,5 @@
 """Methods of reuse that are another method under some options, and what a method answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

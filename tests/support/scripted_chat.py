@@ -1,7 +1,5 @@
 """A model that replies as a function says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from ragauge.evidence.chat import Chat, Replies

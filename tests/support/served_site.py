@@ -1,7 +1,5 @@
 """Servers on loopback; one has a file and behaves or misbehaves as a test says."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator

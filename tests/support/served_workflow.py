@@ -1,7 +1,5 @@
 """A tiny experiment whose pipelines ask a retrieval server that is a job of its own, and one that starts its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@
 serves it as `ragauge serve` serves an index.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import threading

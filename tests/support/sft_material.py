@@ -1,7 +1,5 @@
 """Articles, questions and settings with which fine-tuning is tested in seconds."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

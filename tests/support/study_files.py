@@ -1,7 +1,5 @@
 """Documents of a study as offices write them, made of bytes: PDF files with a text layer, Word documents."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Sequence

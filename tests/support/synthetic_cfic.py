@@ -1,7 +1,5 @@
 """A small invented results folder of CFIC's kind. Test-only: no number in it was measured."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

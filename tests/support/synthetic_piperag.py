@@ -1,7 +1,5 @@
 """A small invented results folder of PipeRAG's kind. Test-only: no number in it was measured."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A small invented results folder. Test-only: no number in it was measured, and nothing outside the tests reads it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

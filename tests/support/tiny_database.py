@@ -1,7 +1,5 @@
 """A tiny chunk database with its index: a tokenizer of bytes, an encoder of character counts, all in a second."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tiny models built in code: decoders with random weights, a tokenizer, an encoder, and a dense reference."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The workflow in a folder of its own, and how tests start it there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Records of six questions, and runs that write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

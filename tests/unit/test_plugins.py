@@ -1,7 +1,5 @@
 """Components of other packages: found, named with their package, refused in one line, covered by digests."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

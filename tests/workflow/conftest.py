@@ -1,7 +1,5 @@
 """Plans of the workflow, each made once for all tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The benchmarks run as their page says; what they measure is no test's business."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

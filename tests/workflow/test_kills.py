@@ -1,7 +1,5 @@
 """SIGKILL of a job alone and of the coordinating snakemake alone, and two runs in one folder: nothing is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

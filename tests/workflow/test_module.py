@@ -1,7 +1,5 @@
 """Another workflow uses this one as a module, as snakedeploy and the catalogue of Snakemake workflows have it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

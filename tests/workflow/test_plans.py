@@ -1,7 +1,5 @@
 """The workflow plans on any machine, and a wrong configuration stops it in one line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ragauge new` from end to end: packages are written, installed, tested, run by the workflow and reported."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

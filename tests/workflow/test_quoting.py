@@ -1,7 +1,5 @@
 """No value of a configuration changes what a shell line does: each reaches its command as it is, as one argument."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What the rules ask of a cluster, and that a profile's answer to where reaches every job."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A retrieval server as a job: planned once, asked by all its pipelines, ended with them, whatever happens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The workflow from end to end on a tiny model: all of it, nothing twice, and only what changed."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An installed wheel needs no clone: `ragauge init` writes the workflow, and Snakemake plans it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -10,8 +10,6 @@ A source may state what it must give (`pins.py`). What is fetched lies below `$R
 and is fetched once.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Unpacking wheels, zips and tar archives from others: the path, type and size of each member are checked."""
 
-from __future__ import annotations
-
 import lzma
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """The catalog of named assets, `catalog.yaml`, checked as it is read."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from importlib.resources import files

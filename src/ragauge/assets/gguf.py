@@ -1,7 +1,5 @@
 """GGUF files, converted once to the hub's layout: a folder of safetensors, configuration and tokenizer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Assets in a repository of the Hugging Face hub (or of the mirror that `$HF_ENDPOINT` names)."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

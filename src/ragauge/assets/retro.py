@@ -80,8 +80,8 @@ PARTS: dict[str, tuple[str, str]] = {
 
 def checkpoint(folder: Path) -> Path | None:
     """Return the one released checkpoint in a folder or below it, or None."""
-    found = [path for settings in folder.rglob(SETTINGS) for path in settings.parent.glob("*.ckpt")]
-    return found[0] if len(found) == 1 else None
+    paths = [path for settings in folder.rglob(SETTINGS) for path in settings.parent.glob("*.ckpt")]
+    return paths[0] if len(paths) == 1 else None
 
 
 def is_converted(folder: Path) -> bool:
@@ -134,8 +134,8 @@ def read_sizes(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: has no key {error}") from None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not the settings of a RETRO ({type(error).__name__})") from None
-    for key, (found, read) in others.items():
-        raise UserError(f"{path}: {key} is {found!r}; read is {read}")
+    for key, (actual, read) in others.items():
+        raise UserError(f"{path}: {key} is {actual!r}; read is {read}")
     for key, value in sizes.items():
         numbers = value if key in ("cross", "encoder_cross") and isinstance(value, list) else [value]
         if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
@@ -148,8 +148,8 @@ def _state(path: Path) -> Mapping[str, Tensor]:
     import torch
 
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-        state: Mapping[str, Tensor] = found.get("state_dict", found)
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        state: Mapping[str, Tensor] = loaded.get("state_dict", loaded)
         assert all(isinstance(tensor, torch.Tensor) for tensor in state.values())
     except pickle.UnpicklingError:
         raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
@@ -187,7 +187,7 @@ def _check(tensors: Mapping[str, Tensor], sizes: Mapping[str, Any], path: Path) 
                 dims = tuple(own[size] for size in shape.split())
                 expected |= {f"{stack}.{layer}.{name}": dims for name in names.split()}
     for name in sorted(expected.keys() | tensors.keys()):
-        found = tuple(tensors[name].shape) if name in tensors else None
-        if found != expected.get(name):
+        actual = tuple(tensors[name].shape) if name in tensors else None
+        if actual != expected.get(name):
             stated = f"{path.parent / SETTINGS} asks for {expected.get(name, 'none')}"
-            raise UserError(f"{path}: tensor {name!r} is {found or 'missing'}, where {stated}")
+            raise UserError(f"{path}: tensor {name!r} is {actual or 'missing'}, where {stated}")

@@ -1,7 +1,5 @@
 """The cache of assets on this machine: complete folders, each with a manifest of sizes and hashes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Tokenizers of checkpoint folders, by transformers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

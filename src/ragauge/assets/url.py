@@ -1,7 +1,5 @@
 """Assets at a URL: downloads that resume, are complete or absent, and show progress."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

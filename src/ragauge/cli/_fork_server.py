@@ -9,8 +9,6 @@ themselves. The process ends when the run closes the pipe that it reads.
     python -m ragauge.cli._fork_server FOLDER
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """The argument parsers of the command line: errors in one line that suggest the right spelling, and help by group."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`ragauge piperag export`: export a decoder that reads neighbours, or RETRO, to ONNX."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

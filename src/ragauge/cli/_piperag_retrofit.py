@@ -1,7 +1,5 @@
 """`ragauge piperag retrofit`: train a frozen decoder to use retrieved neighbours (RETRO-fit)."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import ExitStack
 from pathlib import Path

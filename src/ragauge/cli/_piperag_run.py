@@ -173,7 +173,7 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
 
     settings, database = plan.settings, Database(args.database)
     name, sha256 = modes.make(settings.mode, {}).origin(_checkpoint(args, plan))
-    found = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
+    components = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
     specification = specify(
         settings,
         model=str(settings.model),
@@ -188,7 +188,7 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         database_sha256=database.sha256,
         evaluation_sha256=database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None,
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
-        code=digest("ragauge.generation.pipeline", *found),
+        code=digest("ragauge.generation.pipeline", *components),
     )
     with options.ended_in_order():
         out = pipeline.run(
@@ -211,13 +211,13 @@ def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:
     expected = folders.sha256(merged_folder(plan.index.parent.parent, plan.index.name)) if plan.index else None
     if plan.starts_server and expected:
         return expected
-    found = []
+    hashes = []
     for address in args.server:
         with Client(address, deadline_s=args.deadline, **options.access(args)) as client:
-            found.append(client.describe().index)
-    if expected and found != [expected]:
+            hashes.append(client.describe().index)
+    if expected and hashes != [expected]:
         raise UserError(f"{args.server[0]}: serves another index than {plan.index}")
-    return " ".join(found)
+    return " ".join(hashes)
 
 
 def _checkpoint(args: argparse.Namespace, plan: Plan, **facts: Any) -> Checkpoint:

@@ -1,7 +1,5 @@
 """`ragauge piperag staleness`: compare the neighbours of stale and of fresh queries (PipeRAG, Table 2)."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -55,8 +53,8 @@ def run(args: argparse.Namespace) -> None:
     comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
     own = settings.evaluation in (None, settings.database)
     read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
-    found = [one for text in read for one in comparison.compare(text.key, text.ids)]
-    if not found:
+    comparisons = [one for text in read for one in comparison.compare(text.key, text.ids)]
+    if not comparisons:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
         raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")
     recipe = retriever.index.recipe
@@ -73,5 +71,5 @@ def run(args: argparse.Namespace) -> None:
         "stale_tokens": comparison.stale_tokens,
         "provenance": provenance(),
     }
-    options.write_json(args.out, {**report, "queries": [asdict(one) for one in found]})
+    options.write_json(args.out, {**report, "queries": [asdict(one) for one in comparisons]})
     options.tell(args, args.out, out=args.out)

@@ -1,7 +1,5 @@
 """Compare two files of records question by question."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compute the cycles, FLOPs and cache bytes of a method on a model, without weights."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

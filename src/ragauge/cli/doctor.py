@@ -1,7 +1,5 @@
 """Report what this machine can run and how fast, and what to do about what is missing."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """Estimate what an experiment takes: downloads, disk, memory, and time on this machine, measured for a minute."""
 
-from __future__ import annotations
-
 import argparse
 
 from ragauge.cli import _options as options

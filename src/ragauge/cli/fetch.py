@@ -1,7 +1,5 @@
 """Fetch and verify an asset, all that a configuration reads, or the questions of a data set."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write the workflow's files and a configuration, or an example's documents, into a new folder; no clone is needed."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """List the components of a kind, one per line, each with the package that it comes from."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """Measure methods under load: Poisson arrivals at given rates, or clients that ask one question after another."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

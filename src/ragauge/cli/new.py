@@ -1,7 +1,5 @@
 """Write a package that adds a component of your own, with a test that passes."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

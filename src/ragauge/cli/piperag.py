@@ -1,7 +1,5 @@
 """PipeRAG: generation with retrieval, the training and the export of decoders that read neighbours, stale queries."""
 
-from __future__ import annotations
-
 import argparse
 from importlib import import_module
 from types import ModuleType

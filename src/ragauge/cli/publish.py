@@ -1,7 +1,5 @@
 """Write a run as an RO-Crate: a described archive to cite. Nothing is sent anywhere."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Write a run's page, a table or figure with its files, the provenance of a run, or the state of reproduction."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

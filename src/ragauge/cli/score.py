@@ -1,7 +1,5 @@
 """Score the predictions of a file, or the sequences of `ragauge piperag run`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

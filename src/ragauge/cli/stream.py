@@ -1,7 +1,5 @@
 """Measure methods on a stream of questions whose documents come back, with a store on disk or in memory."""
 
-from __future__ import annotations
-
 import argparse
 
 from ragauge.cli import _timing

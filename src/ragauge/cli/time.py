@@ -1,7 +1,5 @@
 """Time methods side by side by the latency protocol."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Check a configuration and print what it plans."""
 
-from __future__ import annotations
-
 import argparse
 
 from ragauge.cli import _options as options

@@ -1,7 +1,5 @@
 """Compressors of keys and values: one file each, named as the file."""
 
-from __future__ import annotations
-
 from ragauge import registry
 from ragauge.compressors.base import Compressor
 

@@ -5,8 +5,6 @@ entries `bm25_k1` and `bm25_k2`. Several keys are swept crosswise. Only keys tha
 list is the value that it is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """The start of a workflow run: check its configuration, lock its folder, cancel Slurm jobs that a killed run left."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

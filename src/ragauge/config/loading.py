@@ -1,7 +1,5 @@
 """Loads the configuration of an experiment and checks it once, so that mistakes are found before any work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads settings, and reports a mistake in one line that names place, value and choices."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from inspect import isclass
 from pathlib import Path

@@ -67,14 +67,14 @@ class AnswersRead:
                 matching = [one for one in matching if one.options[name] in chosen]
         return matching
 
-    def _matches(self, asked: AskedVariant) -> bool:
-        if (self.methods and asked.method not in self.methods) or asked.method in self.excluded:
+    def _matches(self, variant: AskedVariant) -> bool:
+        if (self.methods and variant.method not in self.methods) or variant.method in self.excluded:
             return False
-        if self.options is None or (self.timed and not asked.timed):
-            return asked.timed or not self.timed
+        if self.options is None or (self.timed and not variant.timed):
+            return variant.timed or not self.timed
         fixed = {name: value for name, value in self.options.items() if not isinstance(value, Values)}
-        return set(asked.changed) <= set(self.options) and all(
-            asked.options[name] in (value if isinstance(value, tuple) else (value,)) for name, value in fixed.items()
+        return set(variant.changed) <= set(self.options) and all(
+            variant.options[name] in (value if isinstance(value, tuple) else (value,)) for name, value in fixed.items()
         )
 
 
@@ -116,10 +116,10 @@ class Reads:
     staleness: bool = False  # what stale queries find beside fresh ones
     retrieval: bool = False  # what studies found for their questions
 
-    def select(self, asked: Iterable[AskedVariant]) -> list[AskedVariant]:
+    def select(self, variants: Iterable[AskedVariant]) -> list[AskedVariant]:
         """The variants whose answers are read, in their order."""
         groups: dict[tuple[str, str], list[AskedVariant]] = {}
-        for one in asked:
+        for one in variants:
             if of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
                 groups.setdefault((one.dataset, one.model), []).append(one)
         read = [one for group in groups.values() for answers in self.answers for one in answers.select(group)]

@@ -3,8 +3,6 @@
 Snakemake counts jobs. A job may answer thousands of questions, so its records are counted as well, while it runs.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

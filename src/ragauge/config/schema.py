@@ -3,8 +3,6 @@
 `python -m ragauge.config.schema FILE` writes the JSON schema of a configuration file.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

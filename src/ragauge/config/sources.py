@@ -1,7 +1,5 @@
 """Everything that an experiment fetches: assets, data sets and streams of the hub; what of it is pinned; its lock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ragauge import assets, datasets

@@ -5,8 +5,6 @@ time to first token (no coordinated omission). With a number of clients, each se
 answered. Requests go to a `SteppingServer`; between two of its steps, those that have arrived are admitted.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time

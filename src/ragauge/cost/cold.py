@@ -1,7 +1,5 @@
 """Times documents that are not in memory: computed, computed and written to disk, and read back from there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

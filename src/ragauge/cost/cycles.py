@@ -31,8 +31,6 @@ The paper's other variations are re-folds, which turn a trace into the one that 
 `uncached` and `sequential` (Table 6), `with_sequential_queries` (Table 5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any

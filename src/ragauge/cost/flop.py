@@ -5,8 +5,6 @@ activations, softmax, rotary embeddings and biases are left out, and attention i
 One MAC is two floating-point operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 

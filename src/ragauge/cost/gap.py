@@ -14,8 +14,6 @@ split exactly, stage by stage:
 The rest of the response passes between the calls: choosing and joining paths, taking tokens, the host's work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

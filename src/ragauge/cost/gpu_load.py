@@ -3,8 +3,6 @@
 A look takes tens of milliseconds, so it is taken between trials, never in one.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

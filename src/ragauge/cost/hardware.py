@@ -1,7 +1,5 @@
 """The data types that a decoder computes in and stores, and the devices that it runs on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

@@ -9,8 +9,6 @@ generation. Decoder and search are assumed not to slow each other: a projection 
 other; reading neighbours counts as the decoder's work, wherever it ran.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 

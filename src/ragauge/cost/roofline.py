@@ -8,8 +8,6 @@ Activations, launches and everything between calls are not counted. The machine 
 a floor uses its best measured rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is timed: the sections `latency`, `load` and `stream` of a configuration."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator

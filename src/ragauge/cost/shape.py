@@ -1,7 +1,5 @@
 """The shape of a decoder: the sizes that its cost depends on, without its weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

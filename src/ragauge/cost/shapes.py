@@ -1,7 +1,5 @@
 """Shapes of named models, so that their cost can be computed without their weights."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Token counts of prompts, by name or from a file, and prompts of random tokens with these lengths."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from functools import cache

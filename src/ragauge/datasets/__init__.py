@@ -1,7 +1,5 @@
 """Data sets: one file a data set, each turning its official format into Examples."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of examples, checked and in their final order, which `ragauge fetch --dataset` writes for any run to read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict

@@ -6,8 +6,6 @@ everywhere in this package. What is beyond the model's context is cut out of the
 code does.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

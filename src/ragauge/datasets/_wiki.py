@@ -4,8 +4,6 @@ The files of questions name articles, sections and numbers of passages only; the
 machine.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """HotpotQA in LongBench: questions of two hops (Yang et al., EMNLP 2018)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench, archived

@@ -1,7 +1,5 @@
 """MultiFieldQA-en in LongBench: texts of many fields, LongBench's own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.datasets._longbench import LongBench, archived

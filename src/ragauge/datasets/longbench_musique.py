@@ -1,7 +1,5 @@
 """MuSiQue in LongBench: questions of two to four hops (Trivedi et al., TACL 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench, archived

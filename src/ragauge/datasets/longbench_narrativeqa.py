@@ -1,7 +1,5 @@
 """NarrativeQA in LongBench: stories, whole books or film scripts (Kočiský et al., TACL 2018)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.datasets._longbench import LongBench, archived

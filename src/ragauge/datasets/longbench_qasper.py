@@ -1,7 +1,5 @@
 """Qasper in LongBench: scientific articles (Dasigi et al., NAACL 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.datasets._longbench import LongBench, archived

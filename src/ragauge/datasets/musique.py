@@ -1,7 +1,5 @@
 """MuSiQue-Ans: questions that take two to four hops over 20 paragraphs (Trivedi et al., TACL 2022)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

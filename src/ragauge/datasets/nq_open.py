@@ -1,7 +1,5 @@
 """NQ-Open as Lost in the Middle gives it: one gold passage among retrieved distractors (Liu et al., TACL 2024)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

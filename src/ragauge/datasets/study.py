@@ -1,7 +1,5 @@
 """The questions of `ragauge study`, each with the passages that retrieval found for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

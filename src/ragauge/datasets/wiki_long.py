@@ -1,7 +1,5 @@
 """Our own single-hop questions over the Wikipedia sample, asked of the whole article."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

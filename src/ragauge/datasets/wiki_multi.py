@@ -1,7 +1,5 @@
 """Our own two-hop questions over the Wikipedia sample: two gold passages among hard distractors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.datasets._wiki import WikiDataset

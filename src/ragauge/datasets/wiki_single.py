@@ -1,7 +1,5 @@
 """Our own single-hop questions over the Wikipedia sample: one gold passage among hard distractors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.datasets._wiki import WikiDataset

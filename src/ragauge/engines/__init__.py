@@ -3,8 +3,6 @@
 Importing the package imports no torch: names of the torch decoder are resolved when they are first used.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,5 @@
 """Checkpoints in the hub's folder layout: config.json next to safetensors (or .bin) files, sharded or whole."""
 
-from __future__ import annotations
-
 import math
 import os
 import pickle
@@ -105,8 +103,8 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         """The checkpoint's names of a place in `Weights`: layers on the same input become one."""
         *layer, part = place.split(".")
         prefix = ("" if part == "head" else root) + (f"{names.layer.format(layer[1])}." if layer else "")
-        found = getattr(names, part)
-        return [prefix + name for name in (found if isinstance(found, tuple) else (found,))]
+        weights_read = getattr(names, part)
+        return [prefix + name for name in (weights_read if isinstance(weights_read, tuple) else (weights_read,))]
 
     def read(place: str, kind: str, *size: int) -> Tensor:
         # A tensor that is used twice is read twice; none is cached, so that memory has one copy of the weights.

@@ -1,7 +1,5 @@
 """One readable transformer for every checkpoint family: its forward pass over a KV cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial

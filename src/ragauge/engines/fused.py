@@ -4,8 +4,6 @@ One token through a small decoder takes some forty operators a layer, and callin
 them compute. This replaces `Decoder.run_layers`; results differ in rounding only.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 

@@ -13,8 +13,6 @@ its own in 8 bits. Norms and biases stay as they are, too. `Int8Linear` stores i
 `compiled.c`, in a layout of torch, or in both, as the kernels chosen for different numbers of tokens need them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The geometry of one forward pass: which new tokens form which row, and which slots each row attends to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate

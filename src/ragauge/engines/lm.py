@@ -1,7 +1,5 @@
 """The torch decoder with its tokenizer: checkpoints of every family, or random weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Out-of-memory errors of all libraries, on a CPU or a GPU, as one kind of error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

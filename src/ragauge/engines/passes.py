@@ -1,7 +1,5 @@
 """Rows of tokens through the torch decoder: batched by length, long ones in chunks, attention observed on request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Numbers as 8-bit integers with a scale: vectors, and cache slots that are stored so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

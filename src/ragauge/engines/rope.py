@@ -1,7 +1,5 @@
 """Position encodings at real-valued positions: rotary embedding and ALiBi."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """An engine without weights, which records the same calls and computes nothing but shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

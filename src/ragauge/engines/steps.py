@@ -6,8 +6,6 @@ writes the next ones there, so that the host does nothing between two tokens. On
 capacity; elsewhere it runs eagerly, which tests use to compare it with `LM.generate`'s own step.
 """
 
-from __future__ import annotations
-
 import logging
 
 import torch

@@ -4,8 +4,6 @@ An entry is what one offline call added to a cache. Its name is a hash of what t
 contents of the past that its rows attend to, and the decoder itself. So a hit is bit-identical to computing it again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

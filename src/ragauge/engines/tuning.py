@@ -5,8 +5,6 @@ replaces torch's own where it needs 5% less. `dtype: auto` is the type in which,
 and writes an answer soonest; on CUDA it is bfloat16 where the device has it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

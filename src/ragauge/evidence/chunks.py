@@ -1,7 +1,5 @@
 """Chunks of a text for CFIC's baselines: runs of whole sentences."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """CFIC's request for evidence: the words around a document, the same in training and in use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The sentences of documents, with exact character and token spans."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

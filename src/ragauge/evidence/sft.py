@@ -3,8 +3,6 @@
 The paper takes random spans of long articles and has a language model write a question that each span answers.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Skip decoding (CFIC, eq. 7): where a piece of evidence ends, without generating it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 

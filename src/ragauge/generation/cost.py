@@ -5,8 +5,6 @@ them, and any other by its shape, which reads neighbours itself (joint attention
 `cost.flop`. Searching the database is not the decoder's, and not in it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace

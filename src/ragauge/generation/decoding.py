@@ -1,7 +1,5 @@
 """Scoring and greedy generation of a sequence, window by window, by the same reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch
@@ -52,9 +50,9 @@ def read_through(
     end = stop if end is None else end
     for first, last, window in windows.pieces(reader.length, stop):
         if window >= 0 and first == windows.first(window):
-            found = source.neighbours(window, ids[: first + 1], windows.first(window + 1) < end)
-            if isinstance(found, Prepared):
-                found.put()
-            elif found is not None:  # else those of the window before stay
-                reader.attach(found)
+            neighbours = source.neighbours(window, ids[: first + 1], windows.first(window + 1) < end)
+            if isinstance(neighbours, Prepared):
+                neighbours.put()
+            elif neighbours is not None:  # else those of the window before stay
+                reader.attach(neighbours)
         yield first, last, reader.read(ids[first:last])

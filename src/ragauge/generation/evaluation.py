@@ -1,7 +1,5 @@
 """Sequences of evaluation text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.errors import UserError

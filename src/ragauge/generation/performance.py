@@ -65,9 +65,9 @@ class GenerationModel:
             (c.past[0] + (c.steps - 1) / 2, c.seconds / c.steps) for c in calls if c.stage == "decode" and c.seconds
         ]
         read = [(sum(c.lengths), c.seconds) for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
-        found = sum(c.stage in (RETRIEVAL, PREFETCH) for c in calls)
+        searches = sum(c.stage in (RETRIEVAL, PREFETCH) for c in calls)
         most = max((tokens for tokens, _ in read), default=0)  # of a window whose neighbours are all new
-        fresh = min(1.0, sum(tokens for tokens, _ in read) / (found * most)) if found and most else 1.0
+        fresh = min(1.0, sum(tokens for tokens, _ in read) / (searches * most)) if searches and most else 1.0
         return cls(fit(steps), fit(read), any(c.stage == AHEAD for c in calls), fresh, in_cache)
 
     def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:

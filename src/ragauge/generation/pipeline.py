@@ -4,8 +4,6 @@
 times. Both read through the same windows by the same calls.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -166,6 +164,6 @@ def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:
     """A sequence's calls, the chunks that each search found, and the lists that it scanned."""
     return {
         "trace": [call.to_json() for call in trace],
-        "neighbours": [[int(i) for i in found.ids] for found in source.results],
-        "nprobe": [int(found.nprobe) for found in source.results],
+        "neighbours": [[int(i) for i in neighbours.ids] for neighbours in source.results],
+        "nprobe": [int(neighbours.nprobe) for neighbours in source.results],
     }

@@ -89,17 +89,17 @@ class StateCache(Generic[State]):
     def get(self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]) -> list[State]:
         """The states of keys, in order; `read` makes those that are missing, given their places among the keys."""
         with self._lock:
-            found = {key: self._states[key] for key in keys if key in self._states}
-        missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
+            states = {key: self._states[key] for key in keys if key in self._states}
+        missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in states}
         if places := sorted(missing.values()):
-            found |= dict(zip((keys[place] for place in places), read(places), strict=True))
+            states |= dict(zip((keys[place] for place in places), read(places), strict=True))
         with self._lock:
             for key in keys:
                 self._states.pop(key, None)
-                self._states[key] = found[key]  # the latest used is the last
+                self._states[key] = states[key]  # the latest used is the last
             while len(self._states) > max(self._size, len(keys)):
                 del self._states[next(iter(self._states))]
-        return [found[key] for key in keys]
+        return [states[key] for key in keys]
 
 
 class PreparingReader(Reader):

@@ -1,7 +1,5 @@
 """The sizes of RETRO, apart from its weights: costs need no more."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

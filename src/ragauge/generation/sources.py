@@ -80,20 +80,20 @@ class RetrievalOptions:
     def search(self, query: Query) -> tuple[Neighbours, float]:
         """(neighbours, seconds of the whole call)."""
         started = time.perf_counter()
-        [found] = self.searcher.search([query])
-        return found, time.perf_counter() - started
+        [neighbours] = self.searcher.search([query])
+        return neighbours, time.perf_counter() - started
 
-    def texts(self, found: Neighbours, part: slice) -> list[list[int]]:
+    def texts(self, neighbours: Neighbours, part: slice) -> list[list[int]]:
         """This part of the tokens of the k nearest neighbours that are not excluded, where a neighbour has any."""
         allowed = [
             place
-            for place, (chunk, document) in enumerate(zip(found.ids, found.documents, strict=True))
+            for place, (chunk, document) in enumerate(zip(neighbours.ids, neighbours.documents, strict=True))
             if chunk >= 0 and int(document) not in self.excluded_documents and int(chunk) not in self.excluded_chunks
         ]
         texts = []
         for place in allowed[: self.k]:  # a chunk and the text after it in its document
-            chunk = found.tokens[place, : found.lengths[place]]
-            after = found.continuations[place, : found.continuation_lengths[place]]
+            chunk = neighbours.tokens[place, : neighbours.lengths[place]]
+            after = neighbours.continuations[place, : neighbours.continuation_lengths[place]]
             texts.append([int(token) for token in (*chunk, *after)][part])
         return [tokens for tokens in texts if tokens]
 
@@ -118,10 +118,10 @@ class BlockingRetrieval(NeighbourSource):
         if not self.reads_at(window):
             return None
         query = self.options.query(ids[self.windows.query(window)], self.windows.continuation)
-        found, seconds = self.options.search(query)
+        neighbours, seconds = self.options.search(query)
         self.note(_call(RETRIEVAL, seconds))
-        self.results.append(found)
-        return self.options.texts(found, self.windows.part(window))
+        self.results.append(neighbours)
+        return self.options.texts(neighbours, self.windows.part(window))
 
 
 @dataclass
@@ -145,17 +145,17 @@ class PrefetchedRetrieval(NeighbourSource):
         options, windows = self.options, self.windows
         if self._pending is None:
             query = options.query(ids[windows.query(window)], windows.continuation)
-            found, seconds, neighbours = self._fetch(window, query, None)
+            results, seconds, neighbours = self._fetch(window, query, None)
             self.note(_call(RETRIEVAL, seconds))
         else:
             started = time.perf_counter()
-            found, seconds, neighbours = self._pending.result()
+            results, seconds, neighbours = self._pending.result()
             waited = time.perf_counter() - started
             self.note(_call(PREFETCH, seconds))
             for call in getattr(neighbours, "calls", ()):  # those that read prepared neighbours
                 self.note(replace(call, stage=AHEAD))
             self.note(_call(WAIT, waited))
-        self.results.append(found)
+        self.results.append(results)
         self._pending = None
         if more:
             budget_s = options.budget(len(ids)) if options.budget else None
@@ -170,9 +170,9 @@ class PrefetchedRetrieval(NeighbourSource):
         self, window: int, query: Query, prepare: Prepare | None
     ) -> tuple[Neighbours, float, Sequence[Tokens] | Prepared]:
         """(result of a window's query, seconds of the search, its neighbours)."""
-        found, seconds = self.options.search(query)
-        texts = self.options.texts(found, self.windows.part(window))
-        return found, seconds, prepare(texts, self.windows.first(window)) if prepare else texts
+        neighbours, seconds = self.options.search(query)
+        texts = self.options.texts(neighbours, self.windows.part(window))
+        return neighbours, seconds, prepare(texts, self.windows.first(window)) if prepare else texts
 
 
 class Passages(Protocol):

@@ -1,7 +1,5 @@
 """Metadata (.meta.json) of pipeline records: every option and file that they depend on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

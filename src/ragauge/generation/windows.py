@@ -6,8 +6,6 @@ those tokens are predicted. A stale query is that of the window before: its neig
 m tokens of what was fetched are dropped and the text after them is taken instead (the paper's Figure 3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

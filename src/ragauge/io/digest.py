@@ -7,8 +7,6 @@ that depend on it. Comments, docstrings, help texts and layout do not count, nor
 Modules of installed plugin packages count too, with the package's name, version and data files.
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import hashlib

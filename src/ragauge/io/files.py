@@ -1,7 +1,5 @@
 """The cache directory; atomic writing of files, their hashes, and locks between processes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ It skips a folder that was made from the same inputs, so a killed workflow resum
 did not make.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

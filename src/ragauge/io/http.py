@@ -1,7 +1,5 @@
 """Requests to an HTTP server that replies in JSON or as a stream of events, with retries and bounded replies."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping

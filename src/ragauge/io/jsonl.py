@@ -1,7 +1,5 @@
 """Reading JSON lines, plain or gzipped, and checking their fields; errors name file, line and field."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

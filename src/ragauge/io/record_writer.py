@@ -1,7 +1,5 @@
 """Writing records so that a killed run resumes: each is on the disk before the next question."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Raw records: one JSON line a question, with metadata in `.meta.json`. `record_writer` writes them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Removing secrets from text that is written, shown or raised: in URLs, headers and the environment."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Loading untrusted YAML: plain values, nested no deeper than a person writes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

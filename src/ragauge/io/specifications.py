@@ -1,7 +1,5 @@
 """Specifications in the metadata of records (`.meta.json`): every option that made the records, defaults resolved."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, Literal
 

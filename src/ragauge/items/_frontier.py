@@ -1,7 +1,5 @@
 """What items on a plane of cost and quality share: who is on the frontier, how surely, and what a user waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ragauge.results import CellSource, Measure, Runs, Variant, join, scored, timing
@@ -53,5 +51,5 @@ def on_frontier(
     if not shared:
         return {}
     price = [[(own or {}).get(v.name, {}).get(key, m.value or 0.0) for key in shared] for v, m in priced]
-    found = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
-    return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, found, strict=True)}
+    probabilities = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
+    return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, probabilities, strict=True)}

@@ -10,8 +10,6 @@ Limits: Table 7 has documents that stay in memory; the price of the disk is not 
 of the result's folder with a cold system cache; another disk gives other numbers.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any

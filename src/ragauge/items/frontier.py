@@ -13,8 +13,6 @@ the cached part of the prompt, and the price of 1,000 questions where the config
 Limits: no offline cost, no memory. Filled points of one panel come from one machine; two panels may not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -10,8 +10,6 @@ Limits: a growing queue is not marked. Where fewer questions a second are answer
 requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,7 +29,7 @@ READS = Reads(load="any")
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, variant, level of load, quantity)."""
-    return frame(KEYS, (cell for found in runs.loads for cell in _file(runs, found)))
+    return frame(KEYS, (cell for protocol in runs.loads for cell in _file(runs, protocol)))
 
 
 def draw(table: Table) -> Figure:
@@ -42,15 +40,15 @@ def draw(table: Table) -> Figure:
     return plot(table[table["arrivals"] == POISSON])
 
 
-def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
-    common = {key: found[key] for key in ("model", "dataset")}
-    for level in found.get("levels") or ():
+def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
+    common = {key: measured[key] for key in ("model", "dataset")}
+    for level in measured.get("levels") or ():
         name, rate = str(level.get("variant")), level.get("rate")
         arrivals, load = (CLIENTS, level.get("clients")) if rate is None else (POISSON, rate)
-        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
-        yield from _level({**keys, "arrivals": arrivals, "load": load}, level, _described(found))
-    for name, reason in (found.get("unsupported") or {}).items():
-        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
+        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
+        yield from _level({**keys, "arrivals": arrivals, "load": load}, level, _described(measured))
+    for name, reason in (measured.get("unsupported") or {}).items():
+        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
         yield Cell(keys, TAIL, Measure(reason=f"not supported: {reason}"))
 
 
@@ -68,11 +66,11 @@ def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iter
         yield Cell(keys, rate, Measure(summary[rate], **more))
 
 
-def _described(found: Mapping[str, Any]) -> str:
-    protocol = found.get("protocol") or {}
+def _described(load: Mapping[str, Any]) -> str:
+    protocol = load.get("protocol") or {}
     limits = {"first token": "target_first_token_s", "each further token": "target_per_token_s"}
     targets = [f"{what} within {protocol[key]:g} s" for what, key in limits.items() if protocol.get(key)]
     return (
         f"{protocol.get('new_tokens', '?')} tokens a response, documents {protocol.get('documents', '?')}, "
-        f"{protocol.get('dtype', '')} on {place(found)}; goodput: {', '.join(targets) or 'no target'}"
+        f"{protocol.get('dtype', '')} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"
     )

@@ -10,8 +10,6 @@ Limits: the full prompt's answer may be wrong, and naive agrees with it by defin
 in another sense.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -93,8 +91,8 @@ def _kappa(pairs: Sequence[tuple[float, float]], seed: int) -> Measure:
     if not np.isfinite(value):
         return Measure(reason="the labels and the judge have one word between them")
     means = resampled_means([label, judged, (label == judged).astype(float)], seed)
-    found = _kappa_of(*means)
-    low, high = np.percentile(found[np.isfinite(found)], [2.5, 97.5])
+    kappas = _kappa_of(*means)
+    low, high = np.percentile(kappas[np.isfinite(kappas)], [2.5, 97.5])
     return Measure(float(value), float(low), float(high), len(pairs))
 
 

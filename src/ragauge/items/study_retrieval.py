@@ -9,8 +9,6 @@ Limits: questions that no passage answers are not counted. Without a gold docume
 words is taken to answer the question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +32,7 @@ Question = Mapping[str, Any]
 
 def table(runs: Runs) -> Table:
     """One line for each (study, ranking, quantity, k)."""
-    return frame(KEYS, (cell for found in runs.retrievals for cell in _study(runs, found)))
+    return frame(KEYS, (cell for retrieval in runs.retrievals for cell in _study(runs, retrieval)))
 
 
 def draw(table: Table) -> Figure:
@@ -42,8 +40,8 @@ def draw(table: Table) -> Figure:
     panels = []
     for quantity in ("recall", "success"):
         axes = Axis("passages (k)", "base2"), Axis(f"{quantity}@k", from_zero=True)
-        found = Lines("k", axes[0], quantity, axes[1], _name).points(table.assign(model=""))
-        panels += [Panel(title, *axes, part) for title, part in lines.by_panel(found).items()]
+        points = Lines("k", axes[0], quantity, axes[1], _name).points(table.assign(model=""))
+        panels += [Panel(title, *axes, part) for title, part in lines.by_panel(points).items()]
     nothing = "Nothing to draw: no passage of the corpus answers any question, as far as is known."
     return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
 
@@ -55,29 +53,29 @@ def _name(row: Row) -> str:
 def footer(runs: Runs, table: Table) -> str:
     """What was searched, and what of the documents was not read."""
     said = []
-    for found in runs.retrievals:
-        cut = "; ".join(found.get("budget", {}).get("left_out", ()))
+    for retrieval in runs.retrievals:
+        cut = "; ".join(retrieval.get("budget", {}).get("left_out", ()))
         left_out = [f"Left out to fit the budget: {cut}"] if cut else []
-        said += [[*_searched(found)], [*_written(found)], left_out]
+        said += [[*_searched(retrieval)], [*_written(retrieval)], left_out]
     return " ".join(sentence(*parts) for parts in said if any(parts)) or "Nothing measured yet."
 
 
-def _searched(found: Mapping[str, Any]) -> Iterator[str]:
-    corpus, how = found["corpus"], found["retrieval"]
+def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
+    corpus, how = retrieval["corpus"], retrieval["retrieval"]
     repeated = [corpus[f"near_duplicate_{unit}"] for unit in ("documents", "passages")]
     dropped = ", left out of the search" if corpus["dropped_passages"] else ""
-    yield f"Measured on {found['dataset']}: {counted(len(found['questions']), 'question')}"
+    yield f"Measured on {retrieval['dataset']}: {counted(len(retrieval['questions']), 'question')}"
     yield f"{counted(corpus['documents'], 'document')} ({counted(repeated[0], 'near-duplicate')})"
     yield f"{counted(corpus['passages'], 'passage')} ({counted(repeated[1], 'near-duplicate')}{dropped})"
-    yield f"{counted(len(found['skipped']), 'file')} skipped" if found["skipped"] else ""
-    yield f"encoder: {how['encoder']}" if "dense" in found["questions"][0]["ranks"] else ""
+    yield f"{counted(len(retrieval['skipped']), 'file')} skipped" if retrieval["skipped"] else ""
+    yield f"encoder: {how['encoder']}" if "dense" in retrieval["questions"][0]["ranks"] else ""
     yield f"reranker: {how['reranker']}" if how["reranker"] else ""
     yield "intervals: bootstrap 95%"
 
 
-def _written(found: Mapping[str, Any]) -> Iterator[str]:
+def _written(retrieval: Mapping[str, Any]) -> Iterator[str]:
     """Of questions that a model wrote: which one, and what was left out."""
-    if written := found.get("generation"):
+    if written := retrieval.get("generation"):
         few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
         tried, reasons = counted(written["attempts"], "attempt"), written["left_out"].items()
         yield f"Questions written by {written['writer']} in {tried}: {written['kept']} kept{few}"
@@ -86,13 +84,13 @@ def _written(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"kept is what {written['reader']} answers with the passage and not without it"
 
 
-def _study(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
-    keys, how = {"dataset": found["dataset"]}, found["retrieval"]
-    questions = [question for question in found["questions"] if question["gold"]]
-    note = _basis(found["questions"], questions)
+def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
+    keys, how = {"dataset": retrieval["dataset"]}, retrieval["retrieval"]
+    questions = [question for question in retrieval["questions"] if question["gold"]]
+    note = _basis(retrieval["questions"], questions)
     depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
     places = [(quantity, k) for quantity in ("recall", "success") for k in depths] + [("mrr", FIRST), ("ndcg", FIRST)]
-    for name in sorted(found["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
+    for name in sorted(retrieval["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
         chosen = "gave the questions their passages" if name == how["chosen"] else ""
         for quantity, k in places:
             values = [MEASURES[quantity](q["ranks"][name], q["gold"], k) for q in questions]

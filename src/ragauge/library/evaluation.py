@@ -1,7 +1,5 @@
 """Methods on the questions of a data set, recorded as `ragauge run` records them."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Methods with their options, ready to answer, and answers with their sources and costs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape

@@ -1,7 +1,5 @@
 """Questions of a data set, each with its documents."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

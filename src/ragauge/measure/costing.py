@@ -1,7 +1,5 @@
 """Costs of methods, computed from the decoder's shape alone: the numbers of `ragauge cost`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

@@ -4,8 +4,6 @@ The decoder has the model's full shape on the meta device, so nothing is multipl
 lacks attention in one operator, which gets a handle; norms, which are no matrix products, get one that counts nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any

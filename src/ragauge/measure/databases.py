@@ -8,8 +8,6 @@ A corpus is described by its number of documents and their mean bytes. From thes
 `benchmarks/builds.py` plans the build of a database of that size (`docs/capacity.md`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The inputs of a run: questions and models, located, read and identified by their hashes."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Prompting, section 4.2, takes the median of 30 responses of 5 tokens). What a me
 known is ready before the clock starts; the question, the task and the response are inside it.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import statistics

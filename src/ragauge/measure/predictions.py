@@ -5,8 +5,6 @@ Every row of Tables 1, 2, 5 and 6 is run by the method that the row names on a d
 `published`, the paper's as far as its columns show it, and `critical_path` (`cost.cycles`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stream of questions over a corpus whose documents come back, answered with a store of what was prepared of them."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

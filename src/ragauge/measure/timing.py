@@ -1,7 +1,5 @@
 """What the protocols of `ragauge time`, `load` and `stream` share: a decoder with its prompts, and a quiet machine."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Inference methods: one file a method, named as the file; a variant is a method with other options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, get_type_hints

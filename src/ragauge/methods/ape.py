@@ -1,7 +1,5 @@
 """APE, adaptive parallel encoding (Yang et al., ICLR 2025, arXiv 2502.05431)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Attention sorting (Peysakhovich and Lerer 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Annotated, Any

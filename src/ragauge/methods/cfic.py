@@ -1,7 +1,5 @@
 """CFIC: chunking-free in-context retrieval (Qian et al., ACL 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Chunk and rank: CFIC's chunking baselines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

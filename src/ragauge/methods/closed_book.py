@@ -1,7 +1,5 @@
 """The lower reference point: no documents at all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys and values compressed by a ratio, around another method."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, Self

@@ -1,7 +1,5 @@
 """EPIC's LegoLink (Hu et al., ICML 2025, arXiv 2410.15332)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Evidence that a long-context model generates without constraints, as CFIC's chunking-free baselines do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

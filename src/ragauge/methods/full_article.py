@@ -1,7 +1,5 @@
 """The whole document in the prompt, its middle left out where it is longer than the context."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,5 +32,5 @@ class FullArticle(Method):
             documents = [token_ids(engine.tokenizer, source.shown + prompt.document_end) for source in shown]
         ids = read_plain(engine, prompt, documents, limits)
         evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)
-        kept = tuple(sorted({source.document for source in shown}))
-        return Answer(ids, kept, evidence=evidence, truncated=truncated)
+        shown_documents = tuple(sorted({source.document for source in shown}))
+        return Answer(ids, shown_documents, evidence=evidence, truncated=truncated)

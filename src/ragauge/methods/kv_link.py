@@ -1,7 +1,5 @@
 """KVLink (Yang et al., 2025, arXiv 2502.16002): trained link tokens join documents that were read apart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Naive RAG: everything in one prompt."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

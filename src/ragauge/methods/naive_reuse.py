@@ -1,7 +1,5 @@
 """Naive reuse of stored documents: moved to their places, nothing read again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from ragauge.engines.protocol import Capabilities, Capability, SpanEngine

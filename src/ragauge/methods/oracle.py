@@ -1,7 +1,5 @@
 """The upper reference point: the gold documents alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

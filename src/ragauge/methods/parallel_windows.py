@@ -1,7 +1,5 @@
 """Parallel Context Windows (Ratner et al., ACL 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

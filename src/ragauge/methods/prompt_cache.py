@@ -1,7 +1,5 @@
 """Prompt Cache (Gim et al. 2024), as the Superposition paper compares with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.engines.protocol import SpanEngine

@@ -1,7 +1,5 @@
 """TF-IDF retrieval, then a plain prompt."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 Answers are compared as text by SQuAD's normalisation (Rajpurkar et al., EMNLP 2016).
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whether an answer says what the full prompt's does: what can be measured where no answer is known."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields, token_f1
 
 

@@ -1,7 +1,5 @@
 """Recall of the answer: whether the evidence contains it, regardless of what the model answers."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields, normalise
 
 

@@ -1,7 +1,5 @@
 """Whether any of the answers is part of the prediction (Lost in the Middle, Liu et al., TACL 2024, section 2.2)."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields, normalise
 
 

@@ -1,7 +1,5 @@
 """Exact match as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's definition)."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields, normalise
 
 

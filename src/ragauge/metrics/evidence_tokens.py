@@ -1,7 +1,5 @@
 """The length of the evidence, at which baselines are compared."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields
 
 

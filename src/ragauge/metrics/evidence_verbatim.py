@@ -1,7 +1,5 @@
 """Faithfulness as CFIC's Table 7 has it, computed exactly: whether evidence stands in its document."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields
 
 

@@ -1,7 +1,5 @@
 """Recall of the gold sections: whether the evidence is from the right places."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields
 
 

@@ -1,7 +1,5 @@
 """Whether an answer stands in what the model was shown."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields, normalise
 
 

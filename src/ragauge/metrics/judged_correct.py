@@ -1,7 +1,5 @@
 """What a language model thinks of an answer."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields
 
 

@@ -1,7 +1,5 @@
 """The share of the gold documents that a method selected: the quality of its ranking, regardless of the answer."""
 
-from __future__ import annotations
-
 from ragauge.metrics import Fields
 
 

@@ -1,7 +1,5 @@
 """A prompt: one question's segments as token ids, before any method has arranged them, and the documents in it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

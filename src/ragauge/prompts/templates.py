@@ -1,7 +1,5 @@
 """The words of a prompt: what opens it, how a document and a question are written, what asks for an answer."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args
 
 from ragauge.errors import UserError, unknown

@@ -1,7 +1,5 @@
 """What rankers with a model share: its checkpoint, and batches of texts of like length."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Okapi BM25 (Robertson and Zaragoza, 2009), over the documents of one question or over a whole corpus."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A cross-encoder, which reads the question and a document together and scores the pair (Nogueira and Cho, 2019)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path

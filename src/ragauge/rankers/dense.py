@@ -6,8 +6,6 @@ modules). The prefixes of queries and texts that some encoders were trained with
 chosen by name alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache

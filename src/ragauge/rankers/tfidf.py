@@ -1,7 +1,5 @@
 """TF-IDF cosine over the documents of one question, by scikit-learn with its defaults."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

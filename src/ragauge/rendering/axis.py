@@ -1,7 +1,5 @@
 """Axes of figures: labels, scales and ticks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

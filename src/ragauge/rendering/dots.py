@@ -1,7 +1,5 @@
 """Dot plots: a line a row of a table, with measured points, their intervals and published numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -96,11 +94,11 @@ def blocks(table: Table) -> list[Block]:
     """
     others = table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
     pairs = table[~others].groupby(["model", "dataset"], sort=False)
-    found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
+    blocks_ = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
     if others.any():
         datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
-        found.append(Block("published (the paper's models)" + (datasets and f" · {datasets}"), table[others], True))
-    return found
+        blocks_.append(Block("published (the paper's models)" + (datasets and f" · {datasets}"), table[others], True))
+    return blocks_
 
 
 def _by_model(table: Table) -> list[Block]:
@@ -109,8 +107,8 @@ def _by_model(table: Table) -> list[Block]:
     measured, printed = table[~others], table[others]
     order = {name: place for place, name in enumerate(dict.fromkeys(measured["dataset"]))}
     printed = printed.sort_values("dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable")
-    found = [Block(f"measured: {model}", part, False) for model, part in measured.groupby("model", sort=False)]
-    return [*found, Block("published", printed, True)] if len(printed) else found
+    blocks = [Block(f"measured: {model}", part, False) for model, part in measured.groupby("model", sort=False)]
+    return [*blocks, Block("published", printed, True)] if len(printed) else blocks
 
 
 def _draw(

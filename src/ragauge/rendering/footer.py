@@ -1,7 +1,5 @@
 """The small print of every table and figure: what was measured, on how many questions, in which precision, where."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +20,8 @@ def footer(runs: Runs, table: Table) -> str:
     answered, timed = [v for v in runs.run if _in(measured, v)], _timed(runs, measured)
     if answered or timed:
         return sentence(*_of_answers(runs, answered), timed)
-    if found := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
-        return sentence(*found)
+    if sentences := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
+        return sentence(*sentences)
     return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers only."
 
 
@@ -68,7 +66,7 @@ def _timed(runs: Runs, measured: Table) -> str:
     clocked = measured[measured["source"] == CellSource.LATENCY]
     pairs = set(zip(clocked["model"], clocked["dataset"], strict=True))
     files = (*runs.latencies, *runs.loads, *runs.streams) if pairs else ()
-    shown = [found for found in files if (found["model"], found["dataset"]) in pairs]
+    shown = [protocols for protocols in files if (protocols["model"], protocols["dataset"]) in pairs]
     times = _listed(f"{f['model']} ({precision(f.get('protocol') or {})}) on {place(f)}" for f in shown)
     return times and f"times: {times}"
 

@@ -1,7 +1,5 @@
 """Line plots: a figure is a list of panels, a panel its axes and points."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +34,8 @@ class Row:
 
     def interval(self, quantity: str) -> Interval:
         """The interval of a measured quantity; NaN if there is none."""
-        found = (self.number(quantity, "low"), self.number(quantity, "high"))
-        return found if quantity in self.cells else NO_INTERVAL
+        bounds = (self.number(quantity, "low"), self.number(quantity, "high"))
+        return bounds if quantity in self.cells else NO_INTERVAL
 
 
 @dataclass(frozen=True)
@@ -78,12 +76,12 @@ class Panel:
 def rows(table: Table) -> list[Row]:
     """The rows of a table, in its order."""
     keys = [name for name in table.columns if name not in (*VALUES, "quantity")]
-    found: dict[tuple[Any, ...], Row] = {}
+    by_keys: dict[tuple[Any, ...], Row] = {}
     for line in table.to_dict("records"):
         row = Row({name: line[name] for name in keys}, {})
-        cells = found.setdefault(tuple(row.keys.values()), row).cells
+        cells = by_keys.setdefault(tuple(row.keys.values()), row).cells
         cells[line["quantity"]] = {str(name): value for name, value in line.items()}  # type: ignore[index]
-    return list(found.values())
+    return list(by_keys.values())
 
 
 @dataclass(frozen=True)
@@ -105,14 +103,14 @@ class Lines:
     def __call__(self, table: Table) -> Figure:
         return self.draw(self.points(table))
 
-    def draw(self, found: Iterable[Point]) -> Figure:
-        panels = [Panel(title, self.x_axis, self.y_axis, part, self.join) for title, part in by_panel(found).items()]
+    def draw(self, points: Iterable[Point]) -> Figure:
+        panels = [Panel(title, self.x_axis, self.y_axis, part, self.join) for title, part in by_panel(points).items()]
         return draw(panels, share=self.share, nothing=self.nothing)
 
     def points(self, table: Table) -> list[Point]:
         """The rows that have both numbers."""
-        found = (self._point(row, column) for column in self.columns for row in rows(table))
-        return [point for point in found if math.isfinite(point.x) and math.isfinite(point.y)]
+        points = (self._point(row, column) for column in self.columns for row in rows(table))
+        return [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
 
     def _point(self, row: Row, column: str) -> Point:
         measured, title = column == "measured", f"{row.keys['model']}\n{row.keys['dataset']}".strip()
@@ -132,9 +130,9 @@ class Lines:
         )
 
 
-def by_panel(found: Iterable[Point]) -> dict[str, list[Point]]:
+def by_panel(points: Iterable[Point]) -> dict[str, list[Point]]:
     """The points of each panel, by its title; panels of published numbers last."""
-    return _grouped(sorted(found, key=lambda p: p.published), lambda p: p.panel)
+    return _grouped(sorted(points, key=lambda p: p.published), lambda p: p.panel)
 
 
 def draw(
@@ -167,18 +165,18 @@ def draw(
         return figure
 
 
-def best(found: Sequence[Point]) -> list[Point]:
+def best(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats in both coordinates (lower is better), in order of x."""
     left: list[Point] = []
-    for point in sorted(found, key=lambda p: (p.x, p.y)):
+    for point in sorted(points, key=lambda p: (p.x, p.y)):
         if not left or point.y < left[-1].y:
             left.append(point)
     return left
 
 
-def swept(found: Iterable[Point]) -> set[str]:
+def swept(points: Iterable[Point]) -> set[str]:
     """The lines that have points at several x."""
-    return {name for name, line in _grouped(found, lambda p: p.line).items() if len({p.x for p in line}) > 1}
+    return {name for name, line in _grouped(points, lambda p: p.line).items() if len({p.x for p in line}) > 1}
 
 
 def steps(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -190,9 +188,9 @@ def steps(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return stairs
 
 
-def _grouped(found: Iterable[Point], key: Callable[[Point], str]) -> dict[str, list[Point]]:
+def _grouped(points: Iterable[Point], key: Callable[[Point], str]) -> dict[str, list[Point]]:
     groups: dict[str, list[Point]] = {}
-    for point in found:
+    for point in points:
         groups.setdefault(key(point), []).append(point)
     return groups
 
@@ -234,14 +232,14 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
         style.interval(ax, 0.0, point.y, *point.x_interval, colour)
 
 
-def _write_labels(ax: Axes, found: Sequence[Point]) -> None:
+def _write_labels(ax: Axes, points: Sequence[Point]) -> None:
     """Labels next to points, each in the first of four places that is free; left out where none is."""
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation reads
     to_axes, at = ax.transData + ax.transAxes.inverted(), ax.transAxes
     font: dict[str, Any] = {"fontsize": style.SMALL_PT - 1.2, "color": style.INK, "va": "bottom", "zorder": 5}
     behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
-    taken = [(*to_axes.transform((p.x, p.y)), 0.0, 0.0) for p in found]  # left, bottom, width, height
-    for point in (p for p in found if p.label):
+    taken = [(*to_axes.transform((p.x, p.y)), 0.0, 0.0) for p in points]  # left, bottom, width, height
+    for point in (p for p in points if p.label):
         across, up = (float(c) for c in to_axes.transform((point.x, point.y)))
         size = (LETTER * len(point.label), LINE)
         for right, above in ((True, True), (True, False), (False, True), (False, False)):
@@ -257,9 +255,9 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
     return all(a[i] < b[i] + b[i + 2] and b[i] < a[i] + a[i + 2] for i in (0, 1))
 
 
-def _looks(found: Sequence[Point]) -> dict[str, tuple[str, str]]:
+def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each line: its method's, paler and with another marker for each further line of a method."""
-    first = {name: line[0].look for name, line in _grouped(found, lambda p: p.line).items()}
+    first = {name: line[0].look for name, line in _grouped(points, lambda p: p.line).items()}
     if all(map(style.is_method, first.values())):
         first = dict(sorted(first.items(), key=lambda entry: style.method_order(entry[1])))
     methods, looks = list(first.values()), {}

@@ -5,8 +5,6 @@ blindness; markers and dashes repeat what the colours say, so that a figure surv
 text in SVG and as TrueType in PDF, and nothing written depends on the time of day.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterator, Sequence

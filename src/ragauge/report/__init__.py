@@ -1,7 +1,5 @@
 """The report of a run: one self-contained HTML page, made from its records and its rendered items alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

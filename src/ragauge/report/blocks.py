@@ -1,7 +1,5 @@
 """Records inside the page: one compressed block per variant, which the page unpacks on demand."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -3,8 +3,6 @@
 Source: RO-Crate Metadata Specification 1.1, https://w3id.org/ro/crate/1.1, written by the package rocrate.
 """
 
-from __future__ import annotations
-
 import mimetypes
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the first screen computes with: measured numbers of every variant, and resampled means that pair them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,13 +133,13 @@ def _costs(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> dic
     prepared_s = _known(record["offline_s"] for record in records)
     offline_s = statistics.median(prepared_s) if prepared_s else None
     offline = list(costs(variant, offline_cycles).values())
-    found = {"compute_cycles": _cost(cost(runs, variant, online_cycles), sum(offline) / max(1, len(offline)))}
+    numbers = {"compute_cycles": _cost(cost(runs, variant, online_cycles), sum(offline) / max(1, len(offline)))}
     for kind in PROTOCOL:
         clocked = timing.seconds(timed, variant.name, kind) if timed else []
         answering = _known(record["online_s" if kind == "total_s" else kind] for record in records)
-        found[kind] = _cost(timing.quartiles(clocked), offline_s)
-        found[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
-    return found
+        numbers[kind] = _cost(timing.quartiles(clocked), offline_s)
+        numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
+    return numbers
 
 
 def _cost(online: Measure, offline: float | None) -> Numbers | None:
@@ -181,15 +179,15 @@ def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], 
         return []
     limits = (min(prices), max(prices))
     shared = _shared([scored(runs, variants[i]) for i in usable])
-    found = []
+    families = []
     for family in dict.fromkeys(rows[i]["label"] for i in usable):
         places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
         mine, values = [prices[p] for p in places], [shared[p] for p in places]
         low, high = hypervolume_interval(mine, values, limits, runs.seed, n=RESAMPLES)
         volume = hypervolume(mine, [sum(v) / len(v) for v in values], limits)
         names = [rows[usable[p]]["name"] for p in places]
-        found.append({"family": family, "variants": names, "volume": volume, "low": low, "high": high})
-    return sorted(found, key=lambda entry: -entry["volume"])
+        families.append({"family": family, "variants": names, "volume": volume, "low": low, "high": high})
+    return sorted(families, key=lambda entry: -entry["volume"])
 
 
 def _price(row: Numbers, kind: str) -> float:

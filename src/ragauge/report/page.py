@@ -4,8 +4,6 @@ Texts of data sets reach the page in two ways only: through Jinja2 with escaping
 written as escapes, which the scripts turn into text nodes. A policy in the page's head lets no other script run.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -103,9 +101,9 @@ def _summary(runs: Runs) -> dict[str, Any]:
 
 
 def _machine(variant: Variant) -> str:
-    found = provenance.where_asked(variant)
-    memory = found.get("memory_bytes")
-    place = machine(found, variant.device)
+    facts = provenance.where_asked(variant)
+    memory = facts.get("memory_bytes")
+    place = machine(facts, variant.device)
     return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory and not variant.stack else place
 
 

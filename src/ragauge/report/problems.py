@@ -1,7 +1,5 @@
 """What a run lacks, for the page that shows the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

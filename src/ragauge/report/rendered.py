@@ -1,7 +1,5 @@
 """The rendered items as the page shows them: picture, table, caption, files."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterator, Sequence
@@ -59,8 +57,8 @@ def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
     for name in runs.config.item_names() if runs.config else registry.usable("item"):
         title = next(title for prefix, title in PAPERS.items() if name.startswith(prefix))
         sections[title].append(_item(name, runs, folder))
-    found = {title: items for title, items in sections.items() if items}
-    return {TABLES: found[PAPERS[""]]} if [*found] == [PAPERS[""]] else found  # of a study, which is about no paper
+    by_title = {title: items for title, items in sections.items() if items}
+    return {TABLES: by_title[PAPERS[""]]} if [*by_title] == [PAPERS[""]] else by_title  # of a study: no paper
 
 
 def _item(name: str, runs: Runs, folder: Path) -> Item:
@@ -100,8 +98,8 @@ def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
     except OSError as error:
         yield Problem(f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name)
         return
-    found = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, data[:4000]) for side in (b"width", b"height")]
-    sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in found if side]
+    matches = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, data[:4000]) for side in (b"width", b"height")]
+    sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in matches if side]
     item.size = (sides[0], sides[1]) if len(sides) == 2 else None
     item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
 

@@ -5,8 +5,6 @@ it, planned where a run of the configuration fills it, planned without a ratio w
 model, machine or sample that is not the paper's, and cannot be where the tables show it alone.
 """
 
-from __future__ import annotations
-
 import csv
 import subprocess
 from collections import Counter
@@ -130,13 +128,13 @@ def _rows(runs: Runs, item: str) -> list[Row]:
 
 def _committed(reports: Path, item: str) -> list[Row]:
     """The lines of the committed tables of an item that have a measured and a published number."""
-    found: list[Row] = []
+    lines: list[Row] = []
     for path in (path for path in sorted(reports.glob(f"*/{item}.csv")) if not _is_ignored(path.parent)):
         with open(path, newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["published"] and row["measured"]]
         rows = [row for row in rows if not row["note"].startswith(PREDICTED)]
-        found += [{**row, "published": float(row["published"]), "report": path.parent.name} for row in rows]
-    return found
+        lines += [{**row, "published": float(row["published"]), "report": path.parent.name} for row in rows]
+    return lines
 
 
 @cache

@@ -1,7 +1,5 @@
 """Cells of tables: a measured and a published number, their source, and the reason where there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

@@ -5,8 +5,6 @@ database, by an interval that excludes zero. A gain over the decoder alone is no
 can lower perplexity by itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,10 +26,10 @@ def summary(path: Path) -> dict[str, Any]:
     Raises:
         UserError: no sequence succeeded.
     """
-    found = _records(path)
-    scored = [record for record in found if record.nll is not None]
+    records = _records(path)
+    scored = [record for record in records if record.nll is not None]
     if not scored:
-        return _latency(found)
+        return _latency(records)
     nll = [record.nll for record in scored if record.nll is not None]
     low, high = map(math.exp, bootstrap_interval(nll))
     mean = sum(nll) / len(nll)
@@ -77,12 +75,12 @@ def difference(path: Path, base: Path) -> dict[str, float]:
 
 def control(retrieved: Path, random: Path) -> dict[str, Any]:
     """Whether retrieved neighbours beat random ones: the paired difference, and true where its interval is below 0."""
-    found = difference(retrieved, random)
-    return {**found, "passes": found["high"] < 0}
+    compared = difference(retrieved, random)
+    return {**compared, "passes": compared["high"] < 0}
 
 
 def _records(path: Path) -> list[SequenceRecord]:
-    found = [record for record in read_kind(path, SequenceRecord) if record.status == "ok"]
-    if not found:
+    answered = [record for record in read_kind(path, SequenceRecord) if record.status == "ok"]
+    if not answered:
         raise UserError(f"{path}: no sequence succeeded")
-    return found
+    return answered

@@ -1,7 +1,5 @@
 """What answers cost: compute cycles of a run's traces under several accountings, and speedups over naive RAG."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What a run has besides its records: documents, training data, judgements, and what metrics compare with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -20,12 +18,12 @@ def documents(runs: Runs, dataset: str) -> dict[str, list[str]] | None:
     path = runs.folder / "data" / f"{dataset}.jsonl"
     if not path.is_file():
         return None
-    found = {}
+    by_key = {}
     for number, line in read_jsonl(path):
         place = f"{path}:{number}"
         texts = [field(document, "text", str, at) for document, at in objects(line, "documents", place)]
-        found[field(line, "key", str, place)] = texts
-    return found
+        by_key[field(line, "key", str, place)] = texts
+    return by_key
 
 
 def training_spans(runs: Runs, training: str) -> list[tuple[int, str]] | None:
@@ -46,16 +44,16 @@ def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
         UserError: a line is JSON but not a judgement.
     """
     path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
-    found: dict[str, Mapping[str, Any]] = {}
+    by_key: dict[str, Mapping[str, Any]] = {}
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
             judgement = json.loads(line)
-            found[judgement["key"]] = judgement
+            by_key[judgement["key"]] = judgement
         except (ValueError, RecursionError):
             continue
         except (KeyError, TypeError) as error:
             raise UserError(f"{path}: a line is not a judgement: {error!r}") from error
-    return found
+    return by_key
 
 
 def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, Record]:

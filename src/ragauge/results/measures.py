@@ -1,7 +1,5 @@
 """How good answers are: metrics of a run's records with their intervals, and paired differences between variants."""
 
-from __future__ import annotations
-
 import math
 
 from ragauge import metrics, registry
@@ -35,10 +33,10 @@ def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str,
 def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
     """The mean of a metric of evidence over the questions that have any; one that failed has none."""
     scores = [metrics.score(metric, record) for record in variant.records.values()]
-    found = [score for score in scores if score is not None]
-    without = len(scores) - len(found)
-    note = f"{without} of {len(scores)} questions without evidence are not counted" if without and found else ""
-    return mean(found, runs.seed, note, nothing="no question has evidence that was compared")
+    counted = [score for score in scores if score is not None]
+    without = len(scores) - len(counted)
+    note = f"{without} of {len(scores)} questions without evidence are not counted" if without and counted else ""
+    return mean(counted, runs.seed, note, nothing="no question has evidence that was compared")
 
 
 def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None = None) -> Measure:
@@ -63,8 +61,8 @@ def standard(runs: Runs, variant: Variant) -> dict[str, Measure]:
 
 def find(runs: Runs, dataset: str, model: str, method: str) -> list[Variant]:
     """The variants of a method there, by top_k (those without one first), then in the configuration's order."""
-    found = [v for v in runs.of(dataset, model) if v.method == method]
-    return sorted(found, key=lambda v: v.param("top_k") or 0)
+    variants = [v for v in runs.of(dataset, model) if v.method == method]
+    return sorted(variants, key=lambda v: v.param("top_k") or 0)
 
 
 def naive(runs: Runs, dataset: str, model: str) -> Variant | None:

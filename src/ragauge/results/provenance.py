@@ -1,7 +1,5 @@
 """The provenance of a run's numbers: settings, data, code and machine of every file of records."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +15,7 @@ def describe(runs: Runs) -> dict[str, Any]:
     times = {"latency": runs.latencies, "load": runs.loads, "stream": runs.streams}
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
-        **{name: [_times(found, machines) for found in files] for name, files in times.items()},
+        **{name: [_times(protocol, machines) for protocol in files] for name, files in times.items()},
         "pipelines": [_pipeline(each, machines) for each in pipelines.pipelines(runs) if not each.missing],
         "machines": machines,
     }
@@ -40,10 +38,10 @@ def place(measured: Mapping[str, Any], unknown: str = "an unrecorded machine") -
 
 def where_asked(variant: Variant) -> dict[str, Any]:
     """The provenance block beside a variant's records; of a served model the machine is the one that asked."""
-    found = dict(variant.meta.get("provenance") or {})
+    facts = dict(variant.meta.get("provenance") or {})
     if variant.stack:
-        found |= {"cpu": f"a server's ({variant.stack}), asked from {found.get('cpu') or 'a client'}", "threads": None}
-    return found
+        facts |= {"cpu": f"a server's ({variant.stack}), asked from {facts.get('cpu') or 'a client'}", "threads": None}
+    return facts
 
 
 def commit(provenance: Mapping[str, Any]) -> str:
@@ -89,6 +87,6 @@ def _pipeline(pipeline: PipelineRun, machines: list[dict[str, Any]]) -> dict[str
     }
 
 
-def _times(found: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
-    more = {key: found.get(key) for key in ("protocol", "load", "refused", "unsupported")}
-    return {"model": found["model"], "dataset": found["dataset"], **_when_and_where(found, machines), **more}
+def _times(protocol: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
+    more = {key: protocol.get(key) for key in ("protocol", "load", "refused", "unsupported")}
+    return {"model": protocol["model"], "dataset": protocol["dataset"], **_when_and_where(protocol, machines), **more}

@@ -1,7 +1,5 @@
 """The papers' numbers from `published/`, and the predictions of them from the shapes of the models."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -4,8 +4,6 @@ Every measure takes `ranks`, from 1, of the gold passages that were found; `gold
 least one; and `k`, how many of the first passages count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -167,9 +167,9 @@ class Runs:
         """The variants with records, then those configured without; in the configuration's order, then by name."""
         jobs = self.config.answers() if self.config else ()
         merged = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
-        found = {(v.dataset, v.model, v.name): v for v in self._found()}
-        others = {key: found[key] for key in sorted(found.keys() - merged.keys())}
-        return tuple((merged | found | others)[key] for key in (*merged, *others))
+        recorded = {(v.dataset, v.model, v.name): v for v in self._found()}
+        others = {key: recorded[key] for key in sorted(recorded.keys() - merged.keys())}
+        return tuple((merged | recorded | others)[key] for key in (*merged, *others))
 
     @property
     def run(self) -> tuple[Variant, ...]:
@@ -196,8 +196,8 @@ class Runs:
         facts = self.facts(dataset)
         if facts is None:
             raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
-        asked = next((variant.records for variant in self.run if variant.dataset == dataset), {})
-        is_labelled = any(record["answers"] for record in asked.values()) or not asked
+        records = next((variant.records for variant in self.run if variant.dataset == dataset), {})
+        is_labelled = any(record["answers"] for record in records.values()) or not records
         return facts.metrics if is_labelled or not facts.unlabelled else WITHOUT_LABELS
 
     def facts(self, dataset: str) -> type[Dataset] | None:
@@ -235,8 +235,8 @@ class Runs:
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
         """What `ragauge study` found for the questions of its data sets, each with its label, "dataset"."""
-        found = self.config.retrievals() if self.config else {}
-        return tuple({**read_object(path), "dataset": label} for label, path in found.items() if path.exists())
+        paths = self.config.retrievals() if self.config else {}
+        return tuple({**read_object(path), "dataset": label} for label, path in paths.items() if path.exists())
 
     @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
@@ -300,12 +300,12 @@ def dataset_class(name: str) -> type[Dataset] | None:
 
 def _checked_times(path: Path) -> dict[str, Any]:
     """A file of latency, load or streams; UserError if it holds something else."""
-    found = read_object(path)
+    protocol = read_object(path)
     for key, kind in (("protocol", dict), ("provenance", dict), ("rows", list), ("levels", list), ("streams", list)):
-        value = found.get(key) or kind()
+        value = protocol.get(key) or kind()
         if not isinstance(value, kind) or not all(isinstance(row, dict) for row in value if kind is list):
             raise UserError(f"{path}: {key}: must be {'an object' if kind is dict else 'a list of objects'}")
-    return found
+    return protocol
 
 
 def identities(variant: Variant) -> list[str]:

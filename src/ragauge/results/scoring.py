@@ -1,7 +1,5 @@
 """Metrics of files of records with their uncertainty, for `ragauge score` and `ragauge compare`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,11 +111,11 @@ def _compare(metric: str, pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def _by_key(path: Path) -> dict[str, Record]:
-    found: dict[str, Record] = {}
+    by_key: dict[str, Record] = {}
     for record in records.read(path):
-        if found.setdefault(record.key, record) is not record:
+        if by_key.setdefault(record.key, record) is not record:
             raise UserError(f"{path}: duplicate key {record.key!r}")
-    return found
+    return by_key
 
 
 def _score_line(metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> float | None:

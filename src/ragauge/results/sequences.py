@@ -1,7 +1,5 @@
 """What was measured of systems over sequences of text: perplexity, latency, and differences between two of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median, quantiles
@@ -18,9 +16,9 @@ AGAINST_NONE = "minus_no_retrieval_nats"
 AGAINST_RANDOM = "retrieved_minus_random_nats"
 
 
-def shared_keys(found: Iterable[System]) -> set[Text]:
+def shared_keys(systems: Iterable[System]) -> set[Text]:
     """The sequences that all of the scored systems have in common: what their perplexities can be compared on."""
-    keys = [set(s.scored.nll) for s in found if s.scored is not None and s.scored.nll]
+    keys = [set(s.scored.nll) for s in systems if s.scored is not None and s.scored.nll]
     return set.intersection(*keys) if keys else set()
 
 
@@ -111,19 +109,19 @@ def _of_trials(system: System, values: Callable[[PipelineRun], Sequence[float]])
     """Median and quartiles of values of the timed pipeline."""
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
-    found, failed = [float(v) for v in values(system.timed)], _failed(system.timed)
-    if not found:
+    numbers, failed = [float(v) for v in values(system.timed)], _failed(system.timed)
+    if not numbers:
         return Measure(reason=failed or "no trial finished")
-    low, _, high = quantiles(found, n=4, method="inclusive") if len(found) > 1 else (None, None, None)
+    low, _, high = quantiles(numbers, n=4, method="inclusive") if len(numbers) > 1 else (None, None, None)
     share = system.timed.load_share or 0.0
     busy = f"other processes took {share:.0%} of the machine" if share > MAX_LOAD else ""
-    return Measure(median(found), low, high, len(found), note=join(failed, busy))
+    return Measure(median(numbers), low, high, len(numbers), note=join(failed, busy))
 
 
 def _not_run(system: System, task: Task) -> str:
     """Why a system has no number from pipelines of that task."""
-    if asked := system.asked(task):
-        return f"not run: {asked.missing} for pipeline {asked.name}"
+    if request := system.requested(task):
+        return f"not run: {request.missing} for pipeline {request.name}"
     return f"not run: no pipeline of this experiment measures its {'latency' if task == 'generate' else task}"
 
 

@@ -1,7 +1,5 @@
 """What a served model's records tell of its server: times as its client saw them, its cache, and what answers cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

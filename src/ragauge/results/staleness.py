@@ -1,7 +1,5 @@
 """What `ragauge piperag staleness` wrote: how alike the chunks are that stale and fresh queries find."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -60,7 +58,7 @@ def comparisons(runs: Runs) -> list[StalenessEntry]:
     Raises:
         UserError: a file that holds no comparison.
     """
-    entries, found = runs.config.staleness if runs.config else {}, {}
+    entries, by_name = runs.config.staleness if runs.config else {}, {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         try:
             report, name = Report.model_validate_json(path.read_bytes()), path.stem
@@ -70,8 +68,10 @@ def comparisons(runs: Runs) -> list[StalenessEntry]:
             raise UserError(f"{path}: not a comparison of stale queries: {first_problem(error)}") from error
         database = report.database or (entries[name].database if name in entries else name)
         index, text = IndexName(report.index, report.filled), report.evaluation or database
-        found[name] = StalenessEntry(name, report.encoder, database, text, index, report)
+        by_name[name] = StalenessEntry(name, report.encoder, database, text, index, report)
     for name, entry in entries.items():
         text = entry.evaluation or entry.database
-        found.setdefault(name, StalenessEntry(name, entry.encoder, entry.database, text, IndexName(entry.index), None))
-    return list(found.values())
+        by_name.setdefault(
+            name, StalenessEntry(name, entry.encoder, entry.database, text, IndexName(entry.index), None)
+        )
+    return list(by_name.values())

@@ -3,8 +3,6 @@
 Everywhere `seed` is that of the resampling and `n` the number of resamples; intervals are percentiles of the bootstrap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -163,8 +161,8 @@ def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
     """(method, resample) bool: no other method dominates this one. Both arguments are (method, resample)."""
     cheaper, better = price[:, None] - price[None], quality[None] - quality[:, None]  # (method, other, resample)
     no_worse = (cheaper >= -_slack(price)) & (better >= -_slack(quality))  # positive: the other is ahead
-    ahead = (cheaper > _slack(price)) | (better > _slack(quality))
-    return ~(no_worse & ahead).any(axis=1)
+    strictly_better = (cheaper > _slack(price)) | (better > _slack(quality))
+    return ~(no_worse & strictly_better).any(axis=1)
 
 
 def _slack(values: np.ndarray) -> float:

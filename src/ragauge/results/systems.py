@@ -77,7 +77,7 @@ class System:
         """nprobe of each retrieval of the timed sequences."""
         return [n for record in (self.timed.records if self.timed else []) for n in record.nprobe]
 
-    def asked(self, task: Task) -> PipelineRun | None:
+    def requested(self, task: Task) -> PipelineRun | None:
         """The first pipeline of that task that is configured and has no records."""
         return next((p for p in self.members if p.missing and p.settings.task == task), None)
 
@@ -96,7 +96,7 @@ def systems(runs: Runs) -> list[System]:
         made = p.settings
         key = (p.specification.model, p.text, made.schedule, made.interval, p.nprobe, p.index, p.options)
         grouped.setdefault(key, []).append(p)
-    found = [System(*key, tuple(members)) for key, members in grouped.items()]
+    every = [System(*key, tuple(members)) for key, members in grouped.items()]
 
     def order(s: System) -> tuple[Any, ...]:
         place = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
@@ -104,7 +104,7 @@ def systems(runs: Runs) -> list[System]:
         nprobe = MANY if s.fixed_nprobe is None else s.fixed_nprobe
         return s.model, s.dataset, place, str(s.options), index, s.interval, nprobe
 
-    return sorted((replace(s, proxy=_proxy(s, found)) for s in found), key=order)
+    return sorted((replace(s, proxy=_proxy(s, every)) for s in every), key=order)
 
 
 def plain(group: Sequence[System]) -> list[System]:
@@ -129,7 +129,7 @@ def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], p
     return frame(KEYS, [*(cell for group in groups.values() for cell in cells(runs, group)), *printed])
 
 
-def _proxy(system: System, found: Sequence[System]) -> System | None:
+def _proxy(system: System, systems: Sequence[System]) -> System | None:
     """The system whose perplexity stands beside a latency without one: scored, and another in nprobe or index at most.
 
     S3 chooses nprobe by the clock, so its text is scored at the largest nprobe that is at most the one it chose.
@@ -137,7 +137,7 @@ def _proxy(system: System, found: Sequence[System]) -> System | None:
     if system.scored is not None or system.timed is None:
         return None
     schedule = attrgetter("model", "dataset", "kind", "interval", "options")
-    alike = [s for s in found if s.scored is not None and schedule(s) == schedule(system)]
+    alike = [s for s in systems if s.scored is not None and schedule(s) == schedule(system)]
     alike.sort(key=lambda s: (s.index != system.index, bool(s.index and s.index.filled)))
     if not system.chooses_nprobe:
         return next((s for s in alike if s.nprobe == system.nprobe), None)

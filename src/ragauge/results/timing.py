@@ -1,7 +1,5 @@
 """Measured speedups from the latency files: medians of one machine's trials, not compared across machines."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -74,8 +72,8 @@ def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
     registered = runs.registered(dataset)
     labels = {label for label, _ in runs.groups()}
     names = (dataset,) if registered in labels else (dataset, registered)
-    found = [t for t in runs.latencies if t["model"] == model and t["dataset"] in names]
-    return min(found, key=lambda latency: bool(latency.get("refused")), default=None)
+    latencies = [t for t in runs.latencies if t["model"] == model and t["dataset"] in names]
+    return min(latencies, key=lambda latency: bool(latency.get("refused")), default=None)
 
 
 def variants(latency: Mapping[str, Any]) -> list[str]:

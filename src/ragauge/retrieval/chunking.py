@@ -5,8 +5,6 @@ again one job per shard, looks its documents up among the evaluation text of all
 shards and the near-duplicates, which an index leaves out, in order. `database` describes the folders.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

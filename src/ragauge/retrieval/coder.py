@@ -5,8 +5,6 @@ dimensions: 6). Here the nearest centroid has the least |c|^2 / 2 - xc, a produc
 [x 1] times [-c |c|^2 / 2].
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

@@ -10,8 +10,6 @@ At most one document is in memory. A shard takes whole files if there are at lea
 documents are dealt in turn: every shard reads the stream and keeps its share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob

@@ -15,8 +15,6 @@ A chunk's number is its place in the database, shard after shard; its continuati
 document.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Documents of local files: JSON lines, MediaWiki exports, plain text in three layouts."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Iterator, Mapping

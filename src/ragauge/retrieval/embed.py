@@ -6,8 +6,6 @@ Chunks are decoded by the database's tokenizer and embedded as text, since the e
 similar length share a batch, so there is little padding.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Corpora of the hub: facts about the named ones, and streams of their documents."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@
 The index type (`indexes/`) decides what the files hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path

@@ -4,8 +4,6 @@ Borgeaud et al., 2022 (RETRO), section 2.6: a training document whose 13-gram Ja
 document is 0.8 or higher, estimated by MinHash, is removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 

@@ -5,8 +5,6 @@ each place of a text the nearest chunk of the fresh query is compared with that 
 two chunks' vectors. The encoder that compares need not be the one that the index was made with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

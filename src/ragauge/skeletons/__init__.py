@@ -1,7 +1,5 @@
 """The packages that `ragauge new` writes: each adds one component and can be installed and tested as it is."""
 
-from __future__ import annotations
-
 import re
 from keyword import iskeyword
 from pathlib import Path

@@ -4,8 +4,6 @@ In this order, as much as it takes: fewer timed trials, fewer questions (at leas
 times at all, fewer methods, still fewer questions.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The documents of a folder or of one file: every file that can be read, and for every other one why not."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The folder of a study: only files that a study wrote there, and nobody changed since, are overwritten."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

@@ -4,8 +4,6 @@ Paragraphs, headings, list items and table rows are parted by blank lines, so th
 The libraries are the extra `study` of the package, each imported where it is used.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import logging

@@ -1,7 +1,5 @@
 """The passages of a study's documents, cut at the ends of sentences, near-duplicates marked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The questions of a study, from JSON lines or CSV."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Retrieval over the corpus of a study: BM25, dense, both fused by reciprocal ranks, reranking; gold passages."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The data set and the configuration of a study."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

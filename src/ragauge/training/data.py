@@ -144,11 +144,11 @@ def passages(
 ) -> Iterator[TrainingDocument]:
     """Passages of the articles, with spans, in a fixed random order over all articles."""
     tokenizer = load_tokenizer(assets.resolve(settings.model))
-    found: list[TrainingDocument] = []
+    documents: list[TrainingDocument] = []
     for article in articles:
         own = in_random_order(sft.cut(article, tokenizer, settings.document_tokens), settings)
-        found += own[:1] if one_each else own
-    for document in in_random_order(found, settings):
+        documents += own[:1] if one_each else own
+    for document in in_random_order(documents, settings):
         yield sft.draw_spans(document, tokenizer, settings.spans, settings.span_sentences, settings.seed)
 
 
@@ -201,8 +201,8 @@ def signatures(text: str, stride: int) -> list[MinHash]:
         for piece in pieces
         if piece
     ]
-    found: list[MinHash] = MinHash.bulk(shingles, num_perm=PERMUTATIONS)
-    return found
+    hashes: list[MinHash] = MinHash.bulk(shingles, num_perm=PERMUTATIONS)
+    return hashes
 
 
 # --- questions ---

@@ -1,7 +1,5 @@
 """DeepSpeed ZeRO-2 below transformers' Trainer."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

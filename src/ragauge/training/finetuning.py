@@ -1,7 +1,5 @@
 """Supervised fine-tuning for CFIC: the order of the documents, the loss, and the written model."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -110,9 +108,9 @@ class Material:
     def train(self) -> list[Encoded]:
         """The documents that are trained on. Raises UserError if none is short enough."""
         longest = self.settings.max_length
-        if not (found := self._encoded(sft_data.TRAIN)):
+        if not (examples := self._encoded(sft_data.TRAIN)):
             raise UserError(f"{self.folder}: no document is shorter than max_length ({longest} tokens)")
-        return found
+        return examples
 
     @cached_property
     def held_out(self) -> list[Encoded]:

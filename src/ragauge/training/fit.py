@@ -9,8 +9,6 @@ The budget is wall-clock time, and the learning rate falls with the share of it 
 with every point of the curve; an interrupted training resumes from there with the time that it has left.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
@@ -68,8 +66,10 @@ class RetrofitMaterial:
             return {"ids": ids, "neighbours": drawn}
         own = frozenset(range(start - 1, start + chunks))  # they would contain the answer
         retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own)
-        found = self.searcher.search([retrieval.query(ids[self.windows.query(window)], 1) for window in windows])
-        texts = [retrieval.texts(one, self.windows.part(window)) for window, one in zip(windows, found, strict=True)]
+        neighbours = self.searcher.search([retrieval.query(ids[self.windows.query(window)], 1) for window in windows])
+        texts = [
+            retrieval.texts(one, self.windows.part(window)) for window, one in zip(windows, neighbours, strict=True)
+        ]
         return {"ids": ids, "neighbours": texts}
 
     def starts(self, held_out: bool) -> list[int]:
@@ -93,9 +93,9 @@ class RetrofitMaterial:
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
         texts = (self.example(starts[i], random) for i in order)
-        if not (found := list(islice(filter(None, texts), self.settings.held_out))):
+        if not (texts_with_examples := list(islice(filter(None, texts), self.settings.held_out))):
             raise UserError(f"no held-out document has {self.settings.chunks} chunks; use a larger database")
-        return found
+        return texts_with_examples
 
 
 class RetroFit(TimedTrainer):

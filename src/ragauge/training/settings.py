@@ -1,7 +1,5 @@
 """The settings of trainings: the section `training` of a configuration, and the options of RETRO-fit."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, field_validator

@@ -1,7 +1,5 @@
 """transformers' Trainer with a time budget, a loss curve, and checkpoints from which a killed run resumes."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import time

@@ -1,7 +1,5 @@
 """Assets by name, wheel and path; the store that keeps them; archives that mean harm."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

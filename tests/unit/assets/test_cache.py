@@ -1,7 +1,5 @@
 """What is kept on disk: seen, verified and pruned, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

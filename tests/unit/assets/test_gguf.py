@@ -1,7 +1,5 @@
 """GGUF headers that lie, a small GGUF converted, and the embedded default itself where it can be had."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Assets of the hub: the choice of files, the errors and the local folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

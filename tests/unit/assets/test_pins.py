@@ -1,7 +1,5 @@
 """Pins: which sources give the same files to everybody, the keys that pin one, and lock files that pin all of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

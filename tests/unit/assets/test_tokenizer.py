@@ -1,7 +1,5 @@
 """A checkpoint's tokenizer, whichever class it names, is the one that transformers would choose."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

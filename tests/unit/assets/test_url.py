@@ -1,7 +1,5 @@
 """Downloads against a server on loopback that behaves, and in each way that servers do not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans of large builds: the fit agrees with builds that it has not seen."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """What the benchmarks share: verdicts on targets, the table of targets on their page."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """The kit for a machine with a GPU: packed, unpacked elsewhere, and run on the CPU at small shapes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`ragauge doctor`: what is found, and what to do about it."""
 
-from __future__ import annotations
-
 import json
 from importlib import metadata
 from pathlib import Path

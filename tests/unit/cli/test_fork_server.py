@@ -1,7 +1,5 @@
 """The command `ragauge` of a run's jobs: it does what Python does that starts by itself, and ends as it does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

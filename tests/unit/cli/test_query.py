@@ -1,7 +1,5 @@
 """`ragauge query`: what it prints of an answer, of a partial one, and of a mistake."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

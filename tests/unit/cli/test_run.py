@@ -1,7 +1,5 @@
 """How `ragauge run` ends: what was answered, what failed and why, and asking that again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`ragauge serve` of a real index: its answers are the retriever's, its parts' are those of the whole, and mistakes."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -1,7 +1,5 @@
 """A study of one's own: passages, questions, and the experiment that is written."""
 
-from __future__ import annotations
-
 from contextlib import redirect_stderr
 from io import StringIO
 from itertools import pairwise

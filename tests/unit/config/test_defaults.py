@@ -1,7 +1,5 @@
 """Sweeps in a configuration: what they stand for, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

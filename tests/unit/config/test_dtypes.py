@@ -1,7 +1,5 @@
 """`dtype: auto`: the fastest type of the machine, decided once for a run, and kept by its records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

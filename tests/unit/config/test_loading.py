@@ -1,7 +1,5 @@
 """A wrong configuration ends in one line that names the value, its place and the choices."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What each job of an experiment reads, depends on and takes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the workflow makes for each table and figure, and that each shows the same from that alone."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

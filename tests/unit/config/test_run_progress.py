@@ -1,7 +1,5 @@
 """What the screen says of a run while it runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ragauge.config.run_progress import Job, line, status

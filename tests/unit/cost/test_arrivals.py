@@ -1,7 +1,5 @@
 """Arrivals against queueing theory, on a clock that the server moves."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

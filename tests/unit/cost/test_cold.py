@@ -1,7 +1,5 @@
 """Documents that are not in memory, timed on a tiny decoder, and the item that is made of their seconds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

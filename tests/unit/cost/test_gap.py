@@ -1,7 +1,5 @@
 """The gap between theory and clock: told apart without a rest, by hand and on a tiny decoder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

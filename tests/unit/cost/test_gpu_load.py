@@ -1,7 +1,5 @@
 """What else a GPU does while times are taken, as a fake `nvidia-smi` tells it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The ideal overlap as a fold over a trace, and projections to faster parts."""
 
-from __future__ import annotations
-
 import pytest
 
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, Speedup, ideal_s, parts_s, windows

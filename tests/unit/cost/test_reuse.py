@@ -1,7 +1,5 @@
 """What keeping documents on disk costs and saves: the formulas by hand, and against counting question by question."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

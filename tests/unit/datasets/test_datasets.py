@@ -1,7 +1,5 @@
 """Reading the official formats: what the examples hold, and what is said of bad files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

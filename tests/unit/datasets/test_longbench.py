@@ -1,7 +1,5 @@
 """LongBench and wiki_long: official records, official prompts, and prompts that lose their middle."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

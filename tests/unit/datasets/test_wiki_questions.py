@@ -1,7 +1,5 @@
 """Our own questions: gold passages hold the answer, distractors do not, no sentence of the sample is stored."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Sequence

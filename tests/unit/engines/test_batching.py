@@ -1,7 +1,5 @@
 """Work side by side on one decoder gives what it gives one after another, whatever the work is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The key-value cache: spans of one arena that are appended, joined, forgotten and weighed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

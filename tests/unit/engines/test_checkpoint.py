@@ -1,7 +1,5 @@
 """Checkpoints in the hub's folder layout: what is read, and the one line that says why one is not."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """OpenELM at real positions against a plain decoder written out here, one head and one query at a time."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """All layers in one compiled call: what the decoder's own operators compute, for every type, family and layout."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

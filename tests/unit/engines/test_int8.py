@@ -1,7 +1,5 @@
 """Matrices in 8 bits: their products against floating point, their bytes, batches, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

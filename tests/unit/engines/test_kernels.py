@@ -1,7 +1,5 @@
 """Every kernel computes the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

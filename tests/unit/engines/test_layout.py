@@ -1,7 +1,5 @@
 """Rows read as a tree over the cache in place: equal to gathered rows, logits at chosen tokens, nothing copied."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

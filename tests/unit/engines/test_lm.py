@@ -1,7 +1,5 @@
 """The engine's calls: what they return, how long rows and many rows are split up, when a response ends."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

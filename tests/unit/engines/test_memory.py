@@ -1,7 +1,5 @@
 """Allocations that fail, in whatever library: one kind of error."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

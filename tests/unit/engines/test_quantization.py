@@ -1,7 +1,5 @@
 """Keys and values in 8 bits: near those in full, rounded once, and right under every operation of a cache."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

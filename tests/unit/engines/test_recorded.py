@@ -1,7 +1,5 @@
 """Traces: every call as data, the same from a decoder with weights and from its shape alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

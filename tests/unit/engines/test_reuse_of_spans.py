@@ -1,7 +1,5 @@
 """Keys and values moved, written in place, kept by head and read by ranges of layers: equal to dense passes by hand."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

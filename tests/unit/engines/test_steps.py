@@ -1,7 +1,5 @@
 """Steps of one shape give the tokens, keys and values of those over a growing cache, whatever theirs held before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

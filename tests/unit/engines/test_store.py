@@ -1,7 +1,5 @@
 """Documents kept on disk: what is loaded is what computing it would have given, and nothing else is."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The kernels' table is measured once, stored, checked and may be fixed; the fastest data type follows from it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that reply: side by side as alone, behind an endpoint, which is tried again, and recorded in a file."""
 
-from __future__ import annotations
-
 import socket
 import time
 

@@ -1,7 +1,5 @@
 """Chunks of whole sentences, and the evidence that the best of them give."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Judging evidence: what replies mean, and endpoints that are down, busy or talk rubbish."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

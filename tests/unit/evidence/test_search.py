@@ -1,7 +1,5 @@
 """CFIC's decoding: the trie, the constrained search against brute force, skip decoding against a loop over copies."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sentences: they are the document, character by character and token by token."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """What pipelines cost: closed forms against torch's counter, traces against those of a real reader."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

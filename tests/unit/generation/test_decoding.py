@@ -1,7 +1,5 @@
 """Generation and teacher forcing agree, whatever the attention mode and the source of neighbours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

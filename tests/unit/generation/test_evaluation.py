@@ -1,7 +1,5 @@
 """Texts of other corpora, predicted with a database that holds none of them: cut, marked against, read, told apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Records of generation with retrieval: resumed, compared, refused; and what the performance model predicts."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Generation beside the retrieval service is that of this process; a server that dies or hangs ends it by name."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

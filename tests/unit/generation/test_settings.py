@@ -1,7 +1,5 @@
 """The section `pipelines` of a configuration: defaults, and mistakes told in one line with their place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schedules: what is asked when, what is hidden behind decoding, and what a failing retriever does."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Windows, staleness and shift, as the paper's Figure 3 has them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ragauge.errors import UserError

@@ -1,7 +1,5 @@
 """A digest follows code, not comments, and reaches all that a module imports of ours."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

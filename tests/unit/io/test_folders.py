@@ -1,7 +1,5 @@
 """Folders that are made whole or not at all: two makers, a maker that fails or is killed, damage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

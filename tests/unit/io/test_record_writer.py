@@ -1,7 +1,5 @@
 """Writing records: after any interruption, the same command gives the file of an undisturbed run."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Reading finished records: foreign lines, changed files, and parts of one run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

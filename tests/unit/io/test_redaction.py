@@ -1,7 +1,5 @@
 """Secrets of URLs and of the environment reach no file, no output and no error."""
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The Wikipedia sample: reading a MediaWiki export, cleaning wikitext, cutting passages."""
 
-from __future__ import annotations
-
 import bz2
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """PipeRAG's items: their numbers equal what is computed by hand here, and every cell without one says why."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The items on reuse of keys and values, from invented records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Answers without labels: agreement with the full prompt, groundedness, a judge, and what a judge's number is worth."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Paper items: their numbers equal what is computed by hand here, and they render whatever there is."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """The library runs the code of `ragauge run`: same records, same files, same messages."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Costs from a shape alone and times on random weights, of prompts that the model's trained context does not hold."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sizes of databases by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

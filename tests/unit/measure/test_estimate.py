@@ -1,7 +1,5 @@
 """What an experiment takes: numbers by hand from shapes, spans of a measured machine, a run beside its estimate."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`ragauge load` on a tiny model, and the item that shows what it wrote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Predictions of the paper's own models: written by one verb, shown in the tables where nothing was measured."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs: whole records, failures that do not end a run, kills that leave no trace, and a finished run left alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

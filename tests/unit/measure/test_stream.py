@@ -1,7 +1,5 @@
 """`ragauge stream` on a tiny model, the store in memory, and the item that shows what was measured."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

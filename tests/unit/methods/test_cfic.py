@@ -1,7 +1,5 @@
 """CFIC as a method: verbatim evidence, one reading of the document, long documents, bad ones, and memory."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

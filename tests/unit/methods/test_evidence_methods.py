@@ -1,7 +1,5 @@
 """CFIC's baselines as methods: what their evidence is, how much of it, and what they do with bad documents."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What keeps comparisons of reuse fair, and what is refused before anything runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

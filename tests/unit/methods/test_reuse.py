@@ -1,7 +1,5 @@
 """Methods that reuse keys and values: anchors where one equals another, and dense passes by hand of what each reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Methods against dense forward passes: one plain attention over all tokens, under the graph's brute-force mask."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Metrics against official scores, by hand, and by the properties they must have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Prompt graphs: a segment sees what a path leads from, and nothing else."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 

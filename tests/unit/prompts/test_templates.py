@@ -1,7 +1,5 @@
 """The words and the tokens of prompts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

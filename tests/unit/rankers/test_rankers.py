@@ -1,7 +1,5 @@
 """Rankers against their formulas, and on inputs that hold nothing to rank by."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

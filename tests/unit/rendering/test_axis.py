@@ -1,7 +1,5 @@
 """Axes that items share."""
 
-from __future__ import annotations
-
 import pytest
 from matplotlib.figure import Figure
 

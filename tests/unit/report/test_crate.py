@@ -1,7 +1,5 @@
 """A run as an RO-Crate, read back by the package rocrate."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report's page: it is made from whatever there is, says what is missing, and no text of a data set gets loose."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """What a run left behind: methods and options from specifications and the configuration."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scores and comparisons of files, and what is said of files that do not fit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

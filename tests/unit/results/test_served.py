@@ -1,7 +1,5 @@
 """A served model in tables, figures and the page: its numbers, and the mark that its times are another stack's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Intervals, tests and frontiers against scipy, exact enumeration and cases with a known answer."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Corpora: formats told apart, shards that share every document once, damage named by file and line."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

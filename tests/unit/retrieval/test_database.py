@@ -1,7 +1,5 @@
 """Chunk databases: chunks that never cross a document, shards that resume, held-out text, refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

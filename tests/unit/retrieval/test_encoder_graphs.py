@@ -1,7 +1,5 @@
 """Exported encoders: the vectors of torch, and graphs that are known by the content of the checkpoint's folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

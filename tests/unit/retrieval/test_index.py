@@ -1,7 +1,5 @@
 """Indexes and the retriever: equal to exact search where all is scanned, parts equal to the whole, refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Budgets: the line of latency on nprobe, and what a budget chooses by it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

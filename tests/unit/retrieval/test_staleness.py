@@ -1,7 +1,5 @@
 """What stale queries find: the nearest chunks of shifted queries, compared by an encoder of one's own choice."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study within a budget: what is cut, in which order, and a command that ends in time."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping

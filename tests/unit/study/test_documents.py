@@ -1,7 +1,5 @@
 """The documents of a study: formats, what cannot be read, passages, near-duplicates."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

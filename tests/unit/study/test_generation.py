@@ -1,7 +1,5 @@
 """Questions that a model writes: what is asked about, what is left out and why, and a run that was stopped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study's retrieval: rankings, gold passages, measures, and the item that shows them."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CFIC's fine-tuning data: spans are whole sentences, questions are filtered, evaluation text stays out."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

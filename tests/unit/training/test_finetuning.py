@@ -1,7 +1,5 @@
 """Fine-tuning: one pass for all requests of a document, DeepSpeed as plain torch, killed runs, what comes out."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Adapters: without effect at first, the same merged and differentiable, in checked files; and their training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

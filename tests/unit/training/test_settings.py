@@ -1,7 +1,5 @@
 """A model can be what a training of the experiment makes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 The rules of the workflow (workflow/rules) query it and only state which command makes what.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan

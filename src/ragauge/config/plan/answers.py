@@ -1,7 +1,5 @@
 """Jobs that write the questions of data sets, answer them with models, and judge the answers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Jobs of the tables and figures, and of the page that shows them: what each is rendered from."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator

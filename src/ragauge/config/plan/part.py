@@ -1,7 +1,5 @@
 """What the parts of a plan have in common, and the paths of a run's files, with labels in braces: rules' wildcards."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter

@@ -1,7 +1,5 @@
 """Jobs of generation with retrieval: decoders that are trained to read neighbours, their exports, and pipelines."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Jobs of chunk databases, of their indexes, and of what stale queries find in them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from glob import glob
 

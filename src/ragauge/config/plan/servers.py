@@ -5,8 +5,6 @@ A server and its pipelines run at the same time, so that neither can be an input
 it. The pipelines' records become the run's when the server has ended.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from ragauge import registry

@@ -1,7 +1,5 @@
 """Jobs that measure times by the protocols of the sections `latency`, `load` and `stream`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs of the fine-tunings: what they are trained on, and the training itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import ceil
 from typing import Any

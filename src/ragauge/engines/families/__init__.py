@@ -1,7 +1,5 @@
 """Checkpoint families: one file each, with `MODEL_TYPES`, `shape(config)` and the `NAMES` of its tensors."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What the checkpoint families share: the names of tensors, and values of configs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """BLOOM and BLOOMZ: ALiBi, layer norms with biases, a norm after the embedding."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ragauge.cost.shape import Shape

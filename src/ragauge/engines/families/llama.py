@@ -1,7 +1,5 @@
 """Llama and its kin: Llama-2, Llama-3, Vicuna, LongAlpaca, SmolLM2, Mistral, Qwen2."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """MPT: ALiBi, layer norms, no biases anywhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ragauge.cost.shape import Shape

@@ -1,7 +1,5 @@
 """OpenELM (Mehta et al. 2024): head counts and MLP widths that grow with depth, normed queries and keys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ragauge.cost.shape import Shape

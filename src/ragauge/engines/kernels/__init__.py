@@ -7,8 +7,6 @@ valid; `engines/tuning.py` times them once on a machine, and `use` sets a choice
 rounding only. CUDA, exports and gradients use torch's own kernels.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

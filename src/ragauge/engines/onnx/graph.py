@@ -5,8 +5,6 @@ returns logits and the new tokens' keys and values. It does not return the cache
 their slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

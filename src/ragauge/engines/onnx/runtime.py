@@ -4,8 +4,6 @@ Nothing that a graph reads or writes leaves its device: inputs and outputs are t
 addresses ONNX Runtime gets. So keys and values stay on a GPU, and are not copied on a CPU.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@
 trains and exports.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any, cast
 

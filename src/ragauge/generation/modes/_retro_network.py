@@ -13,8 +13,6 @@ encoder, whose output layers 5, 8 and 11 attend to. What distances count from:
 `_retro.py` gives it weights and reads with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -6,8 +6,6 @@ keys, for every family: keys are rotated before, or ALiBi's bias follows from th
 with reading window by window.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

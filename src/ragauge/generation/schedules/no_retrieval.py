@@ -1,7 +1,5 @@
 """The decoder alone: the baseline of perplexity and latency."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

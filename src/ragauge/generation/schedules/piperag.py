@@ -1,7 +1,5 @@
 """PipeRAG (Jiang et al., 2024, sections 4.1 to 4.3): retrieval concurrent with generation, by stale queries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

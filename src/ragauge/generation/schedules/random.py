@@ -1,7 +1,5 @@
 """The control of retrieval: neighbours drawn at random from the same database."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Retrieval before generation alone, as in plain retrieval-augmented generation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """RETRO (Borgeaud et al., ICML 2022): retrieval every 64 tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.errors import SettingError

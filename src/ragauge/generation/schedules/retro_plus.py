@@ -1,7 +1,5 @@
 """RETRO+ (PipeRAG, section 5.1): RETRO with retrievals at any interval."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ragauge.generation.schedules.base import Schedule

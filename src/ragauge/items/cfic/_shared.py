@@ -1,7 +1,5 @@
 """What CFIC's items share: which variant is which row of the paper's tables, its evidence, published F1 as shares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -50,8 +48,8 @@ def main(runs: Runs, dataset: str, model: str) -> Variant | None:
 
 def as_published(variants: Iterable[Variant]) -> Variant | None:
     """Of these variants CFIC as the paper has it, else the first that has all of its options on."""
-    found = [v for v in variants if is_cfic(v)]
-    return next((v for v in found if v.is_default("cfic")), found[0] if found else None)
+    candidates = [v for v in variants if is_cfic(v)]
+    return next((v for v in candidates if v.is_default("cfic")), candidates[0] if candidates else None)
 
 
 def base_of(runs: Runs, model: str) -> str | None:
@@ -107,19 +105,19 @@ def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
 
 def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
     """F1, and of the evidence its volume in tokens and, where the data set names gold sections, their recall."""
-    found = {"f1": quality(runs, variant, "f1")}
+    measures = {"f1": quality(runs, variant, "f1")}
     if with_evidence(variant):
-        found |= {"evidence_tokens": evidence_quality(runs, variant, "evidence_tokens")}
-        found |= {SECTION: quality(runs, variant, SECTION)} if scored(runs, variant, SECTION) else {}
-    return found
+        measures |= {"evidence_tokens": evidence_quality(runs, variant, "evidence_tokens")}
+        measures |= {SECTION: quality(runs, variant, SECTION)} if scored(runs, variant, SECTION) else {}
+    return measures
 
 
 def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[str, Measure]:
     """`f1_<word>` and, where both have it, `gold_section_<word>`: better minus worse, question by question."""
-    found = {f"f1_{word}": difference(runs, better, worse, "f1")}
+    measures = {f"f1_{word}": difference(runs, better, worse, "f1")}
     if all(scored(runs, v, SECTION) for v in (better, worse)):
-        found[f"gold_section_{word}"] = difference(runs, better, worse, SECTION)
-    return found
+        measures[f"gold_section_{word}"] = difference(runs, better, worse, SECTION)
+    return measures
 
 
 def with_evidence(variant: Variant) -> bool:

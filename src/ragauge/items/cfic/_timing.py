@@ -1,7 +1,5 @@
 """Seconds until evidence is found, from the latency rule's files alone: total and by stage, medians of one machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ where the data set names them, at one k; and the d with the best F1, chosen on t
 Limits: the paper only draws its curves; its text names the best d (256). Table 3 has the evidence volume of one d.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ragauge.config.reads import ANY, Reads, defaults
@@ -36,8 +34,8 @@ def draw(table: Table) -> Figure:
     table = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
     axes = Axis("d (tokens)", "base2"), Axis("share, 95% interval", from_zero=True)
     plots = [Lines("d", axes[0], q, axes[1], text, "", share=True) for q, text in LINES.items()]
-    found = [point for plot in plots for point in plot.points(table)]
-    return plots[0].draw([p for part in lines.by_panel(found).values() if len({q.x for q in part}) > 1 for p in part])
+    points = [point for plot in plots for point in plot.points(table)]
+    return plots[0].draw([p for part in lines.by_panel(points).values() if len({q.x for q in part}) > 1 for p in part])
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:

@@ -7,8 +7,6 @@ Limits: the paper's counts are of the whole data sets, and of its own 25,652 tra
 ratio is that of the subset. What exceeds the model's context is in the records' `truncated`.
 """
 
-from __future__ import annotations
-
 import math
 
 from ragauge.config.reads import Reads, every
@@ -52,20 +50,20 @@ def draw(table: Table) -> Figure:
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     keys = {"model": model, "dataset": dataset}
     variants = runs.of(dataset, model)
-    asked = max((len(v.records) for v in variants), default=0)
+    questions = max((len(v.records) for v in variants), default=0)
     lengths = {k: sum(r["tokens"].get("documents") or []) for v in variants for k, r in v.records.items()}
     words = Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
     if (documents := materials.documents(runs, dataset)) is not None:  # words as LongBench's `length` counts them
-        texts = [found for key, found in documents.items() if key in lengths]
+        texts = [document for key, document in documents.items() if key in lengths]
         words = mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
     measures = {
-        "samples": Measure(float(asked), n=asked),
+        "samples": Measure(float(questions), n=questions),
         "average_words": words,
         "average_tokens": mean([float(n) for n in lengths.values() if n], runs.seed),
     }
     printed = _printed().get(runs.registered(dataset), {})
     whole = int(printed.get("samples", 0))
-    subset = f"a subset: {asked} of {whole} questions" if asked < whole else ""
+    subset = f"a subset: {questions} of {whole} questions" if questions < whole else ""
     return [Cell(keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
 
 

@@ -8,8 +8,6 @@ that found the evidence.
 Limits: Table 6 has the times. The paper's F1 rests on 150 to 200 questions a data set; a smaller count says so below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -55,11 +53,11 @@ draw = Grid("f1", Axis("F1"), name=_name)
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     best = _shared.main(runs, dataset, model)
-    found: dict[MethodRow, list[Variant]] = {row: [] for row in ROWS}
+    by_row: dict[MethodRow, list[Variant]] = {row: [] for row in ROWS}
     for variant in runs.of(dataset, model):
         if variant.method != "cfic" or variant is best:
-            found.setdefault(_shared.row(variant), []).append(variant)
-    for row, variants in found.items():
+            by_row.setdefault(_shared.row(variant), []).append(variant)
+    for row, variants in by_row.items():
         for variant in variants:
             yield from _measured(runs, row, variant, best)
         if not variants and row.method not in OURS and _shared.runs_every_method(runs, model):

@@ -12,8 +12,6 @@ are compared with that. A model that was not fine-tuned has both from its own tw
 Limits: Table 6 has the times, Table 8 and Figure 3 other k and d.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -57,10 +55,10 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     full = _shared.main(runs, dataset, model)
     if full is None and not any(v.method == "cfic" for v in runs.of(dataset, model)):
         return
-    found = _found(runs, dataset, model, full)
+    variants = _found(runs, dataset, model, full)
     for setting in SETTINGS:
         keys = {"model": model, "dataset": dataset, "setting": setting}
-        if variant := found.get(setting):
+        if variant := variants.get(setting):
             yield from _shared.cells(runs, variant, keys, _measures(runs, model, setting, variant, full))
         elif _shared.runs_every_method(runs, model):
             yield Cell(keys, "f1", _reason(runs, dataset, model, setting))
@@ -71,13 +69,13 @@ def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> dict[s
     here, before = runs.of(dataset, model), runs.of(dataset, _shared.base_of(runs, model) or model)
     size = _shared.size(full) if full else None
     alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
-    found = {s: v for s, options in OPTIONS.items() for v in reversed(alike) if _shared.is_cfic(v, **options)}
+    by_setting = {s: v for s, options in OPTIONS.items() for v in reversed(alike) if _shared.is_cfic(v, **options)}
     others = {
         "without_sft": [v for v in before if _shared.is_cfic(v) and _shared.size(v) == size],
         "without_sft_free": [v for v in before if v.method == "free_extraction"],
         "full_article": [v for v in here if _shared.row(v).method == "full_article"],
     }
-    return found | {setting: variants[0] for setting, variants in others.items() if variants}
+    return by_setting | {setting: variants[0] for setting, variants in others.items() if variants}
 
 
 def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None) -> dict[str, Measure]:

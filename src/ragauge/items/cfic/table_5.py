@@ -8,8 +8,6 @@ Limits: the paper's own case is not repeated. Models behind an API are compared 
 openai:NAME`).
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 

@@ -9,8 +9,6 @@ Limits: reading the document (offline) and generating the answer are the same fo
 are of its 7B model on its GPU and have no ratio; it does not say in which stage the question is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,7 +58,7 @@ def draw(table: Table) -> Figure:
         figure = style.figure(style.TEXT_IN, 1.15 * rows + 0.5)
         grid = figure.subplots(rows, columns, squeeze=False).flatten()
         for ax, (key, part) in zip(grid, panels, strict=False):
-            _panel(ax, part, *key)
+            _panel(ax, part, *map(str, key))
         for ax in grid[len(panels) :]:
             ax.set_visible(False)
         pairs = zip(STAGES.values(), WORDS, strict=True)

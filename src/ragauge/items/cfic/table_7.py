@@ -9,8 +9,6 @@ Limits: no agreement between judges. The paper's faithfulness was judged by Chat
 value below 100 for evidence that was cut out of the document is due to the judge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -70,11 +68,11 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
 def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
     """The share of each judgement, over the questions that the judge gave one of them."""
     judged = materials.judgements(runs, variant)
-    found = {key: line["label"] for key, line in judged.items() if line.get("label") in LABELS}
-    if not found:
+    labels = {key: line["label"] for key, line in judged.items() if line.get("label") in LABELS}
+    if not labels:
         reason = "no judgement could be read from the judge's replies" if judged else NO_JUDGE
         return {label: Measure(reason=reason) for label in LABELS}
     judges = ", ".join(sorted({str(line.get("judge")) for line in judged.values()}))
-    failed = f"; {len(judged) - len(found)} questions without a judgement" if len(found) < len(judged) else ""
-    values = {label: [float(given == label) for given in found.values()] for label in LABELS}
+    failed = f"; {len(judged) - len(labels)} questions without a judgement" if len(labels) < len(judged) else ""
+    values = {label: [float(given == label) for given in labels.values()] for label in LABELS}
     return {label: mean(of, runs.seed, f"judged by {judges}{failed}") for label, of in values.items()}

@@ -9,8 +9,6 @@ Limits: Figure 3 has other d. The paper's times are means over batches of 8 ques
 machine, and have no ratio; these are of one question at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ragauge.config.reads import ANY, Reads, defaults, every
@@ -48,8 +46,8 @@ def draw(table: Table) -> Figure:
     plots = [Lines("k", k, quantity, ms, name, look) for quantity, (name, look) in TIMES.items()]
     times = [point for plot in plots for point in plot.points(table)]
     rows = [
-        {title: part for title, part in lines.by_panel(found).items() if len({p.x for p in part}) > 1}
-        for found in (quality_, times)
+        {title: part for title, part in lines.by_panel(series).items() if len({p.x for p in part}) > 1}
+        for series in (quality_, times)
     ]
     titles = sorted(rows[0] | rows[1], key=lambda title: title.startswith("published"))
     panels = [Panel(t, k, y, row.get(t, ())) for row, y in zip(rows, (f1, ms), strict=True) for t in titles]

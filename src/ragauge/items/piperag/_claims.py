@@ -1,7 +1,5 @@
 """The claims of PipeRAG's text, over all pairs of a baseline and a PipeRAG that were both scored and timed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ragauge.items.piperag import _published

@@ -1,7 +1,5 @@
 """Points of PipeRAG's figures: panels by index, lines by schedule, intervals of paired differences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +22,11 @@ class SystemLines(Lines):
 
     def points(self, table: Table) -> list[Point]:
         """The rows that have both numbers."""
-        found = super().points(table)
-        measured = [point.row for point in found if not point.published]
+        points = super().points(table)
+        measured = [point.row for point in points if not point.published]
         if self.y == "perplexity":
-            found = [point if point.published else replace(point, y_interval=_interval(point)) for point in found]
-        return [replace(p, panel=panel, label=_label(p.row)) for p in found for panel in _panels(p, measured)]
+            points = [point if point.published else replace(point, y_interval=_interval(point)) for point in points]
+        return [replace(p, panel=panel, label=_label(p.row)) for p in points for panel in _panels(p, measured)]
 
 
 def schedule(row: Row) -> str:

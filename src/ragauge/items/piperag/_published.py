@@ -1,7 +1,5 @@
 """The numbers that PipeRAG prints in its table and text, and those of the logs that its repository ships."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -9,8 +9,6 @@ the article of the text.
 Limits: the paper's perplexities are of a model trained from scratch. Training curves are stored with the weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads

@@ -7,8 +7,6 @@ of a stale query.
 Limits: Figure 8 has the frontier of both. The paper prints no numbers for its points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
@@ -32,9 +30,9 @@ def draw(table: Table) -> Figure:
     """Seconds against the interval on a base-2 scale, a line a schedule and nprobe; RETRO is RETRO+ at 64."""
     axes = "interval_tokens", Axis("interval m (tokens)", "base2"), "latency_s", _lines.SECONDS
     plot = _lines.SystemLines(*axes, lambda row: _lines.with_lists(_lines.schedule(row), row))
-    found = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
-    several = lines.swept(found)
-    return plot.draw([p for p in found if p.line in several] or found)
+    points = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
+    several = lines.swept(points)
+    return plot.draw([p for p in points if p.line in several] or points)
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:

@@ -7,8 +7,6 @@ Limits: the paper prints no numbers for its curves; the table has the perplexiti
 Indexes filled with drawn vectors hold no more text and are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -40,9 +38,9 @@ def draw(table: Table) -> Figure:
         return _lines.with_lists(_lines.with_interval(row), row)
 
     plot = _lines.SystemLines(*axes, lambda row: line(row, row.keys["options"]), nothing=ONE_SIZE)
-    found = plot.points(table)
-    several = lines.swept(found)  # with those that differ from them in near-duplicates alone
-    return plot.draw([p for p in found if {p.line, line(p.row, p.row.keys["options"].without(DUPLICATES))} & several])
+    points = plot.points(table)
+    several = lines.swept(points)  # with those that differ from them in near-duplicates alone
+    return plot.draw([p for p in points if {p.line, line(p.row, p.row.keys["options"].without(DUPLICATES))} & several])
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:

@@ -7,8 +7,6 @@ Limits: Figure 6 has latency. The paper prints no numbers for its curves; the sh
 repository, at 512 tokens, where nprobe was varied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
@@ -46,11 +44,11 @@ def draw(table: Table) -> Figure:
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on none."""
     searched = [s for s in group if s.kind in KINDS and s.fixed_nprobe is not None and s.index and not s.index.filled]
-    scored = [s for s in searched if s.scored is not None or s.asked("perplexity")]
+    scored = [s for s in searched if s.scored is not None or s.requested("perplexity")]
     nprobes: dict[IndexName | None, set[int | None]] = {}
     for system in scored:
         nprobes.setdefault(system.index, set()).add(system.fixed_nprobe)
-    varied = {index for index, found in nprobes.items() if len(found) > 1} or set(nprobes)
+    varied = {index for index, values in nprobes.items() if len(values) > 1} or set(nprobes)
     swept = [s for s in scored if s.index in varied]
     shared = sequences.shared_keys(swept)
     for system in swept:

@@ -9,8 +9,6 @@ same sequences by an interval below zero, else a gain over no retrieval is not d
 Limits: the paper prints no numbers for its points; Table 1 has three of them per data set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

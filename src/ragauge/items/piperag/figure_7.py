@@ -8,8 +8,6 @@ of the fitted lines that S3 relies on are in the table.
 Limits: faster parts were not measured. The paper prints no numbers, and its performance model predicts from profiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,17 +44,17 @@ def draw(table: Table) -> Figure:
     """One panel per projection, one frontier per schedule."""
     projected = {_quantity(part, times): f"{PARTS[part]} {times} times faster" for part, times in FASTER}
     plot = replace(_lines.FRONTIERS, x_axis=replace(_lines.SECONDS, label="projected latency (s)"))
-    found = [
+    points = [
         replace(point, panel=f"{title}\n{point.panel}")
         for quantity, title in {TRACED: "as traced", **projected}.items()
         for point in replace(plot, x=quantity).points(table)
     ]
-    compared = {p.panel for p in found if p.look in ("retro", "piperag")} or {p.panel for p in found}
-    return plot.draw(sorted((p for p in found if p.panel in compared), key=lambda p: p.panel.partition("\n")[2]))
+    compared = {p.panel for p in points if p.look in ("retro", "piperag")} or {p.panel for p in points}
+    return plot.draw(sorted((p for p in points if p.panel in compared), key=lambda p: p.panel.partition("\n")[2]))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    shown = [s for s in group if s.kind in SHOWN and (s.timed is not None or s.asked("generate"))]
+    shown = [s for s in group if s.kind in SHOWN and (s.timed is not None or s.requested("generate"))]
     shared = sequences.shared_keys(shown)
     for system in shown:
         yield from sequences.quality(runs, group, system, shared)

@@ -7,8 +7,6 @@ has flexible intervals too.
 Limits: the paper prints no numbers for its points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads

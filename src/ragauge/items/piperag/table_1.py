@@ -8,8 +8,6 @@ Limits: Figures 5 and 6 have other intervals and nprobe. The paper's seconds are
 and have no ratio.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -58,7 +56,7 @@ def _row_name(line: Mapping[Any, Any]) -> str:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
-    timed = {s.index for s in group if s.timed is not None or s.asked("generate")}
+    timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
     chosen = [s for s in compared if s.kind in ("no_retrieval", "retrieve_once")]
     largest = sorted((s for s in compared if s.kind == "retro"), key=lambda s: s.fixed_nprobe or 0)

@@ -8,8 +8,6 @@ millions of chunks, where more chunks are alike; its numbers are shown where enc
 names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -12,8 +12,6 @@ nothing, and note and panel say so. The best point on these questions looks bett
 questions (docs/reuse.md).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 
@@ -74,9 +72,9 @@ def _panel(title: str, part: Table) -> Panel:
     own = (part["source"] == CellSource.RECORDS) & (part["quantity"] == FIRST)
     x = Axis("first token (s), " + ("answering run" if own.any() else "latency protocol"), "log")
     y = Axis(str(part["metric"].iloc[0]), from_zero=True)
-    found = Lines(FIRST, x, "quality", y).points(part)
-    stairs = lines.steps((p.x, p.y) for p in found if p.look not in REFERENCES)
-    return Panel(title + notes, x, y, [_placed(point) for point in found], stairs=stairs)
+    points = Lines(FIRST, x, "quality", y).points(part)
+    stairs = lines.steps((p.x, p.y) for p in points if p.look not in REFERENCES)
+    return Panel(title + notes, x, y, [_placed(point) for point in points], stairs=stairs)
 
 
 def _placed(point: Point) -> Point:

@@ -10,8 +10,6 @@ Limits: not the effect of length alone, since longer documents are joined from n
 prompt is hardly ever right, differences mean nothing, and note and figure say so.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -34,10 +32,10 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, variant, quantity)."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    families: dict[tuple[str, str], list[str]] = defaultdict(list)
     for label, model in runs.groups():
-        found[model, runs.registered(label)].append(label)
-    return frame(KEYS, [cell for family, labels in found.items() for cell in _family(runs, *family, labels)])
+        families[model, runs.registered(label)].append(label)
+    return frame(KEYS, [cell for family, labels in families.items() for cell in _family(runs, *family, labels)])
 
 
 def draw(table: Table) -> Figure:
@@ -88,7 +86,7 @@ def _size(variant: Variant) -> dict[str, float]:
     counts = [record["tokens"].get("documents") or [] for record in variant.answered.values()]
     lengths = [n for documents in counts for n in documents]
     values = {"documents": [*map(len, counts)], "document_tokens": lengths, "text_tokens": [*map(sum, counts)]}
-    return {name: statistics.median(found) for name, found in values.items()} if lengths else {}
+    return {name: statistics.median(numbers) for name, numbers in values.items()} if lengths else {}
 
 
 def _one_a_method(part: Table) -> Table:

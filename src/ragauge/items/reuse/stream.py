@@ -11,8 +11,6 @@ Limits: no quality, since documents are drawn and not retrieved, and no price of
 documents together finds them again only together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,7 +31,7 @@ READS = Reads(stream="any")
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, variant, quantity)."""
-    return frame(KEYS, (cell for found in runs.streams for cell in _file(runs, found)))
+    return frame(KEYS, (cell for stream in runs.streams for cell in _file(runs, stream)))
 
 
 def draw(table: Table) -> Figure:
@@ -55,18 +53,18 @@ def draw(table: Table) -> Figure:
         return figure
 
 
-def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
-    protocol = found.get("protocol") or {}
-    common = {key: found[key] for key in ("model", "dataset")}
+def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
+    protocol = measured.get("protocol") or {}
+    common = {key: measured[key] for key in ("model", "dataset")}
     common |= {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
-    streams = {str(stream["variant"]): stream for stream in found.get("streams") or ()}
-    plain = (stream for name, stream in streams.items() if runs.named(found["model"], name).method == "naive")
+    streams = {str(stream["variant"]): stream for stream in measured.get("streams") or ()}
+    plain = (stream for name, stream in streams.items() if runs.named(measured["model"], name).method == "naive")
     naive_s = _first(next(plain, {}), "p50").value
     for name, stream in streams.items():
-        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
-        yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, _described(found)))
-    for name, reason in (found.get("unsupported") or {}).items():
-        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
+        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
+        yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, _described(measured)))
+    for name, reason in (measured.get("unsupported") or {}).items():
+        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
         yield Cell(keys, "first_token_p50_s", Measure(reason=f"not supported: {reason}"))
 
 
@@ -88,10 +86,10 @@ def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: 
 
 def _first(stream: Mapping[str, Any], percentile: str) -> Measure:
     summary = stream.get("summary") or {}
-    found = summary.get("first_token_s", {}).get(percentile)
-    if not found:
+    seconds = summary.get("first_token_s", {}).get(percentile)
+    if not seconds:
         return Measure(reason="not measured")
-    return Measure(found["value"], found["low"], found["high"], summary["requests"], source=CellSource.LATENCY)
+    return Measure(seconds["value"], seconds["low"], seconds["high"], summary["requests"], source=CellSource.LATENCY)
 
 
 def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
@@ -105,12 +103,12 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
     return Measure(float(questions - 1), n=stream["summary"]["requests"], source=CellSource.LATENCY)
 
 
-def _described(found: Mapping[str, Any]) -> str:
-    protocol = found.get("protocol") or {}
+def _described(measured: Mapping[str, Any]) -> str:
+    protocol = measured.get("protocol") or {}
     return (
         f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}, store of "
         f"{protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, "
-        f"{protocol.get('dtype', '')} on {place(found)}"
+        f"{protocol.get('dtype', '')} on {place(measured)}"
     )
 
 
@@ -144,10 +142,10 @@ def _waits(ax: Axes, part: Table, names: list[str]) -> None:
 
 def _reuse(ax: Axes, part: Table) -> None:
     ax.grid(axis="both")
-    missed, found = ({r["variant"]: r for r in _rows(part, end)} for end in ENDS)
+    missed, hits = ({r["variant"]: r for r in _rows(part, end)} for end in ENDS)
     for name, row in missed.items():
         _, colour, marker = style.method_style(str(row["method"]))
-        waits = [(row["measured"] + n * found[name]["measured"]) / (n + 1) for n in REUSES]
+        waits = [(row["measured"] + n * hits[name]["measured"]) / (n + 1) for n in REUSES]
         ax.plot(range(len(REUSES)), waits, color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
     for row in _rows(part, "first_token_p50_s"):
         if row["method"] == "naive":

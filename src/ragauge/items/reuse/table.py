@@ -13,8 +13,6 @@ Limits: differences mean nothing where the plain prompt is hardly ever right, an
 question are the answering run's; the others the latency protocol's where it timed all these variants on the data set.
 """
 
-from __future__ import annotations
-
 from ragauge.config.reads import Reads
 from ragauge.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.rendering import Axis, Dots, style
@@ -51,30 +49,30 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds) -> dict[str, Measure]:
     weak = floor(runs, base)
-    found = {
+    measures = {
         "quality": noted(quality(runs, variant), weak),
         "first_token_s": timing.quartiles(clock.first_tokens(variant), clock.note, nothing=UNRECORDED),
         "token_s": timing.quartiles(clock.tokens(variant), clock.note, nothing=UNRECORDED),
     }
     for field in ("offline_s", "cache_bytes"):
         values = [v for record in variant.answered.values() if (v := record.get(field)) is not None and v == v]
-        found[field] = timing.quartiles(values, OWN, nothing=UNRECORDED)
-    found["read_again"] = mean(list(read_again(variant).values()), runs.seed, nothing="no traces")
+        measures[field] = timing.quartiles(values, OWN, nothing=UNRECORDED)
+    measures["read_again"] = mean(list(read_again(variant).values()), runs.seed, nothing="no traces")
     if base is None or base is variant:
-        return found
+        return measures
     compared = noted(difference(runs, variant, base), weak)
-    return found | {"first_token_speedup": clock.sooner(runs, base, variant), "difference": compared}
+    return measures | {"first_token_speedup": clock.sooner(runs, base, variant), "difference": compared}
 
 
 def read_again(variant: Variant) -> dict[str, float]:
     """The share of each question's document tokens that was written again over its stored self, by layers."""
     layers = variant.shape.layers if variant.shape else 1
-    found = {}
+    shares = {}
     for key, trace in variant.traces.items():
         counts = variant.records[key].get("tokens") or {}
         tokens, question = sum(counts.get("documents") or []), counts.get("query", 0) + counts.get("task", 0)
         part = [(sum(c.again), c.layers or (0, layers)) for c in trace if c.again]
         again = sum((n - (question if first else 0)) * (last - first) / layers for n, (first, last) in part)
         if tokens:  # a call that goes on from a layer writes the question again as well
-            found[key] = again / tokens
-    return found
+            shares[key] = again / tokens
+    return shares

@@ -1,7 +1,5 @@
 """What Tables 3 and 4 share: superposition with one option changed, everything else alike, compared in pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -45,14 +43,14 @@ class Ablation:
 
     def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         swept = find(runs, dataset, model, "superposition")
-        found = {s: [v for v in swept if v.is_superposition(**{self.option: s})] for s in self.settings}
-        pruned = [v.param("top_k") for variants in found.values() for v in variants if v.prunes]
+        by_setting = {s: [v for v in swept if v.is_superposition(**{self.option: s})] for s in self.settings}
+        pruned = [v.param("top_k") for variants in by_setting.values() for v in variants if v.prunes]
         # every top_k at which there is something to compare, else the smallest
         for top_k in sorted({k for k in pruned if pruned.count(k) > 1}) or sorted(set(pruned))[:1]:
             # one that keeps every document is compared at each top_k
             chosen = {
                 setting: next((v for v in variants if not v.prunes or v.param("top_k") == top_k), None)
-                for setting, variants in found.items()
+                for setting, variants in by_setting.items()
             }
             yield from self._cells(runs, chosen, {"dataset": dataset, "model": model, "top_k": top_k})
 

@@ -1,7 +1,5 @@
 """What the tables share: the cells of a variant, of a method without one, and the paper's numbers beside both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

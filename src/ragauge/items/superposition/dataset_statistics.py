@@ -8,8 +8,6 @@ Limits: a subset's statistics are those of the subset. The paper does not name i
 (149.6) is not the difference of its two lengths (101.6); both are as printed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ accuracy; the paper's models (Tables 1 and 5) are in shaded panels. Up and to th
 Limits: the speedup is that of compute cycles under the paper's rules (prompt processing alone), not of time.
 """
 
-from __future__ import annotations
-
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Lines
@@ -23,8 +21,8 @@ READS = Reads(ANSWERS, datasets="single_hop")
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, top_k, quantity)."""
-    found = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)]
-    measures = {v: standard(runs, v) for v in found if v.method != "superposition" or v.is_superposition()}
+    variants = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)]
+    measures = {v: standard(runs, v) for v in variants if v.method != "superposition" or v.is_superposition()}
     measured = [c for v, m in measures.items() for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})]
     # Table 5, and of Table 1 what Table 5 does not have: the methods without top_k, and OpenELM
     columns = {q: q for q in QUANTITIES}

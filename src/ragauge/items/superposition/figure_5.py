@@ -7,8 +7,6 @@ not run with one path; one document a path is drawn at the mean number of docume
 Limits: the paper only draws its numbers. Cost, which falls as g grows, is left out.
 """
 
-from __future__ import annotations
-
 from ragauge.config.reads import Reads, every
 from ragauge.rendering import Axis, Lines
 from ragauge.results import Cell, Runs, Table, Variant, find, frame, naive, noted, quality
@@ -35,8 +33,8 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     for variant in find(runs, dataset, model, "superposition"):
         series.setdefault(_series(variant), []).append(variant)
     cells, base = [], naive(runs, dataset, model)
-    for name, found in series.items():
-        by_factor = {_paths(v): v for v in found} if any(v.param("factor") for v in found) else {}
+    for name, variants in series.items():
+        by_factor = {_paths(v): v for v in variants} if any(v.param("factor") for v in variants) else {}
         if base is not None and by_factor and 1 not in by_factor:
             cells.append(_cell(runs, name, base, 1, "g = 1 is naive RAG"))
         cells += [_cell(runs, name, variant, factor) for factor, variant in sorted(by_factor.items())]
@@ -47,8 +45,8 @@ def _series(variant: Variant) -> str:
     """The options but the factor (and those that change no answer), in words."""
     usual, same = defaults(variant.method), ("top_k", "factor", "path_pruning", *LOSSLESS)
     others = {k: v for k, v in variant.options.items() if k not in same and v != usual.get(k)}
-    kept = f"k={variant.param('top_k')}" if variant.prunes else "all paths kept"
-    return ", ".join([kept, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items())])
+    paths = f"k={variant.param('top_k')}" if variant.prunes else "all paths kept"
+    return ", ".join([paths, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items())])
 
 
 def _paths(variant: Variant) -> float:

@@ -11,8 +11,6 @@ Limits: Tables 5 and 7 have times. Choosing top_k on the reported questions favo
 processing alone, not the generated tokens.
 """
 
-from __future__ import annotations
-
 from ragauge.config.reads import SMALLEST, Reads, defaults, others
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Dots
@@ -52,8 +50,8 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _measured(runs: Runs, variant: Variant, best: Variant | None) -> list[Cell]:
     measures = standard(runs, variant)
-    found = find(runs, variant.dataset, variant.model, variant.method)
-    tried = [str(v.param("top_k")) for v in found if v.row == variant.row]
+    candidates = find(runs, variant.dataset, variant.model, variant.method)
+    tried = [str(v.param("top_k")) for v in candidates if v.row == variant.row]
     if variant.method in RANKED and len(tried) > 1:
         choice = f"top_k: the best of {', '.join(tried)} on these questions"
         measures["accuracy"] = noted(measures["accuracy"], choice)
@@ -74,9 +72,9 @@ def _rows(runs: Runs, dataset: str, model: str) -> list[str]:
 
 def _chosen(runs: Runs, dataset: str, model: str, row: str) -> Variant | None:
     method = "dense" if row == "contriever" else row.partition(":")[0]
-    found = [v for v in find(runs, dataset, model, method) if v.row == row]
+    candidates = [v for v in find(runs, dataset, model, method) if v.row == row]
     if method == "superposition":
-        found = [v for v in found if v.is_superposition()]
-    if not found or method not in RANKED:
-        return found[0] if found else None
-    return max(found, key=lambda v: quality(runs, v).value or 0.0)
+        candidates = [v for v in candidates if v.is_superposition()]
+    if not candidates or method not in RANKED:
+        return candidates[0] if candidates else None
+    return max(candidates, key=lambda v: quality(runs, v).value or 0.0)

@@ -8,8 +8,6 @@ from their shapes; `critical_path_speedup` is that of docs/cost-accounting.md.
 Limits: no times. F1 and exact match are those of MuSiQue's official evaluation, with aliases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ two published accuracies, compared at top_k=1.
 Limits: the paper's defaults for all other options, and single-hop questions.
 """
 
-from __future__ import annotations
-
 from ragauge.config.reads import COMPARED, Reads, defaults
 from ragauge.items.superposition._ablation import Ablation
 

@@ -9,8 +9,6 @@ Limits: the metric kept_gold_recall says whether the gold document survives. The
 of Table 6, and it does not say how they differ.
 """
 
-from __future__ import annotations
-
 from ragauge.config.reads import ANY, COMPARED, Reads, defaults
 from ragauge.items.superposition._ablation import Ablation
 

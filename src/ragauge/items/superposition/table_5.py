@@ -8,8 +8,6 @@ models are predicted from their shapes; `critical_path_speedup` is that of docs/
 Limits: `frontier` has the cost as the variants ran here. Measured speedups of different machines have no ratio.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -9,8 +9,6 @@ their shapes; `critical_path_speedup` is that of docs/cost-accounting.md.
 Limits: no times, and not the memory of batching.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -51,9 +49,9 @@ draw = Dots(
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    found = [v for v in find(runs, dataset, model, "superposition") if _switches(v) is not None]
-    smallest = min((v.param("top_k") for v in found if v.prunes), default=None)
-    usable = [v for v in found if not v.prunes or v.param("top_k") == smallest]
+    variants = [v for v in find(runs, dataset, model, "superposition") if _switches(v) is not None]
+    smallest = min((v.param("top_k") for v in variants if v.prunes), default=None)
+    usable = [v for v in variants if not v.prunes or v.param("top_k") == smallest]
     cells = []
     for pruning, caching, parallel in product((False, True), repeat=3):
         cells += _cells(runs, dataset, model, (pruning, caching, parallel), usable)

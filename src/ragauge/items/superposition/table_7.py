@@ -7,8 +7,6 @@ for the models that it timed, without a ratio: they come from another machine.
 Limits: Table 5 has the measured speedups of superposition and the rankers.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from ragauge.config.reads import Reads, every
@@ -27,8 +25,8 @@ def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
     measured = []
     for group, method in product(runs.groups(READS.datasets), METHODS):
-        if found := find(runs, *group, method):
-            measured += _tables.cells(runs, found[0], {"accuracy": quality(runs, found[0])})
+        if variants := find(runs, *group, method):
+            measured += _tables.cells(runs, variants[0], {"accuracy": quality(runs, variants[0])})
         else:
             measured += _tables.not_run(runs, *group, method, ["accuracy"])
     measured += timing.speedup_cells(runs, lambda v: {"method": v.method} if v.method in METHODS else None)

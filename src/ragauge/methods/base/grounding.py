@@ -167,8 +167,8 @@ def answer_from(
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
     ids = read_plain(engine, prompt, [token_ids(engine.tokenizer, text)], limits)
-    kept = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
-    return Answer(ids, kept, evidence=tuple(evidence), truncated=truncated, request=request)
+    documents = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
+    return Answer(ids, documents, evidence=tuple(evidence), truncated=truncated, request=request)
 
 
 def placed(text: str, sources: Sequence[Source]) -> Evidence:

@@ -5,8 +5,6 @@ not override is forwarded. `EngineAround` forwards every call to another engine;
 (to compress the cache before generation, for example).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property

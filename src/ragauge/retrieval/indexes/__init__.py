@@ -1,7 +1,5 @@
 """Index types, one file each: `indexes/ivf_pq.py` is the type `ivf_pq`, chosen by an index's key `type`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

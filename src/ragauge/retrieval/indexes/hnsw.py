@@ -5,8 +5,6 @@ side by side and a search asks every one and keeps the nearest: build jobs stay 
 merge to exactly the whole, and the cost of a search grows with the number of shards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal

@@ -4,8 +4,6 @@ Imports nothing heavy: numerical libraries start their threads when they are imp
 the process had then.
 """
 
-from __future__ import annotations
-
 import os
 
 from ragauge.errors import UserError

@@ -1,7 +1,5 @@
 """TLS certificates and bearer tokens, read from files, and the check that other machines need them."""
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import ssl

@@ -4,8 +4,6 @@ The merged answer is that of one index over all parts, if the parts share what w
 and number chunks and documents as the whole does.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ A job that fails leaves a file of the same name with `.failed` at its end: the s
 next to the file that it was to make. So neither waits for the other for ever.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from contextlib import suppress

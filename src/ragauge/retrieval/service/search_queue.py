@@ -3,8 +3,6 @@
 A request that its caller abandons leaves the queue at once; a search that all callers abandon stops at its next check.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

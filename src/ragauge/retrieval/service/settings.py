@@ -1,7 +1,5 @@
 """Options of `ragauge serve`, and the form of a server's address."""
 
-from __future__ import annotations
-
 import re
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -1,7 +1,5 @@
 """Lossless conversion between the package's types and the messages of the retrieval service."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A served model: what is sent, what is learnt of the reply, what becomes of a run whose server is in trouble."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Graphs in ONNX Runtime read and write keys and values where they lie: no step takes them through NumPy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

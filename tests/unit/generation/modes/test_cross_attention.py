@@ -1,7 +1,5 @@
 """Gated cross-attention: the decoder before training, a plain pass after it, itself in steps; files and training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Joint attention equals one dense pass under a mask, plain decoding without neighbours, and itself in steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """ONNX Runtime gives torch's logits and tokens, with neighbours and without, whatever the lengths."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

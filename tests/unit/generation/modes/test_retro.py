@@ -1,7 +1,5 @@
 """RETRO's released checkpoint: converted, read as its architecture says, scored and exported."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

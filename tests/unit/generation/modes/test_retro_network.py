@@ -1,7 +1,5 @@
 """RETRO at the paper's sizes by count, its relative biases, and weights of a user's file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """RETRO in ONNX Runtime gives torch's logits, tokens and trace, with neighbours and without, whatever the lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files of trained weights are read as they were written, and refused where they belong to something else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

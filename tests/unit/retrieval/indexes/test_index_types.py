@@ -1,7 +1,5 @@
 """Every index type: recall against exact search, parts equal to the whole, served, moved, refused when damaged."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

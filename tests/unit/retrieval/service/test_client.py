@@ -1,7 +1,5 @@
 """The client: the round trip without a search, and retries within one deadline."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """Cores that a process is kept to, and lists of them that make no sense."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A database in parts: the merged answer is that of one index, and what becomes of it when a part is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A server that is a job of its own: when it ends, how its clients find it, and what a configuration may say of it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """The process of a server: signals, reloading, and the command that starts it."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The queue: requests of several callers in one call of the index, and abandoned searches."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

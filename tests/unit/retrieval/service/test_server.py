@@ -1,7 +1,5 @@
 """The retrieval service in one process: the answers of its searcher, refusals, limits, deadlines and shutdown."""
 
-from __future__ import annotations
-
 import re
 import time
 import urllib.request

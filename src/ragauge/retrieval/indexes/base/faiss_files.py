@@ -1,7 +1,5 @@
 """Files of faiss: a full disk is an error, reading is by memory map, and nothing is printed to standard output."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
