@@ -56,13 +56,13 @@ def main() -> None:
     facts: list[Facts] = []
     with competing_load() as load:
         for prompt in _prompts(lm, args):
-            state = method.prepare(lm, prompt)
+            state = reading, trie = method.prepare(lm, prompt)
             with lm.tracing() as trace:
-                prefixes = prefix.search(lm, state.reading.ask(lm, prompt), state.trie, method.top_k)
+                prefixes = prefix.search(lm, reading.ask(lm, prompt), trie, method.top_k)
             tasks = _tasks(lm, state, prompt, prefixes, (method, bare))
             agree = tasks[ONE_PASS]() == tasks[ONE_BY_ONE]()
             steps = 1 + sum(call.stage == "prefix" for call in trace)  # the first token needs no pass of its own
-            facts.append(Facts(len(state.reading.text.ids), steps, _depth(state.trie), agree))
+            facts.append(Facts(len(reading.text.ids), steps, _depth(trie), agree))
             for _ in range(args.rounds):
                 for name in random.sample(list(tasks), len(tasks)):
                     started = time.perf_counter()
@@ -85,7 +85,7 @@ def _tasks(
 ) -> dict[str, Callable[[], object]]:
     """What is timed, by name. Each that asks reads the request anew, in place of the one before."""
     method, bare = methods
-    context = state.reading.ask(lm, prompt)
+    context = state[0].ask(lm, prompt)
     prefixes = [Prefix(p.sentence, p.tokens, p.score) for p in found]  # what the search read is gone
     return {
         ONE_PASS: lambda: one_pass(lm, state, context, prefixes),
@@ -100,8 +100,9 @@ def one_pass(
     lm: LM, state: PreparedDocuments, context: EvidenceContext, prefixes: Sequence[Prefix]
 ) -> list[skip.Range]:
     """Skip decoding as CFIC here has it."""
-    state.reading.cache.truncate(context.span.stop)  # of what was read after the request
-    text = state.reading.text
+    reading, _ = state
+    reading.cache.truncate(context.span.stop)  # of what was read after the request
+    text = reading.text
     return skip.decode(lm, context, text.ids, text.sentences, prefixes, VOLUME)
 
 
@@ -109,8 +110,9 @@ def one_by_one(
     lm: LM, state: PreparedDocuments, context: EvidenceContext, prefixes: Sequence[Prefix]
 ) -> list[skip.Range]:
     """Skip decoding as the released code has it: sentences are read one after another on a copy of the cache."""
-    state.reading.cache.truncate(context.span.stop)
-    return [(p.sentence, _end(lm, context, state.reading.text, p)) for p in prefixes]
+    reading, _ = state
+    reading.cache.truncate(context.span.stop)
+    return [(p.sentence, _end(lm, context, reading.text, p)) for p in prefixes]
 
 
 def _end(lm: LM, context: EvidenceContext, text: GroundingText, p: Prefix) -> int:
@@ -123,13 +125,13 @@ def _end(lm: LM, context: EvidenceContext, text: GroundingText, p: Prefix) -> in
         row = Row(ids, [first + j for j in range(len(ids))], (Span(0, copy.length),))
         logits = lm.extend(copy, [row], stage="skip", last_logits=True).last_logits
         assert logits is not None
-        scores.append(float(skip.eos_logp(logits, lm.shape.eos)))
+        scores.append(float(logits.float().log_softmax(-1)[:, list(lm.shape.eos)].logsumexp(-1)))
         at = text.sentences[end].end
     return ends[scores.index(max(scores))]
 
 
 def _write(lm: LM, state: PreparedDocuments, prompt: Prompt) -> None:
-    context = state.reading.ask(lm, prompt)
+    context = state[0].ask(lm, prompt)
     lm.generate(context.cache, context.logits, context.position, Limits(VOLUME, ignore_stop=True))
 
 

@@ -72,7 +72,8 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
 def _check_shape(shape: Shape) -> None:
     """Raise UserError if a size is not one that a decoder can have."""
     for field in fields(shape):
-        value, declared = getattr(shape, field.name), str(field.type).removeprefix("tuple[")
+        value = getattr(shape, field.name)
+        declared = field.type.__name__ if isinstance(field.type, type) else str(field.type).removeprefix("tuple[")
         if not declared.startswith(("int", "float")) or (value is None and "None" in declared):
             continue
         least = 0 if field.name == "eos" else 1

@@ -78,7 +78,7 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     document = [token for row in read for token in row]
     read.clear()
     method.find(lm, state, prompt)
-    start, text = TEXT.index("It burned"), state.reading.text
+    start, text = TEXT.index("It burned"), state[0].text
     span = SpanQuestion(start, TEXT.index("- a list"), "Who lit the lamp?")
     training = TrainingDocument("a#0", "Lighthouse", TEXT, (span,))
     encoded = sft.encode(training, lm.tokenizer, template, REQUESTS["paper"], 1, 4096)

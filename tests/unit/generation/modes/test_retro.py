@@ -204,6 +204,7 @@ def test_a_configuration_scores_with_it_and_exports_it() -> None:
     plan = planned("retro", engine="onnx", nprobe=8).pipelines
     labels: Any = type("Labels", (), {"pipeline": "retro", "export": "retro/wiki/own"})()
     assert plan.export(labels).endswith("onnx/retro/wiki/own")
-    folder = plan.folder(labels)
+    folder = plan.paths.database.format(database="wiki")
     assert plan.export_options(labels) == ["--mode=retro", "--model=retro", f"--database={folder}"]
-    assert plan.export_inputs(labels) == [plan.database(labels), plan.decoder(labels)]
+    gathered = plan.paths.gathered.format(database="wiki")
+    assert plan.export_inputs(labels) == [gathered, plan.decoder(labels)]
