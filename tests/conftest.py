@@ -39,7 +39,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository root."""
     return ROOT
 
 

@@ -43,7 +43,6 @@ def folder(root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def fill_in(folder: Path) -> Path:
-    """The folder, its profile filled in."""
     profile = folder / "profiles" / "slurm" / "config.yaml"
     filled = yaml.safe_load(profile.read_text(encoding="utf-8"))
     filled["default-resources"] |= {"slurm_partition": "spare", "constraint": "tested"}

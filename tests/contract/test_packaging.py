@@ -67,7 +67,6 @@ def pins(path: Path) -> dict[str, Version]:
 
 
 def listed(root: Path, variable: str) -> list[str]:
-    """The extras that a variable of the Makefile lists."""
     (found,) = re.findall(rf"^{variable} := (.+)$", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     return str(found).split()
 
@@ -163,17 +162,17 @@ def without_extras(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-LIGHT_ROOMS = ("io", "metrics", "prompts", "cost", "assets", "rankers", "datasets", "engines", "evidence", "methods")
-NEEDING = {"ragauge.engines.onnx", "ragauge.engines.backends.onnx"}  # rooms' modules that are the feature of an extra
+LIGHT_LAYERS = ("io", "metrics", "prompts", "cost", "assets", "rankers", "datasets", "engines", "evidence", "methods")
+NEEDING = {"ragauge.engines.onnx"}  # a package that is the feature of an extra
 
 
 def test_the_library_is_imported_with_the_light_set(tmp_path: Path) -> None:
     code = f"""
 import importlib, pkgutil, ragauge
-rooms = {LIGHT_ROOMS!r}
+layers = {LIGHT_LAYERS!r}
 for found in pkgutil.walk_packages(ragauge.__path__, "ragauge."):
     room = found.name.split(".")[1]
-    if room in rooms and not any(found.name.startswith(one) for one in {sorted(NEEDING)!r}):
+    if room in layers and not any(found.name.startswith(one) for one in {sorted(NEEDING)!r}):
         importlib.import_module(found.name)
 import ragauge.cli, ragauge.measure.runner, ragauge.results.scoring
 """

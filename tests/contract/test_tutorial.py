@@ -25,7 +25,6 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shown(page: str, heading: str, kind: str = "text") -> list[str]:
-    """The blocks of a kind below a heading."""
     section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 

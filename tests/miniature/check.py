@@ -53,7 +53,6 @@ class Run:
         return [json.loads(line) for line in lines] or [None]
 
     def rows(self, item: str) -> list[Row] | None:
-        """The lines of an item's table; None where there is none."""
         path = self.folder / Paths(self.config.run).reports / f"{item}.csv"
         if not path.is_file():
             return None

@@ -62,7 +62,6 @@ def damaged_json(draw: st.DrawFn, value: Any) -> Any:
 
 
 def damaged_lines(whole: bytes) -> st.SearchStrategy[bytes]:
-    """JSON lines, damaged as bytes or in the values of one line."""
     lines = whole.split(b"\n")[:-1]
 
     @st.composite
@@ -75,7 +74,6 @@ def damaged_lines(whole: bytes) -> st.SearchStrategy[bytes]:
 
 
 def damaged_document(whole: bytes) -> st.SearchStrategy[bytes]:
-    """One JSON document, damaged as bytes or in its values."""
     return damaged(whole) | damaged_json(json.loads(whole)).map(lambda value: json.dumps(value).encode())
 
 

@@ -15,7 +15,6 @@ def table(item: str, folder: Path, config: dict[str, Any] | None = None) -> Tabl
 
 
 def line(frame: Table, **keys: Any) -> dict[Any, Any]:
-    """The one line of a table with these values."""
     for key, value in keys.items():
         frame = frame[frame[key] == value]
     assert len(frame) == 1, f"{len(frame)} lines with {keys}"

@@ -130,7 +130,6 @@ def tokens(count: int, seed: int = 0) -> list[int]:
 
 
 def row(ids: Sequence[int], start: float = 0.0, past: Sequence[Any] = (), step: float = 1.0) -> Row:
-    """A row at positions start, start + step, ..."""
     return Row(ids, [start + step * i for i in range(len(ids))], tuple(past))
 
 

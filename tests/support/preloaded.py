@@ -116,7 +116,6 @@ class Preloaded:
         return done.stdout
 
     def working(self, folder: Path) -> list[psutil.Process]:
-        """The forks at work in a folder."""
         return [fork for fork in psutil.Process(self.process.pid).children() if fork.cwd() == str(folder)]
 
 

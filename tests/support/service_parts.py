@@ -115,7 +115,6 @@ def loaded(searcher: Any, about: About = ABOUT, detokenize: Any = None) -> Loade
 def server(
     searcher: Any, about: About = ABOUT, *, detokenize: Any = None, tls: Any = None, token: Any = None, **settings: Any
 ) -> Server:
-    """A server of any searcher."""
     chosen = ServerSettings(**{"port": 0, **settings})
     return Server(loaded(searcher, about, detokenize), chosen, tls=tls, token=token)
 
@@ -126,7 +125,6 @@ def spelled(sequences: list[list[int]]) -> list[str]:
 
 
 def queries(count: int = 12) -> list[Query]:
-    """Queries of all kinds."""
     draw = np.random.default_rng(1)
     made = []
     for i in range(count):

@@ -38,7 +38,6 @@ def paragraph(text: str) -> str:
 
 
 def row(*cells: str) -> str:
-    """A row of a table."""
     return "<w:tr>" + "".join(f"<w:tc>{paragraph(cell)}</w:tc>" for cell in cells) + "</w:tr>"
 
 

@@ -125,7 +125,6 @@ def _evidence(method: str, found: bool) -> list[dict[str, Any]] | None:
 
 
 def trace(method: str, options: Mapping[str, Any]) -> list[Call]:
-    """The calls of a method of that kind."""
     read = [Call("documents", (TOKENS,), (0,), offline=True), Call("query", (8,), (TOKENS,))]
     answer = [Call("prompt", (20,), (0,), logits=(1,)), Call("decode", (1,), (20,), logits=(1,), steps=2)]
     if method == "cfic":

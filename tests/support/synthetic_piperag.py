@@ -61,7 +61,6 @@ def write(
 
 
 def write_recall(folder: Path, index: str = INDEX, vectors: int = 1000, **settings: Any) -> None:
-    """Write the report of an index."""
     path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     told = RECIPE | settings

@@ -116,7 +116,6 @@ def write_stream(
 
 
 def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:
-    """The calls of a method of that kind on documents of like length."""
     context = PREAMBLE + DOCUMENT * kept
     if method == "superposition":
         pruned = len(range(documents))

@@ -183,7 +183,6 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path: Path, m
 
 
 def locked(path: Path, **sections: Any) -> Path:
-    """A configuration with its lock."""
     written(path, **sections)
     assert main(["fetch", "--config", str(path), "--lock"]) == 0
     return path

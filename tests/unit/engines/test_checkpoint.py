@@ -51,7 +51,6 @@ def to_bin(folder: Path, tensors: dict[str, Tensor] | None = None, **how: Any) -
 
 
 def refused(folder: Path, read: Callable[[Path], object] = tiny.read) -> str:
-    """The one line that reading the folder ends with."""
     with pytest.raises(UserError) as caught:
         read(folder)
     text = str(caught.value)
@@ -64,7 +63,6 @@ def refused(folder: Path, read: Callable[[Path], object] = tiny.read) -> str:
 
 
 def write_whole(name: str, folder: Path) -> dict[str, Tensor]:
-    """A whole checkpoint of the family in `folder`; returns its tensors."""
     if name == "openelm":
         (folder / "config.json").write_text(json.dumps(tiny.OPENELM))
         save_file(tiny.openelm_tensors(), folder / "model.safetensors")

@@ -92,7 +92,6 @@ def small(rendered: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def out(rendered: Path, tmp_path: Path) -> Path:
-    """Its rendered items."""
     return shutil.copytree(rendered / "out", tmp_path / "out")
 
 
