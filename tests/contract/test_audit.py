@@ -51,8 +51,8 @@ def test_no_answer_is_one_line(
     done = subprocess.CompletedProcess([], 1, stdout, "…\nConnectionError: no route to host\n")
     monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
     assert audit.main() == 0
-    told = capsys.readouterr().out
-    assert told == "audit: not done: the database cannot be reached (ConnectionError: no route to host)\n"
+    printed = capsys.readouterr().out
+    assert printed == "audit: not done: the database cannot be reached (ConnectionError: no route to host)\n"
 
 
 @pytest.mark.parametrize(("required", "code"), [("1", 1), ("0", 0), ("", 0)])

@@ -110,21 +110,21 @@ def test_a_mistake_is_one_line_and_exit_2(
     (tmp_path / "here").write_text("")
     monkeypatch.chdir(tmp_path)
     assert code_of(command.split()) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith("ragauge")
-    assert told.err.count("\n") == 1
-    assert message in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert captured.err.startswith("ragauge")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert captured.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["here"], "nothing is written"
 
 
 @pytest.mark.parametrize("verb", registry.names("verb"))
 def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of([verb, "--no-such-option"]) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith(f"ragauge {verb}: error: unknown option '--no-such-option'")
-    assert told.err.endswith(f"(see ragauge {verb} --help)\n")
-    assert (told.err.count("\n"), told.out) == (1, "")
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"ragauge {verb}: error: unknown option '--no-such-option'")
+    assert captured.err.endswith(f"(see ragauge {verb} --help)\n")
+    assert (captured.err.count("\n"), captured.out) == (1, "")
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items", "schedules", "modes", "engines"])

@@ -122,9 +122,9 @@ def test_json_is_one_object_on_the_last_line(
 ) -> None:
     monkeypatch.chdir(root)
     assert cli.main([*command.split(), "--json", "--quiet"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out.splitlines()[-1])[key]
-    assert said.err == ""
+    captured = capsys.readouterr()
+    assert json.loads(captured.out.splitlines()[-1])[key]
+    assert captured.err == ""
 
 
 # --- what was meant ---

@@ -69,8 +69,8 @@ def test_nobody_listens() -> None:
 
 
 def test_the_server_is_killed_during_a_call() -> None:
-    told = r"^retrieval server .*, search of 1 query: .* was lost.*; it was killed by SIGKILL: "  # as its starter knows
-    with pytest.raises(RetrievalError, match=told):
+    lost = r"^retrieval server .*, search of 1 query: .* was lost.*; it was killed by SIGKILL: "  # as its starter knows
+    with pytest.raises(RetrievalError, match=lost):
         search_a_server_that_is_killed()
 
 

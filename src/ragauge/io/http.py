@@ -126,9 +126,9 @@ class _NoRedirect(HTTPRedirectHandler):
 
 def _problem(error: Exception, key: str | None) -> str:
     """Describe an error in one line without the key, which a server may repeat."""
-    start, said = "", str(getattr(error, "reason", error))
+    start, detail = "", str(getattr(error, "reason", error))
     if isinstance(error, HTTPError):
         with error:
-            start, said = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")
-    said = redacted(" ".join((said.replace(key, HIDDEN) if key else said).split()))[:200]
-    return ": ".join(filter(None, (start, said))) or type(error).__name__
+            start, detail = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")
+    detail = redacted(" ".join((detail.replace(key, HIDDEN) if key else detail).split()))[:200]
+    return ": ".join(filter(None, (start, detail))) or type(error).__name__

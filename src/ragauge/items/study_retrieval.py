@@ -52,12 +52,12 @@ def _name(row: Row) -> str:
 
 def footer(runs: Runs, table: Table) -> str:
     """What was searched, and what of the documents was not read."""
-    said = []
+    lists = []
     for retrieval in runs.retrievals:
         cut = "; ".join(retrieval.get("budget", {}).get("left_out", ()))
         left_out = [f"Left out to fit the budget: {cut}"] if cut else []
-        said += [[*_searched(retrieval)], [*_written(retrieval)], left_out]
-    return " ".join(sentence(*parts) for parts in said if any(parts)) or "Nothing measured yet."
+        lists += [[*_searched(retrieval)], [*_written(retrieval)], left_out]
+    return " ".join(sentence(*parts) for parts in lists if any(parts)) or "Nothing measured yet."
 
 
 def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:

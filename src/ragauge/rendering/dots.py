@@ -94,11 +94,11 @@ def blocks(table: Table) -> list[Block]:
     """
     others = table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
     pairs = table[~others].groupby(["model", "dataset"], sort=False)
-    blocks_ = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
+    drawn = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
     if others.any():
         datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
-        blocks_.append(Block("published (the paper's models)" + (datasets and f" · {datasets}"), table[others], True))
-    return blocks_
+        drawn.append(Block("published (the paper's models)" + (datasets and f" · {datasets}"), table[others], True))
+    return drawn
 
 
 def _by_model(table: Table) -> list[Block]:

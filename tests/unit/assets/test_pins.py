@@ -81,10 +81,10 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
     models = {"smollm2-135m-instruct": {}, "bloomz-3b": {}}
     path = written(tmp_path / "small.yaml", models=models, datasets={"nq_open": {}}, databases=databases)
     assert main(["validate", str(path), "--json"]) == 0
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     expected = ["bloomz-3b", "data set nq_open", "corpus hf:wikimedia/wikipedia:20231101.en"]
-    assert json.loads(told.out.splitlines()[-1])["unpinned"] == expected
-    assert f"not pinned by a hash or a commit: {', '.join(expected)}; to pin them: ragauge fetch" in told.err
+    assert json.loads(captured.out.splitlines()[-1])["unpinned"] == expected
+    assert f"not pinned by a hash or a commit: {', '.join(expected)}; to pin them: ragauge fetch" in captured.err
 
 
 # --- keys of a configuration ---
@@ -249,9 +249,10 @@ def test_a_file_that_changed_at_its_address_is_refused(
     elsewhere()
     right, site.body = hashlib.sha256(site.body).hexdigest(), b"other"
     assert main(["fetch", "--config", str(path)]) == 2
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
-        f"model.bin: wrong sha256 from {source}: expected {right}, found {hashlib.sha256(b'other').hexdigest()}" in told
+        f"model.bin: wrong sha256 from {source}: expected {right}, found {hashlib.sha256(b'other').hexdigest()}"
+        in printed
     )
     assert not list((tmp_path / "there").rglob("model.bin"))
 

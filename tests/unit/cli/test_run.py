@@ -48,11 +48,11 @@ def test_failed_questions_are_reported_with_reasons_and_exit_code_3(
     assert reasons == [f"  2 failed: {failed[0].reason} ({failed[0].key}, {failed[1].key})"]
     assert "--retry-failed" in hint
     assert main([*arguments, "--allow-failed", "--json", "--quiet"]) == 0
-    said = capsys.readouterr()
-    result = json.loads(said.out.splitlines()[-1])
+    captured = capsys.readouterr()
+    result = json.loads(captured.out.splitlines()[-1])
     assert (result["answered"], result["failed"]) == (2, 2)
     assert sum(map(len, result["reasons"].values())) == 2
-    assert said.err == ""
+    assert captured.err == ""
 
 
 def test_retrying_asks_what_failed_and_nothing_else(arguments: list[str], tmp_path: Path, asked: list[str]) -> None:

@@ -5,21 +5,9 @@ from typing import Any
 
 import pytest
 
-from ragauge.config import loading, schema
 from ragauge.config.defaults import expanded
 from ragauge.errors import UserError
-
-BASE: dict[str, Any] = {
-    "run": "x",
-    "models": {"smollm2-135m-instruct": {}},
-    "datasets": {"wiki_single": {}},
-    "methods": {"naive": {}},
-    "databases": {"wiki": {}},
-}
-
-
-def parsed(**changes: Any) -> schema.Config:
-    return loading.parse({**BASE, **changes}, "c.yaml")
+from small_config import parsed
 
 
 def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label() -> None:

@@ -74,8 +74,8 @@ def test_processes_of_others_are_counted(processes: str, others: int, smi: Path)
 
 def test_a_gpu_that_is_slowed_down_is_refused_with_the_reason(smi: Path) -> None:
     found = looked(smi, QUIET, "900, 1980, 91, 0x0000000000000060")
-    told = "the GPU lowered its clocks: software thermal slowdown at 1 of 2 looks, hardware thermal slowdown at 1 of 2"
-    assert str(found.refusal()).startswith(told)
+    why = "the GPU lowered its clocks: software thermal slowdown at 1 of 2 looks, hardware thermal slowdown at 1 of 2"
+    assert str(found.refusal()).startswith(why)
 
 
 @pytest.mark.parametrize("state", ["[N/A], [N/A], [N/A], [N/A]", "none", "no GPU"])
@@ -106,9 +106,9 @@ def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPat
 def test_both_protocols_refuse_times_of_a_gpu_that_others_used(smi: Path) -> None:
     found = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
     rows: list[dict[str, Any]] = [{"disturbed": False}]
-    told = "1 other process used the GPU; run it on an idle GPU, or allow the load"
-    assert latency.refusal_for_load(rows, Load(), 0.0, found) == told
-    assert timing.refusal(Load(), found) == told
+    expected = "1 other process used the GPU; run it on an idle GPU, or allow the load"
+    assert latency.refusal_for_load(rows, Load(), 0.0, found) == expected
+    assert timing.refusal(Load(), found) == expected
     assert latency.refusal_for_load(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
 
 

@@ -30,8 +30,8 @@ def test_failed_allocations_are_memory_errors(error: Exception) -> None:
 
 
 def test_a_real_one() -> None:
-    told = "can't allocate memory: you tried to allocate 1125899906842624 bytes"
-    with pytest.raises(MemoryError, match=told), unified_memory_errors():
+    expected = "can't allocate memory: you tried to allocate 1125899906842624 bytes"
+    with pytest.raises(MemoryError, match=expected), unified_memory_errors():
         torch.empty(1 << 50, dtype=torch.uint8)
 
 

@@ -147,9 +147,9 @@ def test_the_steps_of_an_index_cut_and_mark_sets(tmp_path: Path, capsys: pytest.
     assert cli.main(["index", "gather", *common]) == 0
     assert [CITIES[number] for number in Database(tmp_path / "db").near_duplicates] == ["Rome", "Lima"]
     assert cli.main(["index", "evaluation", "--evaluation=newz", *common]) == 2
-    told = capsys.readouterr().err
-    assert "unknown evaluation set 'newz'; did you mean 'news'? known: news, web" in told
-    assert "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert "unknown evaluation set 'newz'; did you mean 'news'? known: news, web" in printed
+    assert "Traceback" not in printed
 
 
 def pipeline(folder: Path, out: Path, *options: str) -> int:

@@ -10,14 +10,7 @@ from ragauge import registry
 from ragauge.cli import main
 from ragauge.config import loading, schema
 from ragauge.errors import UserError
-
-BASE: dict[str, Any] = {
-    "run": "x",
-    "models": {"smollm2-135m-instruct": {}},
-    "datasets": {"wiki_single": {}},
-    "methods": {"naive": {}},
-    "databases": {"wiki": {}},
-}
+from small_config import BASE
 
 
 def parsed(pipelines: dict[str, Any], **changes: Any) -> schema.Config:

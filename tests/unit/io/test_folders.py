@@ -111,9 +111,9 @@ def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path)
     folders.build(target, KIND, {"x": 1}, fill)
     manifest = json.loads((target / folders.MANIFEST).read_bytes())
     (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
-    told = r"manifest.json: test folder of format 99; this ragauge reads format 2: use the version that made it, or"
+    expected = r"manifest.json: test folder of format 99; this ragauge reads format 2: use the version that made it, or"
     for action in (lambda: folders.read(target, KIND), lambda: folders.build(target, KIND, {"x": 2}, fill)):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=expected):
             action()
     assert (target / "file").read_bytes() == b"content"
 

@@ -117,8 +117,8 @@ def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(
     folder = write_checkpoint(tmp_path / "model")
     with caplog.at_level("INFO", logger="ragauge"):
         assert template_of(f"path:{folder}") == "chat"
-    told = "prompts in the template 'chat', as its tokenizer has one; `template` chooses another"
-    assert caplog.messages == [f"path:{folder}: {told}"]
+    expected = "prompts in the template 'chat', as its tokenizer has one; `template` chooses another"
+    assert caplog.messages == [f"path:{folder}: {expected}"]
     caplog.clear()
     (tmp_path / "model.json").write_text('{"template": "llama2"}')
     assert template_of(f"path:{folder}") == "llama2"

@@ -389,5 +389,5 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
     command = ["index", "verify", "--database", str(copy), "--set", "shards=3", "--json"]
     sizes = ["nlist=8", "pq_bytes=8", "nprobe=4", "iterations=2"]
     assert main([*command, *(word for size in sizes for word in ("--set", f"index.{size}"))]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["files"], told["bytes"]) == folders.verify(copy)
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (printed["files"], printed["bytes"]) == folders.verify(copy)

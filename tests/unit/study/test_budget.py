@@ -84,9 +84,9 @@ def test_a_budget_is_a_time(text: str, expected: float) -> None:
 def test_other_texts_are_no_times(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["study", "--documents", "d", "--model", "m", "--out", "o", f"--budget={text}"])
-    told = capsys.readouterr().err
-    assert (left.value.code, told.count("\n")) == (2, 1)
-    assert f"--budget: {text!r} must be a time such as 90s, 30m or 1h30m" in told
+    printed = capsys.readouterr().err
+    assert (left.value.code, printed.count("\n")) == (2, 1)
+    assert f"--budget: {text!r} must be a time such as 90s, 30m or 1h30m" in printed
 
 
 def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:

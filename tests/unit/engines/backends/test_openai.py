@@ -224,8 +224,8 @@ def test_answers_until_a_server_is_lost_are_kept_and_a_rerun_asks_the_others(
     server |= {"good": 2, "reply": trouble}
     assert main([*command("naive"), "--out", str(out)]) == 2
     assert not out.exists()
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "2 of 4 questions are answered; run it again for the others" in told
+    printed = capsys.readouterr().err.splitlines()[-1]
+    assert "2 of 4 questions are answered; run it again for the others" in printed
     server["good"] = 2  # enough for those that are left
     assert main([*command("naive"), "--out", str(out)]) == 0
     assert [record.status for record in records.read(out)] == ["ok"] * 4
