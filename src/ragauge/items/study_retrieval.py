@@ -37,17 +37,17 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Recall and success over k, a line a ranking."""
+
+    def names(row: Row) -> str:
+        return {"bm25": "BM25"}.get(row.keys["retriever"], str(row.keys["retriever"]))
+
     panels = []
     for quantity in ("recall", "success"):
         axes = Axis("passages (k)", "base2"), Axis(f"{quantity}@k", from_zero=True)
-        points = Lines("k", axes[0], quantity, axes[1], _name).points(table.assign(model=""))
+        points = Lines("k", axes[0], quantity, axes[1], names).points(table.assign(model=""))
         panels += [Panel(title, *axes, part) for title, part in lines.by_panel(points).items()]
     nothing = "Nothing to draw: no passage of the corpus answers any question, as far as is known."
     return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
-
-
-def _name(row: Row) -> str:
-    return {"bm25": "BM25"}.get(row.keys["retriever"], str(row.keys["retriever"]))
 
 
 def footer(runs: Runs, table: Table) -> str:

@@ -14,10 +14,7 @@ from ragauge.results.publications import LONGBENCH
 ROW_IN = 0.165  # height of one row
 Share = Literal["all", "col"]
 Text = Callable[[Mapping[Any, Any]], str]
-
-
-def _method(line: Mapping[Any, Any]) -> str:
-    return str(line["method"])
+_Panel = tuple[str, Table, str, Axis]  # title, rows, the quantity that is drawn of them, its axis
 
 
 @dataclass(frozen=True)
@@ -34,26 +31,19 @@ class Block:
 
 
 @dataclass(frozen=True)
-class _Panel:
-    title: str
-    table: Table
-    quantity: str
-    axis: Axis
-
-
-@dataclass(frozen=True)
 class Dots:
     """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other models last."""
 
     axes: Mapping[str, Axis]  # the quantities, left to right
-    look: Text = _method  # of a line of the table: the method, or another word, whose colour and marker it has
+    # of a line of the table: the method, or another word, whose colour and marker it has
+    look: Text = lambda line: str(line["method"])
     name: Text | None = None  # the text of its row; by default the name of its look
 
     def __call__(self, table: Table) -> Figure:
         named = _named(table, self.look, self.name)
         shown = blocks(named[named["quantity"].isin(list(self.axes))])
         panels = [
-            [_Panel("" if place else block.title, block.table, *entry) for place, entry in enumerate(self.axes.items())]
+            [("" if place else block.title, block.table, *entry) for place, entry in enumerate(self.axes.items())]
             for block in shown
         ]
         return _draw(shown, panels, share="col", room_in=0.42, keys=7)
@@ -65,7 +55,7 @@ class Grid:
 
     quantity: str
     axis: Axis
-    look: Text = _method
+    look: Text = lambda line: str(line["method"])
     name: Text | None = None
 
     def __call__(self, table: Table) -> Figure:
@@ -76,7 +66,7 @@ class Grid:
             row: list[_Panel] = []
             for name, part in block.table.groupby("dataset", sort=False):
                 title = f"{'' if row else block.title}\n{str(name).removeprefix(LONGBENCH)}"
-                row.append(_Panel(title, part, self.quantity, self.axis))
+                row.append((title, part, self.quantity, self.axis))
             panels.append(row)
         return _draw(shown, panels, share="all", room_in=0.5, keys=4)
 
@@ -126,29 +116,30 @@ def _draw(
                 if place < len(row):
                     _draw_panel(ax, block, row[place], named=place == 0)
         longest = next(row for row in panels if len(row) == columns)
-        for ax, panel in zip(axes[-1], longest, strict=True):
-            ax.set_xlabel(panel.axis.label)
+        for ax, (*_, axis) in zip(axes[-1], longest, strict=True):
+            ax.set_xlabel(axis.label)
             ax.tick_params(axis="x", which="both", labelbottom=True)
         style.legend(figure, _handles(shown), columns=keys)
         return figure
 
 
 def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
-    part, labels = panel.table[panel.table["quantity"] == panel.quantity], block.labels
+    title, table, quantity, axis = panel
+    part, labels = table[table["quantity"] == quantity], block.labels
     style.name_rows(ax, labels if named else [""] * len(labels))
     ax.spines["left"].set_visible(False)
-    if panel.title:
-        ax.set_title(panel.title, loc="left", color=style.MUTED, pad=3)
+    if title:
+        ax.set_title(title, loc="left", color=style.MUTED, pad=3)
     if block.published:
-        style.as_published(ax)
-    models = list(dict.fromkeys(panel.table["model"]))
+        ax.set_facecolor(style.PUBLISHED_FACE)
+    models = list(dict.fromkeys(table["model"]))
     for line in part.to_dict("records"):
         if block.published:
             _draw_published(ax, line, labels.index(line["label"]), models)
         else:
             _draw_measured(ax, line, labels.index(line["label"]))
-    panel.axis.apply(ax, "x", [*part["measured"], *part["published"]])
-    if panel.axis.scale == "linear" and not panel.axis.is_difference:
+    axis.apply(ax, "x", [*part["measured"], *part["published"]])
+    if axis.scale == "linear" and not axis.is_difference:
         _make_room(ax, [*part["high"], *part["measured"], *part["published"]])
 
 
@@ -169,7 +160,7 @@ def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[
     _, colour, _ = style.method_style(str(line["style"]))
     place = models.index(line["model"])
     at = y + 0.11 * (place - (len(models) - 1) / 2)
-    ax.plot(line["published"], at, style.model_marker(place), mfc="white", mec=colour, mew=0.9, ms=3.6, zorder=3)
+    ax.plot(line["published"], at, style.series_style(place)[1], mfc="white", mec=colour, mew=0.9, ms=3.6, zorder=3)
     if is_number(line["measured"]):
         ax.plot(line["measured"], at, ".", color=style.INK, ms=1.8, mew=0, zorder=4)
 
@@ -183,7 +174,7 @@ def _handles(shown: Sequence[Block]) -> list[Any]:
         handles.append(style.handle("published, same model", style.INK, "d", hollow=True))
     for block in (block for block in shown if block.published):
         for place, model in enumerate(dict.fromkeys(block.table["model"])):
-            handles.append(style.handle(str(model), style.INK, style.model_marker(place), hollow=True))
+            handles.append(style.handle(str(model), style.INK, style.series_style(place)[1], hollow=True))
         if any(is_number(v) for v in block.table["measured"]):
             handles.append(style.handle("predicted", style.INK, "."))
     return handles

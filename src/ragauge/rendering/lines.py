@@ -206,7 +206,7 @@ def _draw_panel(ax: Axes, panel: Panel, looks: Mapping[str, tuple[str, str]], sc
         ax.set(xticks=[], yticks=[])
         return
     if panel.points[0].published:
-        style.as_published(ax)
+        ax.set_facecolor(style.PUBLISHED_FACE)
     if panel.stairs:
         ax.plot(*zip(*panel.stairs, strict=True), color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1)
     for curve in _grouped(panel.points, lambda p: p.line if p.curve is None else p.curve).values():

@@ -107,7 +107,6 @@ OPTIONS = {
 }
 _OTHER_COLOURS = ("#7A5195", "#A6761D", "#66A61E", "#1B4F72")
 _SERIES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
-_MODEL_MARKERS = ("o", "s", "^", "D", "v", "P")  # of the paper's models, in the order of its tables
 
 
 def method_style(method: str) -> tuple[str, str, str]:
@@ -146,12 +145,8 @@ def marker_size(marker: str) -> float:
 
 
 def series_style(index: int) -> tuple[str, str]:
-    """(colour, marker) of the index-th line of a figure whose lines are not methods."""
+    """(colour, marker) of the index-th line of a figure whose lines are not methods; the marker of a paper's model."""
     return _SERIES[index % len(_SERIES)]
-
-
-def model_marker(index: int) -> str:
-    return _MODEL_MARKERS[index % len(_MODEL_MARKERS)]
 
 
 def paler(colour: str, share: float) -> str:
@@ -222,10 +217,6 @@ def name_rows(ax: Axes, names: Sequence[str]) -> None:
     ax.set_yticks(range(len(names)), names)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
-
-
-def as_published(axes: Axes) -> None:
-    axes.set_facecolor(PUBLISHED_FACE)
 
 
 def handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:

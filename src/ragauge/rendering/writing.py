@@ -27,6 +27,7 @@ METADATA: dict[str, dict[str, None]] = {
 }
 _TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\~{}", "^": r"\^{}"}
 _TEX |= {"\\": r"\textbackslash{}", "·": r"$\cdot$", "×": r"$\times$", "–": "--", "−": "$-$", "…": r"\ldots{}"}
+_ESCAPES = str.maketrans(_TEX)
 
 
 def render(item: str, config: Config | None, results_dir: Path, out_dir: Path) -> list[Path]:
@@ -128,21 +129,21 @@ def latex(item: str, table: Table, about: str, footer: str) -> str:
     header = [column.title for column in columns]
     title = about.strip().partition("\n")[0]
     small = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
-    body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
+    cells = [" & ".join(text.translate(_ESCAPES) for text in row) + r" \\" for row in (header, *rows)]
     return "\n".join(
         [
             r"\begin{table*}",
             r"\centering",
-            rf"\caption{{{_tex(title)}}}\label{{tab:{item}}}",
+            rf"\caption{{{title.translate(_ESCAPES)}}}\label{{tab:{item}}}",
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{'l' * len(header)}}}",
             r"\toprule",
-            " & ".join(map(_tex, header)) + r" \\",
+            cells[0],
             r"\midrule",
-            *body,
+            *cells[1:],
             r"\bottomrule",
             r"\end{tabular}}",
-            rf"\par\smallskip{{\footnotesize {_tex(small)}}}",
+            rf"\par\smallskip{{\footnotesize {small.translate(_ESCAPES)}}}",
             r"\end{table*}",
             "",
         ]
@@ -176,10 +177,6 @@ def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
 
 def _pipe(cells: Sequence[str]) -> str:
     return "| " + " | ".join(c.replace("|", r"\|") for c in cells) + " |"
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, c) for c in text)
 
 
 def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:

@@ -41,13 +41,8 @@ def size(variant: Variant) -> tuple[Any, Any]:  # (k, d)
     return variant.param("top_k"), variant.param("d")
 
 
-def main(runs: Runs, dataset: str, model: str) -> Variant | None:
-    """CFIC as the paper has it (k=3, d=256), of what was asked the questions of a data set."""
-    return as_published(runs.of(dataset, model))
-
-
 def as_published(variants: Iterable[Variant]) -> Variant | None:
-    """Of these variants CFIC as the paper has it, else the first that has all of its options on."""
+    """Of these variants CFIC as the paper has it (k=3, d=256), else the first that has all of its options on."""
     candidates = [v for v in variants if is_cfic(v)]
     return next((v for v in candidates if v.is_default("cfic")), candidates[0] if candidates else None)
 

@@ -39,7 +39,7 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    best = _shared.main(runs, dataset, model)
+    best = _shared.as_published(runs.of(dataset, model))
     k = best.param("top_k") if best else None
     swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and v.param("top_k") == k]
     measures = {v: quality(runs, v, "f1") for v in sorted(swept, key=lambda v: v.param("d"))}

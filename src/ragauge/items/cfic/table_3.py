@@ -52,7 +52,7 @@ draw = Grid("f1", Axis("F1"), name=_name)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    best = _shared.main(runs, dataset, model)
+    best = _shared.as_published(runs.of(dataset, model))
     by_row: dict[MethodRow, list[Variant]] = {row: [] for row in ROWS}
     for variant in runs.of(dataset, model):
         if variant.method != "cfic" or variant is best:

@@ -52,7 +52,7 @@ draw = Grid("f1", Axis("F1"), look=lambda line: str(line["setting"]))
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    full = _shared.main(runs, dataset, model)
+    full = _shared.as_published(runs.of(dataset, model))
     if full is None and not any(v.method == "cfic" for v in runs.of(dataset, model)):
         return
     variants = _found(runs, dataset, model, full)

@@ -52,7 +52,7 @@ def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
     """The cells of the first question that all systems of a data set answered."""
     systems: list[Variant] = []
     for _, model in (group for group in runs.groups(READS.datasets) if group[0] == dataset):
-        best = _shared.main(runs, dataset, model)  # CFIC as the paper has it
+        best = _shared.as_published(runs.of(dataset, model))  # CFIC as the paper has it
         systems += [best] if best else []
         systems += [v for v in runs.of(dataset, model) if v.method == "free_extraction"]
     key = next((key for v in systems for key in v.records if all(key in s.answered for s in systems)), "")

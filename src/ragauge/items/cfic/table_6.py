@@ -117,22 +117,16 @@ def _panel(ax: Axes, part: Table, model: str, dataset: str) -> None:
     values = dict(zip(part["system"], part[column], strict=True))
     rows = [system for system in NAMES if system in values]
     for place, system in enumerate(rows):
-        _bar(ax, place, values, system)
+        widths, start = {"free": values[system]}, 0.0
+        if system == "cfic":  # its stages one after another; what no stage accounts for last
+            widths = {stage: values.get(f"cfic_{stage}_stage", 0.0) for stage in _timing.STAGES}
+            widths["rest"] = max(0.0, values[system] - sum(widths.values()))
+        for stage, width in widths.items():
+            ax.barh(place, width, left=start, height=0.6, color=STAGES[stage])
+            start += width
     style.name_rows(ax, [NAMES[system] for system in rows])
     ax.set_xlabel("ms to the evidence")
     title = "published, 7B" if column == "published" else model
     ax.set_title(f"{title}\n{dataset.removeprefix(LONGBENCH)}", loc="left", color=style.MUTED, pad=3)
     if column == "published":
-        style.as_published(ax)
-
-
-def _bar(ax: Axes, place: int, values: dict[str, float], system: str) -> None:
-    """The stages one after another; what no stage accounts for last."""
-    if system != "cfic":
-        ax.barh(place, values[system], height=0.6, color=STAGES["free"])
-        return
-    widths = {stage: values.get(f"cfic_{stage}_stage", 0.0) for stage in _timing.STAGES}
-    widths["rest"], start = max(0.0, values[system] - sum(widths.values())), 0.0
-    for stage, width in widths.items():
-        ax.barh(place, width, left=start, height=0.6, color=STAGES[stage])
-        start += width
+        ax.set_facecolor(style.PUBLISHED_FACE)

@@ -55,7 +55,7 @@ def _name(line: Mapping[Any, Any]) -> str:
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     """CFIC as the paper has it first, before its ablations and sweeps."""
-    best = _shared.main(runs, dataset, model)
+    best = _shared.as_published(runs.of(dataset, model))
     for variant in sorted(runs.of(dataset, model), key=lambda v: v is not best):
         if _shared.with_evidence(variant):
             system = ", ".join(filter(None, _shared.row(variant)))

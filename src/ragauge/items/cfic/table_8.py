@@ -55,7 +55,7 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    best = _shared.main(runs, dataset, model)
+    best = _shared.as_published(runs.of(dataset, model))
     swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and v.param("d") == best.param("d")]
     free = next((v for v in runs.of(dataset, model) if v.method == "free_extraction"), None)
     for variant in sorted(swept, key=lambda v: v.param("top_k")):
