@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class UserError(ValueError):
@@ -46,6 +47,13 @@ def in_any_case(value: str, choices: Iterable[str]) -> str:
     known = list(choices)
     same = [choice for choice in known if choice.casefold() == value.casefold()]
     return same[0] if value not in known and len(same) == 1 else value
+
+
+def first_problem(error: Any) -> str:
+    """Return the first problem of pydantic's ValidationError, in one line with its place."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return ": ".join(filter(None, (place, first["msg"].removeprefix("Value error, "))))
 
 
 # --- packages of extras ---

@@ -8,7 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, Field
 
-from ragauge.assets.pins import Pin
+from ragauge.assets.pins import Pin, Sha256
 from ragauge.errors import in_any_case
 from ragauge.prompts.templates import Template
 
@@ -18,11 +18,7 @@ class Entry(BaseModel, extra="forbid", frozen=True):
 
     kind: Literal["model", "encoder", "corpus", "file"]  # "file": given by its source, so nobody said what it is
     source: str = Field(description="hf:org/name, pypi:name==version, https://host/file or path:/folder")
-    sha256: str | None = Field(
-        None,
-        pattern="^[0-9a-f]{64}$",
-        description="hash of the downloaded file; of a hub's, of all its files together",
-    )
+    sha256: Sha256 | None = Field(None, description="hash of the downloaded file; of a hub's, of all files together")
     revision: str | None = Field(None, description="commit, tag or branch of a hub repository")
     members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")
     use: str | None = Field(None, description="the member, a file or a folder, that the asset is")

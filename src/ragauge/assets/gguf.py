@@ -16,14 +16,12 @@ DIGIT_SPLITS = ("smollm", "starcoder", "refact", "command-r")  # each digit is a
 IGNORE_MERGES = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral")  # vocabulary words stay whole
 ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
 
+# what transformers and its reader raise on a file that they cannot convert
+DAMAGE = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # Llama 3's scaling of rotary frequencies, without its factor
-LLAMA3 = {
-    "rope_type": "llama3",
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+LLAMA3: dict[str, Any] = {"rope_type": "llama3", "original_max_position_embeddings": 8192}
+LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
 def convert(path: Path, folder: Path) -> None:
@@ -50,10 +48,7 @@ def convert(path: Path, folder: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(**source)
         if is_checked:
             model.config.rope_parameters = _rope_parameters(header, model.config)
-    except (
-        *(ArithmeticError, AttributeError, ImportError, LookupError, OSError),
-        *(RuntimeError, TypeError, ValueError),
-    ) as error:
+    except DAMAGE as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
     _complete(header, model, tokenizer)
@@ -132,12 +127,9 @@ def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
     if layers > len(header.sizes):
         raise ValueError(f"{kind}.block_count: {layers:,} layers of {len(header.sizes):,} tensors")
     rows = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "attn_v": kv_heads * dim}
-    layer: dict[str, tuple[int, ...]] = {
-        "attn_norm.weight": (d,),
-        "ffn_norm.weight": (d,),
-        "attn_output.weight": (d, heads * dim),
-    }
-    layer |= {"ffn_gate.weight": (ffn, d), "ffn_up.weight": (ffn, d), "ffn_down.weight": (d, ffn)}
+    layer: dict[str, tuple[int, ...]] = {"attn_norm.weight": (d,), "ffn_norm.weight": (d,)}
+    layer |= {"attn_output.weight": (d, heads * dim), "ffn_down.weight": (d, ffn)}
+    layer |= {"ffn_gate.weight": (ffn, d), "ffn_up.weight": (ffn, d)}
     layer |= {f"{name}.weight": (count, d) for name, count in rows.items()}
     layer |= {f"{name}.bias": (count,) for name, count in rows.items()} if kind == "qwen2" else {}
     blocks = {f"blk.{number}.{name}": size for number in range(layers) for name, size in layer.items()}

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 
-from ragauge.errors import SettingError, UserError
+from ragauge.errors import SettingError, UserError, first_problem
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import read_object
 from ragauge.io.redaction import redacted
@@ -126,8 +126,7 @@ def validated(model: type[Checked], data: Any, place: str) -> Checked:
     try:
         return model.model_validate(data, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UserError(f"{place}: {first_problem(error)}") from None
 
 
 def write(path: Path, lock: Lock) -> None:

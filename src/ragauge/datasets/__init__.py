@@ -10,18 +10,8 @@ from ragauge.datasets._examples import read_examples, write_examples
 from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Document, Example, Fold, Stretch, check
 from ragauge.errors import UserError, unknown
 
-__all__ = [
-    "SEARCH_RESULTS",
-    "Dataset",
-    "Document",
-    "Example",
-    "Stretch",
-    "check",
-    "load",
-    "make",
-    "read_examples",
-    "write_examples",
-]
+__all__ = ["SEARCH_RESULTS", "Dataset", "Document", "Example", "Stretch", "check", "load", "make"]
+__all__ += ["read_examples", "write_examples"]
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:

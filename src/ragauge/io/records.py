@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, first_problem
 from ragauge.io.files import os_errors_as_user_errors, replace_atomically
 
 VERSION = 1  # of files of records, finished or not
@@ -222,10 +222,7 @@ def parse_lines(lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]
             try:
                 yield line, kind.model_validate_json(line)
             except ValidationError as error:
-                problem = error.errors()[0]
-                field = ".".join(map(str, problem["loc"]))
-                message = f"{field + ': ' if field else ''}{problem['msg']}"
-                raise UserError(f"{path}:{number}: not a record: {message}") from error
+                raise UserError(f"{path}:{number}: not a record: {first_problem(error)}") from error
 
 
 def lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]) -> dict[str, str]:

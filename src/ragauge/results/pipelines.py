@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.errors import UserError
+from ragauge.errors import UserError, first_problem
 from ragauge.generation import modes
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.specification import PipelineSpecification, facts_of, specify
@@ -170,13 +170,6 @@ def _with_records(path: Path) -> PipelineRun:
         message = f"not the specification of a pipeline of this version: {first_problem(error)}"
         raise UserError(f"{records.meta_path(path)}: {message}") from error
     return PipelineRun(path.stem, specification, path, meta)
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first problem of a validation, in one line with its place."""
-    first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    return ": ".join(filter(None, (place, first["msg"].removeprefix("Value error, "))))
 
 
 def _planned(runs: Runs, name: str) -> PipelineRun:

@@ -5,8 +5,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from ragauge.errors import UserError
-from ragauge.results.pipelines import IndexName, first_problem
+from ragauge.errors import UserError, first_problem
+from ragauge.results.pipelines import IndexName
 from ragauge.results.runs import Runs
 
 
