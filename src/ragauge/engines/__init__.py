@@ -30,31 +30,9 @@ if TYPE_CHECKING:
     from ragauge.engines.lm import DTYPES, LM, load_lm, random_lm
     from ragauge.engines.shape_lm import ShapeLM
 
-__all__ = [
-    "ANSWERING",
-    "DTYPES",
-    "LM",
-    "Capabilities",
-    "Capability",
-    "Decoder",
-    "Engine",
-    "EngineLostError",
-    "Extension",
-    "KVCache",
-    "Limits",
-    "Response",
-    "Row",
-    "ShapeLM",
-    "Span",
-    "SpanEngine",
-    "capabilities",
-    "check_quantization",
-    "describe",
-    "load",
-    "load_lm",
-    "mismatch",
-    "random_lm",
-]
+__all__ = ["ANSWERING", "DTYPES", "LM", "Capabilities", "Capability", "Decoder", "Engine", "EngineLostError"]
+__all__ += ["Extension", "KVCache", "Limits", "Response", "Row", "ShapeLM", "Span", "SpanEngine", "capabilities"]
+__all__ += ["check_quantization", "describe", "load", "load_lm", "mismatch", "random_lm"]
 
 
 def __getattr__(name: str) -> Any:

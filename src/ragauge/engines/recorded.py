@@ -20,20 +20,12 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
 from ragauge.engines.passes import CallOptions, Ended
-from ragauge.engines.protocol import (
-    Capabilities,
-    Capability,
-    ExtendOptions,
-    Extension,
-    Limits,
-    Response,
-    Traced,
-    read_and_generate,
-)
+from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, Response, Traced, read_and_generate
 from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
+    from ragauge.engines.protocol import ExtendOptions
     from ragauge.engines.store import DocumentStore
 
 

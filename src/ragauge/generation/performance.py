@@ -17,22 +17,10 @@ from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.generation.windows import NEIGHBOUR, Windows
+from ragauge.retrieval.retriever import LinearTime
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Predicted seconds as a line in a count of tokens."""
-
-    fixed_s: float
-    token_s: float
-    error: float = 0.0  # median of |predicted - measured| / measured over the points of the fit
-
-    def __call__(self, tokens: float) -> float:
-        """Predicted seconds."""
-        return self.fixed_s + self.token_s * tokens
-
-
-def fit(points: Sequence[tuple[float, float]]) -> Fit:
+def fit(points: Sequence[tuple[float, float]]) -> LinearTime:
     """Least squares over (tokens, seconds); a constant if all counts are equal or the slope would be negative.
 
     Raises:
@@ -44,15 +32,15 @@ def fit(points: Sequence[tuple[float, float]]) -> Fit:
     slope, fixed = (float(c) for c in np.polyfit(x, y, 1)) if len(set(x)) > 1 else (0.0, float(np.median(y)))
     if slope < 0:
         slope, fixed = 0.0, float(np.median(y))
-    return Fit(fixed, slope, float(np.median(np.abs(fixed + slope * x - y) / np.maximum(y, 1e-9))))
+    return LinearTime(fixed, slope, float(np.median(np.abs(fixed + slope * x - y) / np.maximum(y, 1e-9))))
 
 
 @dataclass(frozen=True)
 class GenerationModel:
     """Seconds of the parts of a window, fitted to a trace."""
 
-    decode: Fit  # a token, by the tokens that it attends to
-    neighbours: Fit  # of one window, by their tokens
+    decode: LinearTime  # a token, by the tokens that it attends to
+    neighbours: LinearTime  # of one window, by their tokens
     ahead: bool = False  # neighbours are read during the window before theirs, after the search
     fresh: float = 1.0  # part of the neighbours' tokens that are read: earlier windows may have found the same chunks
     in_cache: bool = True  # neighbours are slots of the cache, among the tokens that a step attends to

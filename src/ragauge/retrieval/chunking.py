@@ -20,22 +20,9 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.progress import bar
+from ragauge.retrieval import database as stored
 from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import (
-    DATABASE,
-    EVALUATION,
-    MARKED,
-    SHARD,
-    BuiltFolder,
-    EvaluationSet,
-    Shard,
-    encode,
-    evaluation_folder,
-    load_tokenizer,
-    marked_folder,
-    shard_folder,
-    tokenizer_sha256,
-)
+from ragauge.retrieval.database import BuiltFolder, EvaluationSet, Shard, encode, load_tokenizer, tokenizer_sha256
 from ragauge.retrieval.documents import CorpusDocument, Share
 from ragauge.retrieval.near_duplicates import EvaluationText, signatures
 
@@ -109,7 +96,7 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
             raise UserError(f"corpus {sources}: shard {number} of {recipe.shards} gets no text; use fewer shards")
         return {"tokenizer_source": recipe.tokenizer, "counts": counts, "token_dtype": dtype.name}
 
-    return folders.build(shard_folder(database, number), SHARD, made_from, make)
+    return folders.build(stored.shard_folder(database, number), stored.SHARD, made_from, make)
 
 
 def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Split) -> bool:
@@ -131,7 +118,7 @@ def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Spli
         return {"counts": {"evaluation": written}}
 
     made_from = {"corpus": corpus.identity(Share()), "split": asdict(split)}
-    return folders.build(evaluation_folder(database, label), EVALUATION, made_from, make)
+    return folders.build(stored.evaluation_folder(database, label), stored.EVALUATION, made_from, make)
 
 
 def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
@@ -159,7 +146,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
         return {"counts": counts | {f"near_duplicate_documents_of_{label}": int(like[label].sum()) for label in others}}
 
     made_from = {"shard": parts[number].sha256, **marked_from}
-    return folders.build(marked_folder(database, number), MARKED, made_from, make)
+    return folders.build(stored.marked_folder(database, number), stored.MARKED, made_from, make)
 
 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
@@ -173,8 +160,8 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
     parts, _, gathered_from = _parts(database, shards, sets)
     marked = []
     for number, part in enumerate(parts):
-        marks = marked_folder(database, number)
-        marked.append(folders.read(marks, MARKED))
+        marks = stored.marked_folder(database, number)
+        marked.append(folders.read(marks, stored.MARKED))
         if marked[-1]["made_from"] != {"shard": part.sha256, **gathered_from}:
             raise UserError(f"{marks}: near-duplicates of evaluation text that has changed since; mark them again")
 
@@ -182,7 +169,7 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
         starts = np.cumsum([0, *(part.documents for part in parts)])
         with open(folder / "near_duplicates.bin", "wb") as file:
             for number, start in enumerate(starts[:-1]):
-                documents = np.fromfile(marked_folder(database, number) / "documents.bin", dtype=np.int64)
+                documents = np.fromfile(stored.marked_folder(database, number) / "documents.bin", dtype=np.int64)
                 file.write((start + documents).tobytes())
         return {
             "counts": _totals([part.manifest for part in parts]) | _totals(marked),
@@ -192,7 +179,7 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
             "corpus": text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
         }
 
-    return folders.build(database / "database", DATABASE, gathered_from, make)
+    return folders.build(database / "database", stored.DATABASE, gathered_from, make)
 
 
 def _parts(

@@ -112,7 +112,7 @@ class Retriever:
     """
 
     def __init__(
-        self, database: Database, index: Index, encoder: TextEncoder, latency: SearchTime | None = None
+        self, database: Database, index: Index, encoder: TextEncoder, latency: LinearTime | None = None
     ) -> None:
         """Search with the encoder that the index's vectors were made with, which only `open` checks.
 
@@ -206,7 +206,7 @@ class Retriever:
         remaining = iter(answers)
         return [[next(remaining) for _ in request] for request in requests]
 
-    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> SearchTime:
+    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> LinearTime:
         """Measure calls of one query at several nprobes and store the line that predicts a call's seconds.
 
         Queries are chunks of the database, a new one in each trial, so that no search repeats the lists of the last.
@@ -271,19 +271,19 @@ class Retriever:
 
 
 @dataclass(frozen=True)
-class SearchTime:
-    """Predicted seconds of one search by nprobe."""
+class LinearTime:
+    """Predicted seconds as a line in a count: of a search's nprobe, or of a decoder's tokens."""
 
-    intercept_s: float  # at nprobe 0
-    slope_s: float  # of each further unit of nprobe
+    intercept_s: float  # at 0
+    slope_s: float  # of each further unit
     error: float = 0.0  # median of |predicted - measured| / measured over the points of the fit
 
-    def __call__(self, nprobe: float) -> float:
+    def __call__(self, count: float) -> float:
         """Predicted seconds."""
-        return self.intercept_s + self.slope_s * nprobe
+        return self.intercept_s + self.slope_s * count
 
 
-def fit_line(nprobes: Sequence[float], seconds: Sequence[float]) -> SearchTime:
+def fit_line(nprobes: Sequence[float], seconds: Sequence[float]) -> LinearTime:
     """Least squares with neither part below zero: a larger nprobe is never faster, and no time is negative.
 
     Args:
@@ -297,10 +297,10 @@ def fit_line(nprobes: Sequence[float], seconds: Sequence[float]) -> SearchTime:
     elif intercept < 0:
         slope, intercept = float((x @ y) / (x @ x)), 0.0
     errors = np.abs(intercept + slope * x - y) / y
-    return SearchTime(intercept, slope, statistics.median(errors.tolist()))
+    return LinearTime(intercept, slope, statistics.median(errors.tolist()))
 
 
-def largest_nprobe(budget_s: float, fit: SearchTime, choices: Sequence[int]) -> int:
+def largest_nprobe(budget_s: float, fit: LinearTime, choices: Sequence[int]) -> int:
     """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if none does.
 
     A search is never skipped for lack of time: a caller that must not exceed the budget compares `fit(nprobe)` with it.

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import islice
@@ -131,10 +131,10 @@ def split(
     articles: Iterable[TrainingDocument], seen: Iterable[str], settings: Data
 ) -> tuple[list[TrainingDocument], list[TrainingDocument]]:
     """(the articles to train on; those that contain seen text, and as many more as the held-out loss needs)."""
-    index = NearDuplicates(seen, settings.near_duplicate)
+    is_near = near_duplicates(seen, settings.near_duplicate)
     near, others = list[TrainingDocument](), list[TrainingDocument]()
     for article in articles:
-        (near if index.has(article.text) else others).append(article)
+        (near if is_near(article.text) else others).append(article)
     more = max(0, settings.held_out_documents - len(near))
     return others[more:], near + others[:more]
 
@@ -160,30 +160,23 @@ def in_random_order(documents: Iterable[TrainingDocument], settings: Data) -> li
 # --- text of the evaluation in articles ---
 
 
-class NearDuplicates:
-    """An index of texts by MinHash signatures of their pieces."""
+def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], bool]:
+    """A test whether any piece of a text is a near-duplicate of a piece of `texts`, by MinHash signatures.
 
-    def __init__(self, texts: Iterable[str], threshold: float) -> None:
-        """`threshold` is the Jaccard similarity of shingles at which two pieces count as the same."""
-        from datasketch import MinHashLSH
+    `threshold` is the Jaccard similarity of shingles at which two pieces count as the same.
+    """
+    from datasketch import MinHashLSH
 
-        self.threshold = threshold
-        pieces = (piece for text in dict.fromkeys(texts) for piece in signatures(text, stride=PIECE_WORDS))
-        self.signatures = list(pieces)
-        self.index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
-        for number, signature in enumerate(self.signatures):
-            self.index.insert(number, signature)
+    known = [piece for text in dict.fromkeys(texts) for piece in signatures(text, stride=PIECE_WORDS)]
+    index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
+    for number, signature in enumerate(known):
+        index.insert(number, signature)
 
-    def has(self, text: str) -> bool:
-        """Whether any piece of a text is a near-duplicate of an indexed piece.
+    def is_near(text: str) -> bool:
+        pieces = signatures(text, stride=PIECE_WORDS // 4)  # so that one at any place of the text is found
+        return any(piece.jaccard(known[number]) >= threshold for piece in pieces for number in index.query(piece))
 
-        Pieces begin every quarter of their length, so that one at any place of the text is found.
-        """
-        return any(
-            signature.jaccard(self.signatures[number]) >= self.threshold
-            for signature in signatures(text, stride=PIECE_WORDS // 4)
-            for number in self.index.query(signature)
-        )
+    return is_near
 
 
 def signatures(text: str, stride: int) -> list[MinHash]:

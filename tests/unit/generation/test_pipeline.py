@@ -195,7 +195,7 @@ def test_the_model_knows_how_much_was_read_before() -> None:
 
 
 def test_a_slope_below_zero_is_noise() -> None:
-    assert fit([(1, 3.0), (2, 2.0), (3, 1.0)]).token_s == 0
+    assert fit([(1, 3.0), (2, 2.0), (3, 1.0)]).slope_s == 0
     with pytest.raises(UserError, match="no measured call"):
         fit([])
 

@@ -20,7 +20,7 @@ from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index
 from ragauge.retrieval.recall import exact_search
-from ragauge.retrieval.retriever import Neighbours, Query, Retriever, SearchTime
+from ragauge.retrieval.retriever import LinearTime, Neighbours, Query, Retriever
 from ragauge.retrieval.vectors import Vectors
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder
 
@@ -275,7 +275,7 @@ def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> Non
 def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> None:
     with pytest.raises(UserError, match="budget_s requires a retriever whose latency was measured"):
         retriever.search([Query(text="a", budget_s=1.0)])
-    retriever.latency = SearchTime(intercept_s=0.1, slope_s=0.1)
+    retriever.latency = LinearTime(intercept_s=0.1, slope_s=0.1)
     budgets = {0.05: 1, 0.35: 2, 0.5001: 4, 9.0: 8}
     assert {b: retriever.search([Query(text="a", budget_s=b)])[0].nprobe for b in budgets} == budgets
     assert [n.nprobe for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]

@@ -22,7 +22,7 @@ from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
 from ragauge.prompts.templates import token_ids, turn
 from ragauge.training import data
-from ragauge.training.data import NearDuplicates
+from ragauge.training.data import near_duplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings
 
 TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)
@@ -170,10 +170,10 @@ def test_near_duplicates_are_met_wherever_they_stand() -> None:
     passage = " ".join(words[137:260])
     edited = " ".join(w if i % 25 else "changed" for i, w in enumerate(words[137:260]))
     for seen in (passage, edited, passage.upper()):
-        assert NearDuplicates([article(2), seen], 0.4).has(article(1, 60))
-    assert not NearDuplicates([article(2), article(3)], 0.4).has(article(1, 60))
-    assert not NearDuplicates([], 0.4).has(article(1))
-    assert NearDuplicates(["A short one."], 0.4).has("A short one!")
+        assert near_duplicates([article(2), seen], 0.4)(article(1, 60))
+    assert not near_duplicates([article(2), article(3)], 0.4)(article(1, 60))
+    assert not near_duplicates([], 0.4)(article(1))
+    assert near_duplicates(["A short one."], 0.4)("A short one!")
 
 
 def evaluation_file(path: Path, *texts: str) -> Path:

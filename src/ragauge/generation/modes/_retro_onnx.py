@@ -14,16 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ragauge.engines.onnx.runtime import (
-    SLOTS,
-    TOKENS,
-    OnnxModel,
-    Slots,
-    attend,
-    causal,
-    check_origin,
-    write_origin,
-)
+from ragauge.engines.onnx.runtime import SLOTS, TOKENS, OnnxModel, Slots, attend, causal, check_origin, write_origin
 from ragauge.generation.modes._retro import OwnReader, make_network
 from ragauge.generation.modes._retro_network import RetroLayer, RetroNetwork
 from ragauge.generation.modes.base import Checkpoint

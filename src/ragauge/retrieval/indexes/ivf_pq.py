@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes.base import (
-    ID_BYTES,
-    IndexRecipe,
-    Stop,
-    VectorSource,
-    faiss_files,
-    nearest,
-    raise_if_stopped,
-)
+from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, faiss_files, nearest, raise_if_stopped
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ragauge.retrieval.indexes.base import Stop, VectorSource
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
 LISTS_PER_STEP = 4096  # lists that a search scans, over all of its queries, between two checks of `stop`
