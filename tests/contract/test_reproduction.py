@@ -1,20 +1,26 @@
-"""The committed reports/reproduction.md is the page that the code writes for configs/papers/paper.yaml."""
+"""The committed reports/reproduction.md is the page that the code writes for configs/papers/paper.yaml, and true."""
 
+import csv
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from ragauge.config import loading
 from ragauge.measure.predictions import predict
+from ragauge.measure.recomputed import figure_7, recomputed
 from ragauge.report.reproduction import Shown, State, page, published, states
+from ragauge.results.directions import directions
 from ragauge.results.planned import planned
 from ragauge.results.runs import Runs
 
 ROOT = Path(__file__).parents[2]
-TABLE = """model,dataset,method,quantity,published,measured,note
-mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,
+PUBLISHED = ROOT / "src/ragauge/results/published"
+TABLE = """model,dataset,method,quantity,published,measured,ratio,note
+mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,1.01075,
 """
 
 
@@ -23,14 +29,88 @@ def runs() -> Runs:
     return planned(loading.load(ROOT / "configs/papers/paper.yaml"), predict()["rows"])
 
 
-def test_the_committed_page_is_what_the_code_writes(runs: Runs) -> None:
+@pytest.fixture(scope="module")
+def cells(runs: Runs) -> list[Shown]:
+    return states(runs, ROOT / "reports", recomputed())
+
+
+def test_the_committed_page_is_what_the_code_writes(cells: list[Shown]) -> None:
+    rows = directions(ROOT / "configs/papers/claims.yaml", ROOT / "reports")
     written = (ROOT / "reports/reproduction.md").read_text(encoding="utf-8")
-    assert page(runs, ROOT / "reports") == written, "run `ragauge report reproduction`"
+    assert page(cells, rows, figure_7()) == written, "run `ragauge report reproduction`"
+    with open(ROOT / "reports/directions.csv", newline="", encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == [{key: str(value) for key, value in row.items()} for row in rows]
 
 
-def test_a_number_is_reproduced_where_a_committed_table_measured_it(runs: Runs, tmp_path: Path) -> None:
+def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(runs: Runs, cells: list[Shown]) -> None:
+    """Counted here from the CSVs: numbers, predictions and their errors, times, judges; and from the page itself."""
+    columns: Counter[tuple[str, str]] = Counter()
+    for path in PUBLISHED.glob("*.csv"):
+        if path.stem.startswith(("superposition", "cfic", "piperag")) and not path.stem.endswith("from_logs"):
+            with open(path, newline="") as file:
+                columns += Counter((path.stem, name) for row in csv.DictReader(file) for name in row if row[name])
+    keys = "model generator dataset method variant setting system chunking judge item unit top_k k iterations positions"
+    keys += " saliency pruning caching parallelism stale_tokens"
+    numbers = {column: n for column, n in columns.items() if column[1] not in keys.split()}
+    text = (ROOT / "reports/reproduction.md").read_text(encoding="utf-8")
+    total, measured, shapes, middle, largest, known = re.search(  # type: ignore[union-attr]
+        r"Of the (\d+) numbers in .*, (\d+) were measured on the paper's model and data;\n(\d+) are predicted from .*"
+        r"error of ([\d.]+)% in the median and ([\d.]+)% at most;\n(\d+) are recomputed",
+        text,
+    ).groups()
+    assert int(total) == sum(numbers.values()) == len(cells)
+
+    rows = {(row["item"], row["model"], *row["keys"].values()): row for row in runs.predictions}
+    cycles = ("compute_cycles", "theoretical_speedup")
+    assert int(shapes) == sum(n for (_, name), n in numbers.items() if name in cycles) == len(cycles) * len(rows)
+    differences = []
+    for name in {item for item, *_ in rows}:
+        with open(PUBLISHED / f"{name}.csv", newline="") as file:
+            for line in csv.DictReader(file):
+                [row] = (
+                    r
+                    for r in runs.predictions
+                    if r["item"] == name and r["keys"].items() <= line.items() and r["model"] == line["model"]
+                )
+                differences += [abs(row[quantity] / float(line[quantity]) - 1) for quantity in cycles]
+    assert float(middle) == pytest.approx(100 * median(differences), abs=0.051)
+    assert float(largest) == pytest.approx(100 * max(differences), abs=0.051)
+
+    count = Counter(cell.state for cell in cells)
+    papers_models = {label for label, m in runs.config.models.items() if m.source and "smollm2" not in m.source}  # type: ignore[union-attr]
+    committed = 0
+    for table in (path for path in ROOT.glob("reports/reference-*/*.csv") if "_table_" in path.stem):
+        with open(table, newline="") as file:
+            committed += sum(
+                bool(r["published"] and r["measured"]) and r["model"] in papers_models and "predicted" not in r["note"]
+                for r in csv.DictReader(file)
+                if "published" in r
+            )
+    assert int(measured) == count[State.MEASURED] == committed
+    assert int(known) == count[State.RECOMPUTED] == len(recomputed())
+    by_times = [c.state for c in cells if c.quantity == "cuda_speedup"]
+    assert by_times == [State.BESIDE] * sum(n for (_, name), n in numbers.items() if name == "cuda_speedup")
+    [line] = (line for line in text.splitlines() if line.startswith("| **all**"))
+    assert line.split(" | ")[2 : 2 + len(State)] == [str(count[state] or "") for state in State]
+
+
+def test_states_follow_what_the_configuration_runs(cells: list[Shown]) -> None:
+    def counted(table: str, quantity: str = "", **keys: str) -> Counter[State]:
+        same = (c for c in cells if c.table == table and quantity in c.quantity and keys.items() <= c.keys.items())
+        return Counter(cell.state for cell in same)
+
+    assert counted("cfic_table_7", judge="human") == {State.INPUT: 12}
+    assert counted("piperag_table_1", "perplexity") == {State.PLANNED: 9}
+    assert counted("piperag_table_1", "latency_s") == {State.BESIDE: 9}
+    assert counted("piperag_table_2") == {State.PLANNED: 21, State.RECOMPUTED: 3}
+    assert counted("cfic_table_8", "f1") == {State.PLANNED: 6}
+    assert counted("cfic_table_4") == {State.PLANNED: 30}
+    assert not any(cell.state is State.CANNOT for cell in cells)
+
+
+def test_a_number_is_measured_where_a_committed_table_has_it(runs: Runs, tmp_path: Path) -> None:
     def found(folder: Path) -> Shown:
-        [cell] = (c for c in states(runs, folder) if (c.table, dict(c.keys), c.quantity) == wanted)
+        [cell] = (c for c in states(runs, folder, {}) if (c.table, dict(c.keys), c.quantity) == wanted)
         return cell
 
     keys = {"model": "mpt-7b-instruct", "method": "superposition"}
@@ -38,17 +118,18 @@ def test_a_number_is_reproduced_where_a_committed_table_measured_it(runs: Runs, 
     assert found(tmp_path).state is State.PLANNED
     (tmp_path / "gpu").mkdir()
     (tmp_path / "gpu/superposition_table_1.csv").write_text(TABLE)
-    assert (found(tmp_path).state, found(tmp_path).why) == (State.REPRODUCED, "in gpu")
+    assert (found(tmp_path).state, found(tmp_path).why) == (State.MEASURED, "in gpu")
+    assert found(tmp_path).ratio == 1.01075
 
 
-def test_a_run_that_git_ignores_reproduces_nothing(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_that_git_ignores_measures_nothing(runs: Runs, tmp_path: Path) -> None:
     """The tables of the miniature have the papers' models by name and random weights."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / ".gitignore").write_text("/reports/miniature/\n")
     for run in ("miniature", "gpu"):
         (tmp_path / "reports" / run).mkdir(parents=True)
         (tmp_path / "reports" / run / "superposition_table_1.csv").write_text(TABLE)
-    found = {cell.why for cell in states(runs, tmp_path / "reports") if cell.state is State.REPRODUCED}
+    found = {cell.why for cell in states(runs, tmp_path / "reports", {}) if cell.state is State.MEASURED}
     assert found == {"in gpu"}
 
 

@@ -102,17 +102,19 @@ rule report_page:
 
 
 rule reproduction:
-    """Write what became of every number that the papers print, from committed tables and the papers' configuration."""
+    """Write what became of every number and ordering of the papers, from committed tables and the configuration."""
     input:
-        "configs/papers/paper.yaml",
+        config="configs/papers/paper.yaml",
+        claims="configs/papers/claims.yaml",
     output:
-        "reports/reproduction.md",
+        page="reports/reproduction.md",
+        directions="reports/directions.csv",
     log:
         f"{PATHS.logs}/reproduction.log",
     localrule: True
     conda:
         ENVIRONMENT
     params:
-        code=code_of("report.reproduction", "results.planned"),
+        code=code_of("report.reproduction", "results.planned", "results.directions", "measure.recomputed"),
     shell:
-        "ragauge report reproduction --config {input:q} --out {output:q} 2>&1 | tee {log:q}"
+        "ragauge report reproduction --config {input.config:q} --claims {input.claims:q} --out {output.page:q} 2>&1 | tee {log:q}"

@@ -13,7 +13,7 @@ STEPS = {
     "provenance": "the settings, data, code and machine behind a run",
     "reproduction": "the state of every number that the papers print",
 }
-PAPER = Path("configs/papers/paper.yaml")
+PAPER, CLAIMS = Path("configs/papers/paper.yaml"), Path("configs/papers/claims.yaml")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("item", metavar="NAME", help="as in `ragauge list items`")
         if name == "reproduction":
             add("--config", type=Path, default=PAPER, metavar="FILE.yaml", help="the papers' experiments")
+            add("--claims", type=Path, default=CLAIMS, metavar="CLAIMS.yaml", help="orderings that the papers claim")
             add("--reports", type=Path, default=Path("reports"), metavar="FOLDER", help="rendered tables")
-            add("--out", type=Path, metavar="FILE.md", help="default: reproduction.md in --reports")
+            add(
+                "--out",
+                type=Path,
+                metavar="FILE.md",
+                help="beside directions.csv; default: reproduction.md in --reports",
+            )
         else:
             add("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
             add("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
@@ -38,16 +44,30 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.rendering import writing
 
     if args.step == "reproduction":  # needs neither records nor weights
-        from ragauge.measure.predictions import predict
-        from ragauge.report.reproduction import page
-        from ragauge.results.planned import planned
-
-        written = [args.out or args.reports / "reproduction.md"]
-        tables = planned(loading.load(args.config), predict()["rows"])
-        write_file(written[0], page(tables, args.reports).encode())
+        written = _write_reproduction(args)
     else:
         config = loading.load(args.config)
         run = config, args.results or Path("results", config.run), args.out or Path("reports", config.run)
         write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
         written = [write(*run)] if write else writing.render(args.item, *run)
     options.tell(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
+
+
+def _write_reproduction(args: argparse.Namespace) -> list[Path]:
+    """Write the page, and the directions beside it."""
+    import pandas as pd
+
+    from ragauge.measure import predictions, recomputed
+    from ragauge.report import reproduction
+    from ragauge.results.directions import directions
+    from ragauge.results.planned import planned
+
+    page = args.out or args.reports / "reproduction.md"
+    runs, rows = (
+        planned(loading.load(args.config), predictions.predict()["rows"]),
+        directions(args.claims, args.reports),
+    )
+    cells = reproduction.states(runs, args.reports, recomputed.recomputed())
+    write_file(page, reproduction.page(cells, rows, recomputed.figure_7()).encode())
+    write_file(page.with_name("directions.csv"), pd.DataFrame(rows).to_csv(index=False).encode())
+    return [page, page.with_name("directions.csv")]

@@ -1,23 +1,24 @@
-"""The state of reproduction: what became of every number that the three papers print.
-
-A cell is reproduced where a committed table measured it, predicted where the model's shape gives
-it, planned where a run of the configuration fills it, planned without a ratio where that run measures the same of a
-model, machine or sample that is not the paper's, and cannot be where the tables show it alone.
-"""
+"""The state of reproduction: what became of every number that the three papers print."""
 
 import csv
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from jinja2 import Environment, StrictUndefined
 
 from ragauge import registry
 from ragauge.results.cells import VALUES, CellSource, Status
-from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
+from ragauge.results.directions import ON_PAGE
+from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, Recomputed, read_csv
 from ragauge.results.runs import Runs, known_names
 
 PAPERS = ("superposition", "cfic", "piperag")
@@ -27,16 +28,22 @@ KEYS = (
 )  # columns of published tables that tell rows apart; the others hold numbers
 SCALES = (1, 0.01, 0.001)  # items have shares for per cent and seconds for milliseconds
 NOWHERE = "no item shows it"
+OTHER_MACHINE = "a time, or what follows from times, of another machine has no ratio"
+TIMES = re.compile(r"(_s|_ms)$|speedup_|_latency")  # quantities that depend on the machine
+QUALITIES = ("f1", "perplexity", "cosine_similarity")
+OWN_MODELS = {"retro", "msmarco-bert-base-dot-v5", *GENERATORS}  # of the papers, where its tables name none
 Row = Mapping[str, Any]
 
 
 class State(StrEnum):
     """What became of a published number, the best first."""
 
-    REPRODUCED = "reproduced"
+    MEASURED = "measured"
+    RECOMPUTED = "recomputed"
     PREDICTED = "predicted from shapes"
     PLANNED = "planned"
     BESIDE = "planned without a ratio"
+    INPUT = "needs an input"
     CANNOT = "cannot be"
 
 
@@ -48,68 +55,89 @@ class Shown:
     published: float
     state: State = State.CANNOT
     why: str = NOWHERE
+    ratio: float | None = None  # what was measured, recomputed or predicted over what was published
+
+    @property
+    def row(self) -> str:
+        return ", ".join(self.keys.values())
 
 
-def page(runs: Runs, reports: Path) -> str:
+def page(cells: Sequence[Shown], directions: Sequence[Row], figure_7: Iterable[Row]) -> str:
     """The state as a Markdown page.
 
     Args:
-        runs: a configuration's, as `results.planned.planned` has them.
-        reports: the folder of committed reports, each a folder of rendered tables.
+        cells, directions, figure_7: as `states`, `results.directions` and `measure.recomputed` have them.
     """
-    cells = states(runs, reports)
-    source = "`src/ragauge/results/published`"
-    head = [
-        "# State of reproduction",
-        "",
-        f"The {len(cells)} numbers in the papers' tables and text ({source}), by `ragauge report reproduction`:",
-        "reproduced where a table in this folder measured it, predicted where the model's shape",
-        "gives it, planned where the configuration of the papers' experiments fills it (`make miniature` runs every",
-        "kind of its cells), planned without a ratio where that measures the same of another model, machine or",
-        "sample, and cannot be where the tables show it alone, with the reason.",
-        "",
-    ]
     groups: dict[str, list[Shown]] = {}
     for cell in cells:
         groups.setdefault(cell.table, []).append(cell)
-    summary, parts = [], []
-    for name, group in [*groups.items(), ("**all**", cells)]:
-        counted = Counter(cell.state for cell in group)
-        summary.append((name, len(group), *(counted[state] or "" for state in State)))
-    for name, group in groups.items():
-        rows = [(", ".join(c.keys.values()), c.quantity, f"{c.published:g}", c.state, c.why) for c in group]
-        parts += ["", f"## {name}", "", *_markdown(("row", "quantity", "published", "state", "why"), rows)]
-    return "\n".join([*head, *_markdown(("table", "numbers", *State), summary), *parts]) + "\n"
+    template = (files("ragauge.report") / "reproduction.txt").read_text(encoding="utf-8")
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    return environment.from_string(template).render(
+        State=State,
+        cells=cells,
+        groups=groups,
+        count=lambda cells: Counter(cell.state for cell in cells),
+        errors=errors,
+        directions=[[row[name] for name in ON_PAGE] for row in directions],
+        verdicts=Counter(row["verdict"] for row in directions),
+        shown=ON_PAGE,
+        figure_7=figure_7,
+    )
 
 
-def states(runs: Runs, reports: Path) -> list[Shown]:
+def errors(cells: Iterable[Shown]) -> tuple[str, str]:
+    """The median and the largest error of the predicted numbers in per cent; empty where none is predicted."""
+    known = [abs(c.ratio - 1) for c in cells if c.state is State.PREDICTED and c.ratio is not None]
+    return (f"{median(known):.1%}", f"{max(known):.1%}") if known else ("", "")
+
+
+def states(runs: Runs, reports: Path, recomputed: Mapping[tuple[str, str, str], Recomputed]) -> list[Shown]:
+    """Every published number with its state."""
     tables = {item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS}
     committed = {item: _committed(reports, item) for item in tables}
     cells = []
     for cell in published():
-        items = [cell.table] if cell.table in tables else [i for i in tables if i.startswith(cell.table.split("_")[0])]
-        planned = _of([{**row, "item": item} for item in items for row in tables[item]], cell, runs)
+        of_paper = [item for item in tables if item.startswith(cell.table.split("_")[0])]
+        items = [cell.table] if cell.table in tables else of_paper
         # comparable is a line of a model of the paper's, or of none: PipeRAG's own stands in no column of its tables
         named = bool(cell.keys.keys() & {"model", "generator"})
         lines = [row for item in items for row in committed[item] if named or not row.get("model")]
-        measured = _of(lines, cell, runs)
-        state, why = State.CANNOT, planned[0]["note"] if planned else NOWHERE
-        if measured:
-            state, why = State.REPRODUCED, f"in {measured[0]['report']}"
-        elif any(row["source"] == CellSource.SHAPE for row in planned):
-            state, why = State.PREDICTED, ""
-        elif any(row["status"] != Status.PUBLISHED_ONLY for row in planned):
-            state, why = State.PLANNED, ""
-        elif any(_is_measured_apart(runs, row) for row in planned):
-            state = State.BESIDE
-        cells.append(replace(cell, state=state, why=why))
+        if measured := _of(lines, cell, runs):
+            ratio = float(measured[0]["ratio"]) if measured[0]["ratio"] else None
+            cells.append(replace(cell, state=State.MEASURED, why=f"in {measured[0]['report']}", ratio=ratio))
+        elif known := recomputed.get((cell.table, cell.row, cell.quantity)):
+            ratio = known.value / cell.published
+            cells.append(replace(cell, state=State.RECOMPUTED, why=known.how, ratio=ratio))
+        else:
+            alike = _of([{**row, "item": item} for item in items for row in tables[item]], cell, runs)
+            # CFIC prints numbers in two tables, and a run may fill the line of either
+            others = [row for item in of_paper for row in tables[item] if "generator" in cell.keys]
+            cells.append(_planned(runs, cell, alike, _of(others, cell, runs)))
     return cells
+
+
+def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row]) -> Shown:
+    """The state of a number that nothing has measured, from the lines of the configuration's tables that show it."""
+    if not rows:
+        return cell
+    quantity, why = rows[0]["quantity"], rows[0]["note"]
+    if guesses := [row for row in rows if row["source"] == CellSource.SHAPE]:
+        return replace(cell, state=State.PREDICTED, why="", ratio=guesses[0]["ratio"])
+    is_filled = any(row["status"] != Status.PUBLISHED_ONLY for row in (*rows, *twins))
+    if TIMES.search(quantity) and (is_filled or _is_measured_apart(runs, rows[0])):
+        return replace(cell, state=State.BESIDE, why=OTHER_MACHINE if is_filled else why)
+    if is_filled or (quantity in QUALITIES and _is_run_on_its_model(runs, cell, rows[0]["item"], quantity)):
+        return replace(cell, state=State.PLANNED, why="")
+    if cell.keys.get("judge") == "human":
+        return replace(cell, state=State.INPUT, why="the configuration has no file of people's judgements")
+    if any(_is_measured_apart(runs, row) for row in rows):
+        return replace(cell, state=State.BESIDE, why=why)
+    return replace(cell, why=why)
 
 
 def published() -> Iterator[Shown]:
     """The numbers of the papers' tables and statements, in the order of the published CSVs."""
-    from importlib.resources import files
-
     names = sorted(path.name.removesuffix(".csv") for path in (files("ragauge.results") / "published").iterdir())
     for paper in PAPERS:
         for name in names:
@@ -164,17 +192,20 @@ def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
     return [row for score, row in scored if score == most]
 
 
+def _is_run_on_its_model(runs: Runs, cell: Shown, item: str, quantity: str) -> bool:
+    """Whether the configuration measures the quantity, and at that k, on the paper's model in lines of their own."""
+    lines = (row for row in _rows(runs, item) if row["quantity"] == quantity and row["status"] != Status.PUBLISHED_ONLY)
+    at_k = (row for row in lines if "k" not in cell.keys or cell.keys["k"] == str(row.get("k")))
+    return any(OWN_MODELS & {row["model"], *known_names(runs.source(row["model"]))} for row in at_k)
+
+
 def _is_measured_apart(runs: Runs, row: Row) -> bool:
     """Whether the configuration measures what a line of an item shows, on lines of its own."""
     config, reads, dataset = runs.config, registry.module("item", row["item"]).READS, row.get("dataset")
     return config is not None and bool(
-        (reads.judgements and config.judge)
+        " " in str(dataset)  # of the paper's text, and of no one data set
+        or (reads.judgements and config.judge)
         or ((reads.pipelines or reads.staleness) and dataset in config.evaluation_texts())
         or (reads.latency and dataset in {timed for timed, _ in config.measured("latency")})
         or (not reads.latency and not reads.judgements and dataset in config.datasets)
     )
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    lines = [tuple(head), ("---",) * len(head), *rows]
-    return [f"| {' | '.join(str(value).replace('|', '/') for value in line)} |" for line in lines]

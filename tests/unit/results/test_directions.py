@@ -1,0 +1,61 @@
+"""Verdicts on orderings, by the intervals of one row or of two."""
+
+from pathlib import Path
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.results.directions import directions
+
+TABLE = """method,quantity,measured,low,high,n
+gain,difference,0.10,0.02,0.18,100
+loss,difference,-0.10,-0.18,-0.02,100
+faster,ratio,1.2,0.9,1.5,15
+a,accuracy,0.50,0.44,0.58,100
+b,accuracy,0.30,0.22,0.33,90
+none,accuracy,,,,0
+"""
+
+
+def direction(folder: Path, claim: str) -> dict[str, object]:
+    (folder / "run").mkdir(exist_ok=True)
+    (folder / "run/table.csv").write_text(TABLE)
+    (folder / "claims.yaml").write_text(f"claims: {{one: {{states: s, source: t, table: run/table.csv, {claim}}}}}")
+    [row] = directions(folder / "claims.yaml", folder)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ("quantity: difference, row: {method: gain}", "agrees"),
+        ("quantity: difference, row: {method: loss}", "disagrees"),
+        ("quantity: difference, row: {method: loss}, is_lower_better: true", "agrees"),
+        ("quantity: ratio, row: {method: faster}, above: 1", "cannot be told"),
+        ("quantity: accuracy, better: {method: b}, worse: {method: a}", "disagrees"),
+    ],
+)
+def test_a_verdict_needs_an_interval_on_one_side(tmp_path: Path, claim: str, verdict: str) -> None:
+    assert direction(tmp_path, claim)["verdict"] == verdict
+
+
+def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
+    row = direction(tmp_path, "quantity: accuracy, better: {method: a}, worse: {method: b}")
+    # 0.2 - sqrt(0.06^2 + 0.03^2), 0.2 + sqrt(0.08^2 + 0.08^2)
+    assert [row[name] for name in ("value", "low", "high", "n")] == ["0.2", "0.132918", "0.313137", 90]
+    assert row["rows"] == "a − b"
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ("quantity: accuracy, row: {method: c}", "has 0 rows with"),
+        ("quantity: accuracy, row: {method: none}", "has no value with an interval"),
+        ("quantity: accuracy, better: {method: a}", "needs either row, or better and worse"),
+        ("quantity: accuracy, rwo: {method: a}", "claims.one.rwo: unknown key"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_claim(tmp_path: Path, claim: str, message: str) -> None:
+    with pytest.raises(UserError, match=r"claims\.yaml: claims\.one") as raised:
+        direction(tmp_path, claim)
+    assert message in str(raised.value)
