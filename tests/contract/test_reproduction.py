@@ -100,8 +100,9 @@ def test_states_follow_what_the_configuration_runs(cells: list[Shown]) -> None:
         return Counter(cell.state for cell in same)
 
     assert counted("cfic_table_7", judge="human") == {State.INPUT: 12}
-    assert counted("piperag_table_1", "perplexity") == {State.PLANNED: 9}
+    assert counted("piperag_table_1", "perplexity") == {State.PLANNED: 9, State.RECOMPUTED: 6}
     assert counted("piperag_table_1", "latency_s") == {State.BESIDE: 9}
+    assert counted("piperag_table_1", "difference") == {State.RECOMPUTED: 12}
     assert counted("piperag_table_2") == {State.PLANNED: 21, State.RECOMPUTED: 3}
     assert counted("cfic_table_8", "f1") == {State.PLANNED: 6}
     assert counted("cfic_table_4") == {State.PLANNED: 30}
