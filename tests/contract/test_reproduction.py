@@ -123,6 +123,14 @@ def test_a_number_is_measured_where_a_committed_table_has_it(runs: Runs, tmp_pat
     assert found(tmp_path).ratio == 1.01075
 
 
+@pytest.mark.parametrize(("model", "state"), [("retro", State.MEASURED), ("smollm2-360m", State.PLANNED)])
+def test_piperag_is_measured_on_its_own_model(runs: Runs, tmp_path: Path, model: str, state: State) -> None:
+    (tmp_path / "gpu").mkdir()
+    line = f"{model},wikipedia,retro,perplexity,13.49,13.6,1.00815,\n"
+    (tmp_path / "gpu/piperag_table_1.csv").write_text(TABLE.partition("\n")[0] + "\n" + line)
+    assert [cell.state for cell in states(runs, tmp_path, {}) if cell.published == 13.49] == [state]
+
+
 def test_a_run_that_git_ignores_measures_nothing(runs: Runs, tmp_path: Path) -> None:
     """The tables of the miniature have the papers' models by name and random weights."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)

@@ -13,15 +13,16 @@ from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.overlap import OverlapWindow
 from ragauge.measure import databases
 from ragauge.measure.timing import shape_of
-from ragauge.results.publications import Recomputed, read_csv
+from ragauge.results.publications import read_csv
 from ragauge.retrieval.settings import DatabaseSettings
 
+Value = tuple[float, str]  # a number on the scale that it is printed on, and its calculation
 WINDOWS = 16  # of 64 tokens in PipeRAG's sequences of 1,024
 
 
-def recomputed() -> dict[tuple[str, str, str], Recomputed]:
+def recomputed() -> dict[tuple[str, str, str], Value]:
     """By published table, row (its keys joined by commas) and column."""
-    made = {}
+    made: dict[tuple[str, str, str], Value] = {}
     for paper, by_item in {"superposition": _superposition(), "cfic": _cfic(), "piperag": _piperag()}.items():
         for row in (row for row in read_csv(f"{paper}_statements") if row["item"] in by_item):
             keys = ", ".join(text for column, text in row.items() if column != "value" and text)
@@ -29,9 +30,9 @@ def recomputed() -> dict[tuple[str, str, str], Recomputed]:
     for column, difference in (("latency_s", "latency_difference_s"), ("perplexity", "perplexity_difference")):
         for dataset, of in _table_1(column).items():  # the numbers in brackets
             for system in ("retro", "piperag_s3"):
-                value = Recomputed(of[system] - of["no_retrieval"], f"{of[system]:g} - {of['no_retrieval']:g}")
+                value = (of[system] - of["no_retrieval"], f"{of[system]:g} - {of['no_retrieval']:g}")
                 made["piperag_table_1", f"{dataset}, {system}", difference] = value
-    same = Recomputed(1.0, "the cosine of a chunk with itself")
+    same = (1.0, "the cosine of a chunk with itself")
     sets = [row["dataset"] for row in read_csv("piperag_table_2") if row["stale_tokens"] == "0"]
     return made | {("piperag_table_2", f"{dataset}, 0", "cosine_similarity"): same for dataset in sets}
 
@@ -51,7 +52,7 @@ def figure_7() -> Iterator[dict[str, Any]]:
             yield {"dataset": dataset, "faster": faster, "retro_s": WINDOWS * window.seconds, "piperag_s": overlapped}
 
 
-def _superposition() -> dict[str, Recomputed]:
+def _superposition() -> dict[str, Value]:
     prompt = tokens.load("paper")
     rest, count = prompt.total - sum(prompt.documents), len(prompt.documents)
     statistics = read_csv("superposition_dataset_statistics")
@@ -67,36 +68,34 @@ def _superposition() -> dict[str, Recomputed]:
     reduction = float(rows["mpt-7b-instruct", "superposition"]["theoretical_speedup"])
     kilobytes, points = kv_bytes(shape_of("bloomz-7b1"), 1, "bfloat16") / 1000, "Table 1, points: superposition -"
     return {
-        "naive_sequence_length": Recomputed(rest + count * document, f"{count} times the {around}"),
-        "superposition_longest_path": Recomputed(rest + document, f"the {around}"),
-        "kv_cache_per_token_bloom_7b1": Recomputed(kilobytes, "from the model's shape, 2 bytes a value"),
-        "accuracy_gain_over_naive_min": Recomputed(min(gains), f"{points} naive, the minimum"),
-        "accuracy_gain_over_naive_max": Recomputed(max(gains), f"{points} naive, the maximum"),
-        "accuracy_gain_over_next_best_max": Recomputed(max(leads), f"{points} the next best, the maximum"),
-        "compute_reduction_mpt_7b": Recomputed(reduction, "Table 1: the theoretical speedup of mpt-7b-instruct"),
+        "naive_sequence_length": (rest + count * document, f"{count} times the {around}"),
+        "superposition_longest_path": (rest + document, f"the {around}"),
+        "kv_cache_per_token_bloom_7b1": (kilobytes, "from the model's shape, 2 bytes a value"),
+        "accuracy_gain_over_naive_min": (min(gains), f"{points} naive, the minimum"),
+        "accuracy_gain_over_naive_max": (max(gains), f"{points} naive, the maximum"),
+        "accuracy_gain_over_next_best_max": (max(leads), f"{points} the next best, the maximum"),
+        "compute_reduction_mpt_7b": (reduction, "Table 1: the theoretical speedup of mpt-7b-instruct"),
     }
 
 
-def _cfic() -> dict[str, Recomputed]:
+def _cfic() -> dict[str, Value]:
     seconds = {(row["dataset"], row["system"]): float(row["decoding_latency_ms"]) for row in read_csv("cfic_table_6")}
     a, b = (seconds[d, "without_decoding_strategies"] / seconds[d, "cfic"] for d in ("musique", "qasper"))
     how = f"Table 6: {a:.2f} on MuSiQue, {b:.2f} on Qasper; their mean"
-    return {"decoding_strategies_speedup": Recomputed((a + b) / 2, how)}
+    return {"decoding_strategies_speedup": ((a + b) / 2, how)}
 
 
-def _piperag() -> dict[str, Recomputed]:
+def _piperag() -> dict[str, Value]:
     slower = [100 * (row["piperag_s3"] / row["no_retrieval"] - 1) for row in _table_1("latency_s").values()]
     better = [row["no_retrieval"] - row["piperag_s3"] for row in _table_1("perplexity").values()]
-    made = {}
+    made: dict[str, Value] = {}
     for name, of in (("s3_latency_overhead", slower), ("s3_perplexity_reduction", better)):
         for end, value in (("min", min(of)), ("max", max(of))):
-            made[f"{name}_{end}"] = Recomputed(value, f"Table 1: S3 against no retrieval, the {end}imum")
+            made[f"{name}_{end}"] = (value, f"Table 1: S3 against no retrieval, the {end}imum")
     settings = DatabaseSettings(corpus="c4-en")
     chunks = size.chunks if (size := databases.size(settings)) else math.nan
-    made["database_chunks"] = Recomputed(chunks, "C4's documents and their mean bytes (docs/capacity.md)")
-    made["database_tokens"] = Recomputed(
-        chunks * settings.chunk_tokens, f"these chunks of {settings.chunk_tokens} tokens"
-    )
+    made["database_chunks"] = (chunks, "C4's documents and their mean bytes (docs/capacity.md)")
+    made["database_tokens"] = (chunks * settings.chunk_tokens, f"these chunks of {settings.chunk_tokens} tokens")
     return made
 
 

@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined
 from ragauge import registry
 from ragauge.results.cells import VALUES, CellSource, Status
 from ragauge.results.directions import ON_PAGE
-from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, Recomputed, read_csv
+from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
 from ragauge.results.runs import Runs, known_names
 
 PAPERS = ("superposition", "cfic", "piperag")
@@ -92,7 +92,7 @@ def errors(cells: Iterable[Shown]) -> tuple[str, str]:
     return (f"{median(known):.1%}", f"{max(known):.1%}") if known else ("", "")
 
 
-def states(runs: Runs, reports: Path, recomputed: Mapping[tuple[str, str, str], Recomputed]) -> list[Shown]:
+def states(runs: Runs, reports: Path, recomputed: Mapping[tuple[str, str, str], tuple[float, str]]) -> list[Shown]:
     """Every published number with its state."""
     tables = {item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS}
     committed = {item: _committed(reports, item) for item in tables}
@@ -102,13 +102,12 @@ def states(runs: Runs, reports: Path, recomputed: Mapping[tuple[str, str, str], 
         items = [cell.table] if cell.table in tables else of_paper
         # comparable is a line of a model of the paper's, or of none: PipeRAG's own stands in no column of its tables
         named = bool(cell.keys.keys() & {"model", "generator"})
-        lines = [row for item in items for row in committed[item] if named or not row.get("model")]
+        lines = [row for item in items for row in committed[item] if named or row.get("model", "") in {"", *OWN_MODELS}]
         if measured := _of(lines, cell, runs):
             ratio = float(measured[0]["ratio"]) if measured[0]["ratio"] else None
             cells.append(replace(cell, state=State.MEASURED, why=f"in {measured[0]['report']}", ratio=ratio))
         elif known := recomputed.get((cell.table, cell.row, cell.quantity)):
-            ratio = known.value / cell.published
-            cells.append(replace(cell, state=State.RECOMPUTED, why=known.how, ratio=ratio))
+            cells.append(replace(cell, state=State.RECOMPUTED, why=known[1], ratio=known[0] / cell.published))
         else:
             alike = _of([{**row, "item": item} for item in items for row in tables[item]], cell, runs)
             # CFIC prints numbers in two tables, and a run may fill the line of either

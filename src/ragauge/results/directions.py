@@ -74,8 +74,8 @@ def _direction(claim: Claim, place: str, reports: Path) -> dict[str, Any]:
         verdict = Verdict.DISAGREES if (low > claim.above) == claim.is_lower_better else Verdict.AGREES
     rows = " − ".join(", ".join(map(str, keys.values())) for keys in named)
     values = (claim.states, claim.source, verdict, *(f"{number:.6g}" for number in (value, low, high)), n)
-    interval = "of the row" if claim.row else "of two rows"
-    return dict(zip(COLUMNS, (*values, interval, claim.quantity, claim.note, claim.table, rows), strict=True))
+    values += ("of the row" if claim.row else "of two rows", claim.quantity, claim.note, claim.table, rows)
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def _numbers(table: Path, keys: Mapping[str, str | int], place: str) -> tuple[float, float, float, int]:

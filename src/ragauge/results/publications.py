@@ -4,7 +4,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.results.cells import Cell, CellSource, Measure
@@ -19,13 +19,6 @@ GENERATORS = {  # CFIC's names of the models that answer
     "vicuna-7b-v1.5-16k": "Vicuna-v1.5-7B-16k",
 }
 CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")  # what a shape alone can tell
-
-
-class Recomputed(NamedTuple):
-    """A published number from sizes or other published numbers, on the scale it is printed on; how it was computed."""
-
-    value: float
-    how: str
 
 
 @cache
