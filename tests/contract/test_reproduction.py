@@ -60,16 +60,16 @@ def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(ru
     ).groups()
     assert int(total) == sum(numbers.values()) == len(cells)
 
-    rows = {(row["item"], row["model"], *row["keys"].values()): row for row in runs.predictions}
+    guesses = [row for row in runs.predictions if row["item"] in {name for name, _ in numbers}]  # not of figures
     cycles = ("compute_cycles", "theoretical_speedup")
-    assert int(shapes) == sum(n for (_, name), n in numbers.items() if name in cycles) == len(cycles) * len(rows)
+    assert int(shapes) == sum(n for (_, name), n in numbers.items() if name in cycles) == len(cycles) * len(guesses)
     differences = []
-    for name in {item for item, *_ in rows}:
+    for name in {row["item"] for row in guesses}:
         with open(PUBLISHED / f"{name}.csv", newline="") as file:
             for line in csv.DictReader(file):
                 [row] = (
                     r
-                    for r in runs.predictions
+                    for r in guesses
                     if r["item"] == name and r["keys"].items() <= line.items() and r["model"] == line["model"]
                 )
                 differences += [abs(row[quantity] / float(line[quantity]) - 1) for quantity in cycles]
