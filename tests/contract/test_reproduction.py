@@ -89,7 +89,7 @@ def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(ru
     assert int(measured) == count[State.MEASURED] == committed
     assert int(known) == count[State.RECOMPUTED] == len(recomputed())
     by_times = [c.state for c in cells if c.quantity == "cuda_speedup"]
-    assert by_times == [State.BESIDE] * sum(n for (_, name), n in numbers.items() if name == "cuda_speedup")
+    assert by_times == [State.NO_RATIO] * sum(n for (_, name), n in numbers.items() if name == "cuda_speedup")
     [line] = (line for line in text.splitlines() if line.startswith("| **all**"))
     assert line.split(" | ")[2 : 2 + len(State)] == [str(count[state] or "") for state in State]
 
@@ -101,7 +101,7 @@ def test_states_follow_what_the_configuration_runs(cells: list[Shown]) -> None:
 
     assert counted("cfic_table_7", judge="human") == {State.INPUT: 12}
     assert counted("piperag_table_1", "perplexity") == {State.PLANNED: 9, State.RECOMPUTED: 6}
-    assert counted("piperag_table_1", "latency_s") == {State.BESIDE: 9}
+    assert counted("piperag_table_1", "latency_s") == {State.NO_RATIO: 9}
     assert counted("piperag_table_1", "difference") == {State.RECOMPUTED: 12}
     assert counted("piperag_table_2") == {State.PLANNED: 21, State.RECOMPUTED: 3}
     assert counted("cfic_table_8", "f1") == {State.PLANNED: 6}

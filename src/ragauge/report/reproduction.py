@@ -42,7 +42,7 @@ class State(StrEnum):
     RECOMPUTED = "recomputed"
     PREDICTED = "predicted from shapes"
     PLANNED = "planned"
-    BESIDE = "planned without a ratio"
+    NO_RATIO = "planned without a ratio"
     INPUT = "needs an input"
     CANNOT = "cannot be"
 
@@ -125,13 +125,13 @@ def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row])
         return replace(cell, state=State.PREDICTED, why="", ratio=guesses[0]["ratio"])
     is_filled = any(row["status"] != Status.PUBLISHED_ONLY for row in (*rows, *twins))
     if TIMES.search(quantity) and (is_filled or _is_measured_apart(runs, rows[0])):
-        return replace(cell, state=State.BESIDE, why=OTHER_MACHINE if is_filled else why)
+        return replace(cell, state=State.NO_RATIO, why=OTHER_MACHINE if is_filled else why)
     if is_filled or (quantity in QUALITIES and _is_run_on_its_model(runs, cell, rows[0]["item"], quantity)):
         return replace(cell, state=State.PLANNED, why="")
     if cell.keys.get("judge") == "human":
         return replace(cell, state=State.INPUT, why="the configuration has no file of people's judgements")
     if any(_is_measured_apart(runs, row) for row in rows):
-        return replace(cell, state=State.BESIDE, why=why)
+        return replace(cell, state=State.NO_RATIO, why=why)
     return replace(cell, why=why)
 
 
