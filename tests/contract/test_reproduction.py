@@ -34,10 +34,11 @@ def cells(runs: Runs) -> list[Shown]:
     return states(runs, ROOT / "reports", recomputed())
 
 
-def test_the_committed_page_is_what_the_code_writes(cells: list[Shown]) -> None:
+def test_the_committed_page_is_what_the_code_writes(runs: Runs, cells: list[Shown]) -> None:
     rows = directions(ROOT / "configs/papers/claims.yaml", ROOT / "reports")
+    drawn = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
     written = (ROOT / "reports/reproduction.md").read_text(encoding="utf-8")
-    assert page(cells, rows, figure_7()) == written, "run `ragauge report reproduction`"
+    assert page(cells, rows, drawn, figure_7()) == written, "run `ragauge report reproduction`"
     with open(ROOT / "reports/directions.csv", newline="", encoding="utf-8") as file:
         assert list(csv.DictReader(file)) == [{key: str(value) for key, value in row.items()} for row in rows]
 

@@ -67,7 +67,8 @@ def _write_reproduction(args: argparse.Namespace) -> list[Path]:
         planned(loading.load(args.config), predictions.predict()["rows"]),
         directions(args.claims, args.reports),
     )
+    figure_5 = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
     cells = reproduction.states(runs, args.reports, recomputed.recomputed())
-    write_file(page, reproduction.page(cells, rows, recomputed.figure_7()).encode())
+    write_file(page, reproduction.page(cells, rows, figure_5, recomputed.figure_7()).encode())
     write_file(page.with_name("directions.csv"), pd.DataFrame(rows).to_csv(index=False).encode())
     return [page, page.with_name("directions.csv")]

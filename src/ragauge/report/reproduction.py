@@ -62,11 +62,12 @@ class Shown:
         return ", ".join(self.keys.values())
 
 
-def page(cells: Sequence[Shown], directions: Sequence[Row], figure_7: Iterable[Row]) -> str:
+def page(cells: Sequence[Shown], directions: Sequence[Row], figure_5: Sequence[Row], figure_7: Iterable[Row]) -> str:
     """The state as a Markdown page.
 
     Args:
-        cells, directions, figure_7: as `states`, `results.directions` and `measure.recomputed` have them.
+        cells, directions: as `states` and `results.directions` have them.
+        figure_5, figure_7: the rows of `measure.predictions` and of `measure.recomputed`.
     """
     groups: dict[str, list[Shown]] = {}
     for cell in cells:
@@ -82,6 +83,7 @@ def page(cells: Sequence[Shown], directions: Sequence[Row], figure_7: Iterable[R
         directions=[[row[name] for name in ON_PAGE] for row in directions],
         verdicts=Counter(row["verdict"] for row in directions),
         shown=ON_PAGE,
+        figure_5=figure_5,
         figure_7=figure_7,
     )
 
