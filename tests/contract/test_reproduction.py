@@ -36,9 +36,9 @@ def cells(runs: Runs) -> list[Shown]:
 
 def test_the_committed_page_is_what_the_code_writes(runs: Runs, cells: list[Shown]) -> None:
     rows = directions(ROOT / "configs/papers/claims.yaml", ROOT / "reports")
-    drawn = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
     written = (ROOT / "reports/reproduction.md").read_text(encoding="utf-8")
-    assert page(cells, rows, drawn, figure_7()) == written, "run `ragauge report reproduction`"
+    drawn = [row for row in runs.predictions if "figure" in row["item"]], figure_7()
+    assert page(cells, rows, *drawn) == written, "run `ragauge report reproduction`"
     with open(ROOT / "reports/directions.csv", newline="", encoding="utf-8") as file:
         assert list(csv.DictReader(file)) == [{key: str(value) for key, value in row.items()} for row in rows]
 
@@ -76,7 +76,6 @@ def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(ru
                 differences += [abs(row[quantity] / float(line[quantity]) - 1) for quantity in cycles]
     assert float(middle) == pytest.approx(100 * median(differences), abs=0.051)
     assert float(largest) == pytest.approx(100 * max(differences), abs=0.051)
-
     count = Counter(cell.state for cell in cells)
     papers_models = {label for label, m in runs.config.models.items() if m.source and "smollm2" not in m.source}  # type: ignore[union-attr]
     committed = 0

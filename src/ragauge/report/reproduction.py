@@ -132,9 +132,8 @@ def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row])
         return replace(cell, state=State.PLANNED, why="")
     if cell.keys.get("judge") == "human":
         return replace(cell, state=State.INPUT, why="the configuration has no file of people's judgements")
-    if any(_is_measured_apart(runs, row) for row in rows):
-        return replace(cell, state=State.NO_RATIO, why=why)
-    return replace(cell, why=why)
+    is_apart = any(_is_measured_apart(runs, row) for row in rows)
+    return replace(cell, state=State.NO_RATIO if is_apart else State.CANNOT, why=why)
 
 
 def published() -> Iterator[Shown]:
