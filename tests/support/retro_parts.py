@@ -58,10 +58,11 @@ def write_chunks(root: Path, name: str, model: str) -> None:
 
 
 def specified(schedule: str, interval: int = CHUNK, task: str = "perplexity", **changes: Any) -> PipelineSpecification:
-    """A pipeline of the tiny decoder over sequences of 150 tokens; changes are settings or fields of it."""
+    """A pipeline of the tiny decoder over 150 tokens, scored after the first query; changes: settings or fields."""
     settings = {key: value for key, value in changes.items() if key in PipelineSettings.model_fields}
     others = {key: value for key, value in changes.items() if key not in settings}
-    made = {"schedule": schedule, "interval": interval, "task": task, "tokens": 150, **settings}
+    made = {"schedule": schedule, "interval": interval, "task": task, "tokens": 150}
+    made |= {"scoring": "after_first_query", **settings}
     return PipelineSpecification(pipeline=PipelineSettings(**made), model="tiny", database="db", **others)
 
 

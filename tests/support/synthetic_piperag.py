@@ -117,7 +117,8 @@ def _record(
     base |= {"neighbours": [[1, 2]] * asked, "nprobe": [lists] * asked, "trace": [call.to_json() for call in calls]}
     new = settings.tokens - CHUNK
     if settings.task == "perplexity":
-        return SequenceRecord(**base, status="ok", nll=value, scored=new, trials_s=[1.0])
+        scored = settings.tokens - 1 if settings.scoring == "published" else new
+        return SequenceRecord(**base, status="ok", nll=value, scored=scored, trials_s=[1.0])
     base |= {"prompt_tokens": CHUNK, "generated": [7] * new, "load_share": load_share}
     trials = [value, value * 1.1, value * 0.9] if math.isfinite(value) else [value]
     return SequenceRecord(**base, status="ok", trials_s=trials)

@@ -165,7 +165,7 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     """Everything that imports numerical libraries."""
     from ragauge.cost.machine import provenance
     from ragauge.generation import modes, pipeline
-    from ragauge.generation.evaluation import texts
+    from ragauge.generation.evaluation import published_texts, texts
     from ragauge.generation.specification import index_facts, specify
     from ragauge.io.digest import digest
     from ragauge.io.files import file_sha256
@@ -190,10 +190,12 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
         code=digest("ragauge.generation.pipeline", *components),
     )
+    is_published = settings.task == "perplexity" and settings.scoring == "published"
+    cut = published_texts if is_published else texts
     with options.ended_in_order():
         out = pipeline.run(
             lambda: _make(args, plan, specification, database, opened),
-            texts(database, settings.tokens, settings.limit, plan.evaluation),
+            cut(database, settings.tokens, settings.limit, plan.evaluation),
             specification,
             args.out,
             overwrite=args.overwrite,

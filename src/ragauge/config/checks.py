@@ -40,6 +40,7 @@ def check(config: Config) -> None:
     _check_evaluation_labels(config)
     for label, pipeline in config.pipelines.items():
         _check_pipeline(config, pipeline, f"pipelines.{label}")
+    _check_scoring(config)
     _check_servers(config)
     for label, compared in config.staleness.items():
         check_source(compared.encoder, f"staleness.{label}.encoder", "encoder")
@@ -191,6 +192,16 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
         check_model(pipeline, model.source, model.dtype, model.device)
     except SettingError as error:
         raise UserError(f"{where}.{error}") from None
+
+
+def _check_scoring(config: Config) -> None:
+    """All text of a run is scored alike: its perplexities stand in one table."""
+    scored = [(label, one.scoring) for label, one in config.pipelines.items() if one.task == "perplexity"]
+    for label, scoring in scored:
+        if scoring != scored[0][1]:
+            raise UserError(
+                f"pipelines.{label}.scoring: {scoring!r}, but pipelines.{scored[0][0]} has {scored[0][1]!r}"
+            )
 
 
 def _check_servers(config: Config) -> None:

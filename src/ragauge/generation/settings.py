@@ -41,6 +41,11 @@ class PipelineSettings(BaseModel):
 
     schedule: str = Field(description="when the database is queried, and what generation waits for; default: the key")
     task: Literal["perplexity", "generate"] = Field("perplexity", description="score text, or continue 64 tokens of it")
+    scoring: Literal["published", "after_first_query"] = Field(
+        "published",
+        description="published: every label of the first `limit` texts, cut at `tokens`; after_first_query: of sequences "
+        "of `tokens`, what follows the first 64",
+    )
     model: str | None = Field(None, description="label of the decoder; default: the first of the configuration")
     database: str | None = Field(None, description="label of the database; default: the first of the configuration")
     index: str = Field("ivf", description="label of the database's index that is searched")
@@ -52,6 +57,9 @@ class PipelineSettings(BaseModel):
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
     nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
         None, description="inverted lists to scan; hide (piperag): as many as decoding hides; default: the index's own"
+    )
+    first_nprobe: int | None = Field(
+        None, ge=1, description="nprobe hide: lists of the first search, which nothing hides; default: the index's own"
     )
     exclude: Literal["none", "article"] = Field("none", description="article: none from the text's own article")
     characters: int | None = Field(
@@ -73,7 +81,7 @@ class PipelineSettings(BaseModel):
     bias: float = Field(0.0, description=_of_modes("bias", "added to the attention scores of neighbours' keys"))
     retrofit_minutes: float | None = Field(None, gt=0, description="minutes of RETRO-fit training; default: untrained")
     adapters: str | None = Field(None, description="weights of RETRO-fit, in safetensors, instead of retrofit_minutes")
-    tokens: int = Field(1024, ge=CHUNK + 2, description="tokens per sequence")
+    tokens: int = Field(1024, ge=CHUNK + 2, description="tokens per sequence, or most tokens of a text")
     limit: int | None = Field(None, ge=1, description="number of sequences; default: all held-out text")
     trials: int = Field(1, ge=1, description="timed generations per sequence, after an untimed one if several")
     retrieval_cores: str | None = Field(None, description="cores of the retrieval server, such as 1-3; default: all")

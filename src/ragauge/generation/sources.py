@@ -58,7 +58,7 @@ class RetrievalOptions:
 
     searcher: Searcher
     k: int = 2
-    nprobe: int | None = None  # None: the index's own
+    nprobe: int | None = None  # of searches without a budget; None: the index's own
     # in place of nprobe, of prefetched queries: seconds of a search while the window after so many tokens is decoded
     budget: Callable[[int], float] | None = None
     as_text: Callable[[Tokens], str] | None = None  # detokenises where the query is sent as text

@@ -92,7 +92,7 @@ class SequenceRecord(AnyRecord):
     tokens: int = Field(description="tokens of the sequence, generated ones included")
     prompt_tokens: int = Field(0, description="tokens that were given, where the rest was generated")
     nll: float | None = Field(None, description="mean negative log-likelihood of the scored tokens, in nats")
-    scored: int = Field(0, description="tokens that `nll` is the mean of: those after the first query")
+    scored: int = Field(0, description="tokens that `nll` is the mean of: the labels that are scored")
     neighbours: list[list[int]] = Field([], description="by retrieval: chunks that were found")
     nprobe: list[int] = Field([], description="by retrieval: inverted lists that were scanned")
     generated: list[int] = Field([], description="the new tokens")

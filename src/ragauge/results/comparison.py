@@ -15,13 +15,13 @@ from ragauge.cost import overlap
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
-from ragauge.results.stats import bootstrap_interval, paired_test
+from ragauge.results.stats import bootstrap_interval, paired_test, pooled
 
 FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.0, 16.0)]  # projections
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Perplexity or latency of a file of records, with their intervals over sequences, which have equal lengths.
+    """Perplexity, pooled over tokens, or latency of a file of records, with their intervals over sequences.
 
     Raises:
         UserError: no sequence succeeded.
@@ -30,11 +30,11 @@ def summary(path: Path) -> dict[str, Any]:
     scored = [record for record in records if record.nll is not None]
     if not scored:
         return _latency(records)
-    nll = [record.nll for record in scored if record.nll is not None]
+    nll = pooled([record.nll or 0.0 for record in scored], [record.scored for record in scored])
     low, high = map(math.exp, bootstrap_interval(nll))
     mean = sum(nll) / len(nll)
     perplexity = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
-    return {**perplexity, "sequences": len(nll), "scored": scored[0].scored}
+    return {**perplexity, "sequences": len(nll), "scored": sum(record.scored for record in scored)}
 
 
 def _latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
@@ -62,7 +62,8 @@ def difference(path: Path, base: Path) -> dict[str, float]:
         UserError: the files hold no scored sequences in common, or one holds no likelihoods.
     """
     first, second = (
-        {record.key: record.nll for record in _records(each) if record.nll is not None} for each in (path, base)
+        {(record.key, record.scored): record.nll for record in _records(each) if record.nll is not None}
+        for each in (path, base)
     )
     for each, nll in ((path, first), (base, second)):
         if not nll:
@@ -70,7 +71,8 @@ def difference(path: Path, base: Path) -> dict[str, float]:
     shared = [key for key in first if key in second]
     if not shared:
         raise UserError(f"{path} and {base}: no sequence was scored in both")
-    return paired_test([first[key] for key in shared], [second[key] for key in shared])
+    tokens = [scored for _, scored in shared]
+    return paired_test(*(pooled([nll[key] for key in shared], tokens) for nll in (first, second)))
 
 
 def control(retrieved: Path, random: Path) -> dict[str, Any]:

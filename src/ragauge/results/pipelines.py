@@ -27,7 +27,7 @@ from ragauge.results.runs import Runs
 
 Nprobe = int | Literal["hide"] | None  # hide: as many lists as decoding hides; None: nothing is searched, or not known
 Task = Literal["perplexity", "generate"]
-Text = tuple[str, int]  # a sequence: its key and its tokens
+Text = tuple[str, int, int]  # a sequence: its key, its tokens, and how many of them are scored
 
 # labels in tables of options that are not at their defaults
 LABELS: dict[str, Callable[[Any], str]] = {
@@ -130,7 +130,8 @@ class PipelineRun:
     @cached_property
     def nll(self) -> dict[Text, float]:
         """Mean negative log-likelihood of a token, by sequence."""
-        return {(r.key, r.tokens): r.nll for r in self.records if r.nll is not None and math.isfinite(r.nll)}
+        scored = (r for r in self.records if r.nll is not None and math.isfinite(r.nll))
+        return {(r.key, r.tokens, r.scored): r.nll for r in scored if r.nll is not None}
 
     @cached_property
     def trials_s(self) -> list[float]:

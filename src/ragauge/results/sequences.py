@@ -9,7 +9,7 @@ from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted, paired
 from ragauge.results.pipelines import PipelineRun, Task, Text
 from ragauge.results.runs import Runs
-from ragauge.results.stats import bootstrap_interval, median_ratio_interval
+from ragauge.results.stats import bootstrap_interval, median_ratio_interval, pooled
 from ragauge.results.systems import System
 
 AGAINST_NONE = "minus_no_retrieval_nats"
@@ -23,13 +23,14 @@ def shared_keys(systems: Iterable[System]) -> set[Text]:
 
 
 def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Measure:
-    """exp of the mean negative log-likelihood of a token; the interval is over sequences, which have equal lengths."""
+    """exp of the mean negative log-likelihood of a token, pooled over all; the interval resamples sequences."""
     if system.scored is None:
         return Measure(reason=_not_run(system, "perplexity"))
     known = system.scored.nll
-    nll = [value for key, value in known.items() if not keys or key in keys]
-    if not nll:
+    shown = {key: value for key, value in known.items() if not keys or key in keys}
+    if not shown:
         return Measure(reason=_failed(system.scored) or "no sequence has a likelihood")
+    nll = pooled(list(shown.values()), [scored for *_, scored in shown])
     note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(known) else ""
     note = "the systems share no sequence" if keys is not None and not keys else note
     note = join(note, _failed(system.scored), _of_proxy(system))
@@ -84,7 +85,9 @@ def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None
     shared = [key for key in better.nll if key in worse.nll]
     if len(shared) < 2:
         return Measure(n=len(shared), reason="fewer than two sequences in common")
-    return paired([better.nll[k] for k in shared], [worse.nll[k] for k in shared], runs.seed)
+    tokens = [scored for *_, scored in shared]
+    means = [pooled([pipeline.nll[key] for key in shared], tokens) for pipeline in (better, worse)]
+    return paired(*means, runs.seed)
 
 
 def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:

@@ -269,9 +269,9 @@ def tokenizer_sha256(tokenizer: Any) -> str:
     return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
 
 
-def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text, without special tokens and without a bound."""
+def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+    """Token ids of each text, without a bound; `special`: with the special tokens that the tokenizer adds."""
     if not texts:  # which the tokenizer does not accept
         return []
-    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=special, verbose=False)["input_ids"]
     return ids

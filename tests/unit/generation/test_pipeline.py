@@ -113,12 +113,12 @@ def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
 
 def test_hidden_searches_get_a_budget_less_the_time_on_the_network_from_the_first_generation() -> None:
     searcher = ExactRetriever(DOCUMENTS)
-    generation = made(specified("piperag", 32, "generate", nprobe="hide"), searcher)
+    generation = made(specified("piperag", 32, "generate", nprobe="hide", first_nprobe=32), searcher)
     generation.network_s = 0.004
     assert generation.record(TEXTS[0]).network_s == 0.004
     assert generation.performance is not None
     first, *ahead = searcher.queries[3:]
-    assert (first.nprobe, first.budget_s) == (None, None)
+    assert (first.nprobe, first.budget_s) == (32, None)
     budgets = [generation.performance.budget_s(length, Windows(32, True), 2, 0.004) for length in (64, 96)]
     assert [q.budget_s for q in ahead] == pytest.approx(budgets)
 
@@ -201,6 +201,21 @@ def test_a_slope_below_zero_is_noise() -> None:
 
 
 # ---- with a database on disk, by the command line
+
+
+@pytest.mark.parametrize("kind", ["no_retrieval", "retro", "piperag"])
+def test_published_scoring_takes_every_label_of_short_texts_too(kind: str) -> None:
+    """The 63 labels before the first query are the plain decoder's, the other 86 those of the other scoring."""
+    pipe, short = made(specified(kind, scoring="published")), EvaluationStretch("short", -1, TEXTS[0].ids[:12])
+    found = [pipe.record(text) for text in (TEXTS[0], short)]
+    assert [record.scored for record in found] == [149, 11]
+    late = made(specified(kind)).record(TEXTS[0])
+    head = EvaluationStretch("head", -1, TEXTS[0].ids[:64])
+    early = made(specified("no_retrieval", scoring="published")).record(head)
+    assert found[0].nll
+    assert late.nll
+    assert early.nll
+    assert found[0].nll * 149 == pytest.approx(late.nll * 86 + early.nll * 63, rel=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,11 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -
         ({"retro": {"intervall": 8}}, "did you mean 'interval'?"),
         ({"piprag": {}}, "c.yaml: pipelines.piprag.schedule: unknown schedule 'piprag'; did you mean 'piperag'?"),
         ({"retro": {"mode": "retro"}}, "pipelines.retro.task: 'perplexity' is meaningless with random weights"),
+        ({"retro": {"first_nprobe": 32}}, "pipelines.retro.first_nprobe: only valid with nprobe 'hide'"),
+        (
+            {"retro": {}, "random": {"scoring": "after_first_query"}},
+            "pipelines.random.scoring: 'after_first_query', but pipelines.retro has 'published'",
+        ),
         ({"retro": {"weights": "w.pt"}}, "pipelines.retro.weights: only valid with mode 'retro', not 'joint'"),
         (
             {"retro": {"mode": "retro", "task": "generate", "retrofit_minutes": 8.0}},

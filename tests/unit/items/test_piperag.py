@@ -72,6 +72,22 @@ def test_perplexity_is_that_of_the_mean_over_sequences(small: Path) -> None:
     assert (retro["n"], retro["note"], retro["dataset"], str(retro["index"])) == (3, "", DATABASE, INDEX)
 
 
+def test_perplexity_is_pooled_over_the_tokens_of_short_and_long_texts(tmp_path: Path) -> None:
+    """By hand: 319 tokens at 3.0 nats and 29 at 4.0; without retrieval 0.5 nats more on the short text alone."""
+    for name, schedule, short in (("none", "no_retrieval", 4.5), ("retro", "retro", 4.0)):
+        path = write(tmp_path, name, schedule, [3.0, short])
+        path.write_text(
+            "".join(
+                line.replace('"scored":319', '"scored":29') if n else line
+                for n, line in enumerate(path.read_text().splitlines(keepends=True))
+            )
+        )
+    found = table("piperag_figure_6", tmp_path)
+    perplexity = line(found, variant="retro", quantity="perplexity")
+    assert perplexity["measured"] == pytest.approx(math.exp((319 * 3.0 + 29 * 4.0) / 348))
+    assert line(found, variant="retro", quantity=AGAINST_NONE)["measured"] == pytest.approx(-0.5 * 29 / 348)
+
+
 def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
     found = table("piperag_figure_6", small)
     retro = line(found, variant="retro + retro_t", quantity="retrieved_minus_random_nats")

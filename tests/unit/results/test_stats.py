@@ -14,6 +14,7 @@ from ragauge.results.stats import (
     mean_ratio_interval,
     median_ratio_interval,
     paired_test,
+    pooled,
 )
 
 
@@ -129,3 +130,9 @@ def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not() -> None:
     assert mean_ratio_interval(a, b) == (2.0, 2.0)  # every question's ratio is 2
     low, high = median_ratio_interval(a, b)
     assert low < 2.0 < high
+
+
+def test_a_pooled_mean_counts_tokens_and_equal_counts_change_nothing() -> None:
+    """By hand: (2.0 * 10 + 5.0 * 30) / 40 = 4.25; terms 4.25 + (2 - 4.25) / 2 and 4.25 + (5 - 4.25) * 1.5."""
+    assert pooled([2.0, 5.0], [10, 30]) == pytest.approx([3.125, 5.375])
+    assert pooled([2.0, 5.0], [7, 7]) == pytest.approx([2.0, 5.0])

@@ -39,6 +39,7 @@ class Schedule:
     interval: int = CHUNK  # tokens between retrievals
     neighbours: int = 2  # per retrieval
     nprobe: int | Literal["hide"] | None = None  # hide: as many lists as a search next to decoding can scan
+    first_nprobe: int | None = None  # with hide: of the first search, which nothing hides; None: the index's own
     exclude: Literal["none", "article"] = "none"  # article: no neighbours from the sequence's own document
     characters: int | None = None  # of text that queries are sent with; None: they are sent as tokens
     read_ahead: bool = True  # whether prefetched neighbours are read by the thread that searches
@@ -55,6 +56,8 @@ class Schedule:
             name = type(self).__module__.rpartition(".")[2]
             message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}"
             raise SettingError("nprobe", message)
+        if self.first_nprobe and self.nprobe != "hide":
+            raise SettingError("first_nprobe", "only valid with nprobe 'hide'; another nprobe is that of every search")
 
     @classmethod
     def reads_at(cls, window: int) -> bool:
@@ -75,7 +78,7 @@ class Schedule:
         return RetrievalOptions(
             sequence.searcher,
             self.neighbours,
-            None if self.nprobe == "hide" else self.nprobe,
+            self.first_nprobe if self.nprobe == "hide" else self.nprobe,
             sequence.budget if self.nprobe == "hide" else None,
             sequence.tokenizer.decode if self.characters else None,
             self.characters,

@@ -166,6 +166,7 @@ def test_a_setting_or_a_file_that_is_missing_or_torn_is_named(tmp_path: Path) ->
 def scored(root: Path, out: Path, *options: str) -> list[float]:
     """Likelihoods of two texts without neighbours, by the command line."""
     common = ["piperag", "run", "--mode", "retro", "--schedule", "no_retrieval", "--tokens", "100", "--limit", "2"]
+    common += ["--scoring", "after_first_query"]
     common += ["--database", str(root / "own"), "--model", f"path:{root / 'released'}", "--threads", "1"]
     assert main([*common, *options, "--out", str(out)]) == 0
     return [record.nll or math.nan for record in read_kind(out, SequenceRecord)]
