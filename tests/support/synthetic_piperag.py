@@ -31,6 +31,7 @@ def write(
     recipe: dict[str, Any] | None = None,
     load_share: float | None = 0.01,
     adapters_sha256: str | None = None,
+    source: str = "",
     **options: Any,
 ) -> Path:
     """Write one pipeline's records, with what `ragauge piperag run` writes beside them.
@@ -41,6 +42,7 @@ def write(
         lists: that each search scanned.
         vectors, recipe: of the index that is asked.
         load_share: what other processes took while text was generated.
+        source: of the decoder.
         options: further keys of the pipeline.
     """
     settings = PipelineSettings(schedule=schedule, **{"tokens": TOKENS, "trials": 3, "cores": "0"} | options)  # type: ignore[arg-type]
@@ -51,7 +53,7 @@ def write(
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     told = RECIPE | (recipe or {})
     index = facts_of(settings.index, told, vectors)
-    facts = {"dtype": "float32", "device": "cpu", "adapters_sha256": adapters_sha256}
+    facts = {"dtype": "float32", "device": "cpu", "adapters_sha256": adapters_sha256, "source": source}
     specification = specify(settings, model=MODEL, database=DATABASE, index=index, **facts)
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None

@@ -43,8 +43,8 @@ class PipelineSettings(BaseModel):
     task: Literal["perplexity", "generate"] = Field("perplexity", description="score text, or continue 64 tokens of it")
     scoring: Literal["published", "after_first_query"] = Field(
         "published",
-        description="published: every label of the first `limit` texts, cut at `tokens`; after_first_query: of sequences "
-        "of `tokens`, what follows the first 64",
+        description="published: every label of the first `limit` texts, cut at `tokens`; after_first_query: of "
+        "sequences of `tokens`, what follows the first 64",
     )
     model: str | None = Field(None, description="label of the decoder; default: the first of the configuration")
     database: str | None = Field(None, description="label of the database; default: the first of the configuration")

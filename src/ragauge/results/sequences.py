@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median, quantiles
 
+from ragauge import assets
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted, paired
@@ -12,6 +13,7 @@ from ragauge.results.runs import Runs
 from ragauge.results.stats import bootstrap_interval, median_ratio_interval, pooled
 from ragauge.results.systems import System
 
+PAPER_TOKENS = 1024  # of PipeRAG's texts at most
 AGAINST_NONE = "minus_no_retrieval_nats"
 AGAINST_RANDOM = "retrieved_minus_random_nats"
 
@@ -37,6 +39,16 @@ def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Mea
     value = math.exp(sum(nll) / len(nll))
     low, high = map(math.exp, bootstrap_interval(nll, seed=runs.seed)) if len(nll) > 1 else (None, None)
     return Measure(value, low, high, len(nll), note=note)
+
+
+def is_scored_alike(runs: Runs, system: System) -> bool:
+    """Whether a perplexity is of the paper's RETRO, and of every label of texts cut at 1,024 tokens."""
+    pipeline = system.scored or system.members[0]
+    settings, source = pipeline.settings, pipeline.specification.source or runs.source(system.model)
+    scored = [record for record in pipeline.records if record.nll is not None]
+    has_all_labels = all(record.scored == record.tokens - 1 for record in scored)
+    is_cut_alike = settings.tokens == PAPER_TOKENS and settings.scoring == "published" and has_all_labels
+    return is_cut_alike and settings.mode == "retro" and settings.weights is None and assets.is_retro(source)
 
 
 def quality(runs: Runs, group: Iterable[System], system: System, shared: set[Text]) -> Iterator[Cell]:

@@ -9,6 +9,8 @@ from ragauge.results.pipelines import IndexName
 from ragauge.results.systems import KEYS, S3
 
 OTHER = "published for another model, corpus and machine"
+OTHER_MACHINE = "published for another machine"
+DIFFERENCES = ("latency_difference_s", "perplexity_difference")  # from no retrieval, in brackets in Table 1
 LOGGED = "from the logs of the paper's repository, sequences of 512 tokens; published for another model"
 KINDS = {"no_retrieval": "no_retrieval", "retro": "retro", "piperag_s3": "piperag"}
 
@@ -21,12 +23,17 @@ def row(dataset: str, kind: str, **more: Any) -> dict[str, Any]:
     return {**dict.fromkeys(KEYS, ""), "model": PAPER, "dataset": dataset, "method": kind, **more}
 
 
-def table_1() -> list[Cell]:
+def dataset(label: str) -> str:
+    """The paper's name of a text: its label as far as the first underscore, so that c4_t5 is C4."""
+    return label.partition("_")[0]
+
+
+def table_1(quantities: tuple[str, ...] = ("perplexity", "latency_s")) -> list[Cell]:
     cells = []
     for line in read_csv("piperag_table_1"):
         nprobe = S3 if line["system"] == "piperag_s3" else ""
         keys = row(line["dataset"], KINDS[line["system"]], nprobe=nprobe)
-        cells += [Cell(keys, q, Measure(note=OTHER), float(line[q])) for q in ("perplexity", "latency_s")]
+        cells += [Cell(keys, q, Measure(note=OTHER), float(line[q])) for q in quantities if line[q]]
     return cells
 
 
