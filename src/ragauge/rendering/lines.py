@@ -98,6 +98,7 @@ class Lines:
     columns: Sequence[str] = ("measured", "published")
     join: Literal["all", "best", "none"] = "all"
     share: bool = False
+    across: int = 3  # panels of a line
     nothing: str = NOTHING
 
     def __call__(self, table: Table) -> Figure:
@@ -105,7 +106,7 @@ class Lines:
 
     def draw(self, points: Iterable[Point]) -> Figure:
         panels = [Panel(title, self.x_axis, self.y_axis, part, self.join) for title, part in by_panel(points).items()]
-        return draw(panels, share=self.share, nothing=self.nothing)
+        return draw(panels, columns=self.across, share=self.share, nothing=self.nothing)
 
     def points(self, table: Table) -> list[Point]:
         """The rows that have both numbers."""

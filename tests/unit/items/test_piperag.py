@@ -255,6 +255,44 @@ def test_figure_4_joins_the_sizes_of_one_system_and_leaves_filled_indexes_out(sm
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RETRO, nprobe 8"]
 
 
+def test_figure_4_shows_what_near_duplicates_gain(small: Path) -> None:
+    """RETRO over three sizes that keep them, as released, and over the whole database without them."""
+    for index, shards, gain in (("percent_10", 25, 0.02), ("percent_35", 88, 0.03), ("whole", None, 0.2)):
+        recipe = {"shards": shards, "near_duplicates": "keep"}
+        nats = [n - gain for n in NATS]
+        write(small, f"retro_{index}", "retro", nats, index=index, vectors=(shards or 250) * 10, recipe=recipe)
+    found = table("piperag_figure_4", small)
+    gained = line(found, variant="retro_whole", quantity="near_duplicates_nats")
+    assert gained["measured"] == pytest.approx(-0.2 + 0.05)
+    assert gained["note"] == f"kept minus dropped ({INDEX})"
+    assert list(found["quantity"]).count("near_duplicates_nats") == 1, "there are no such shards without them"
+    figure = registry.module("item", "piperag_figure_4").draw(found)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["RETRO, near-duplicates kept, nprobe 8", "RETRO, nprobe 8"]
+
+
+@pytest.mark.parametrize(
+    ("item", "titles", "legend"),
+    [
+        ("piperag_figure_6", ["", "published"], ["PipeRAG", "RETRO"]),
+        ("piperag_figure_7", ["inference 4", "inference 16", "retrieval 4", "retrieval 16"], ["PipeRAG", "RETRO"]),
+        ("piperag_figure_8", [""], ["PipeRAG", "RETRO+"]),
+        ("piperag_figure_10", ["m = 32", "m = 64"], ["PipeRAG", "RETRO+"]),
+    ],
+)
+def test_figures_have_the_papers_axes_and_series(item: str, titles: list[str], legend: list[str], small: Path) -> None:
+    figure = registry.module("item", item).draw(table(item, small))
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert {axes.get_xlabel() for axes in panels} == {"perplexity"}
+    assert all(axes.get_ylabel().endswith(("latency (s)", "latency of a sequence (s)", "")) for axes in panels)
+    assert panels[0].get_ylabel()
+    shown = [axes.get_title(loc="left") for axes in panels]
+    assert all(any(title.startswith(start) for title in shown) for start in titles)
+    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == legend
+    if item in ("piperag_figure_6", "piperag_figure_8"):
+        assert f"no retrieval: 3 s, perplexity {math.exp(3.2):.4g}" in shown[0]
+
+
 def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_and_says_so(small: Path) -> None:
     write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
     found = table("piperag_figure_6", small)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ragauge.rendering import Axis, Lines, Point, Row, style
+from ragauge.rendering import Axis, Figure, Lines, Point, Row, style
 from ragauge.results import Table
 from ragauge.results.sequences import AGAINST_NONE
 from ragauge.results.systems import S3
@@ -19,14 +19,29 @@ class SystemLines(Lines):
     """A line plot of systems: what asks no index is in the panels of all indexes."""
 
     columns: Sequence[str] = ("measured",)
+    kinds: Sequence[str] = ()  # schedules that are drawn; all of the table by default
 
     def points(self, table: Table) -> list[Point]:
         """The rows that have both numbers."""
-        points = super().points(table)
+        points = super().points(table[table["method"].isin(self.kinds)] if self.kinds else table)
         measured = [point.row for point in points if not point.published]
-        if self.y == "perplexity":
-            points = [point if point.published else replace(point, y_interval=_interval(point)) for point in points]
+        if "perplexity" in (self.x, self.y):
+            along = "x_interval" if self.x == "perplexity" else "y_interval"
+            points = [p if p.published else replace(p, **{along: _interval(p.row)}) for p in points]
         return [replace(p, panel=panel, label=_label(p.row)) for p in points for panel in _panels(p, measured)]
+
+
+@dataclass(frozen=True)
+class Frontiers(SystemLines):
+    """Latency against perplexity as in the paper: no retrieval, which would set the scale, is written in the title."""
+
+    def draw(self, points: Iterable[Point]) -> Figure:
+        shown = list(points)
+        alone = {
+            p.panel: f"\nno retrieval: {p.y:.3g} s, perplexity {p.x:.4g}" for p in shown if p.look == "no_retrieval"
+        }
+        others = [replace(p, panel=p.panel + alone.get(p.panel, "")) for p in shown if p.look != "no_retrieval"]
+        return super().draw(others or shown)
 
 
 def schedule(row: Row) -> str:
@@ -51,16 +66,16 @@ def with_lists(label: str, row: Row) -> str:
     return f"{label}, {S3 if nprobe == S3 else f'nprobe {nprobe}'}" if nprobe else label
 
 
-FRONTIERS = SystemLines("latency_s", SECONDS, "perplexity", PERPLEXITY, schedule, join="best")
+FRONTIERS = Frontiers("perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, join="best")
 
 
-def _interval(point: Point) -> tuple[float, float]:
+def _interval(row: Row) -> tuple[float, float]:
     """The interval of the paired difference from no retrieval, around a perplexity.
 
     Perplexities differ far more between texts than between systems, which all read the same texts.
     """
-    nats = point.row.number(AGAINST_NONE)
-    low, high = (point.y * math.exp(end - nats) for end in point.row.interval(AGAINST_NONE))
+    value, nats = row.number("perplexity"), row.number(AGAINST_NONE)
+    low, high = (value * math.exp(end - nats) for end in row.interval(AGAINST_NONE))
     return low, high
 
 

@@ -1,19 +1,20 @@
 """PipeRAG, Figure 10: RETRO+ and PipeRAG at each interval.
 
-What this shows: the seconds of a sequence at each interval, at the same nprobe: RETRO+ waits for each retrieval,
-PipeRAG queries one window in advance; `waited_s` is the idle time. The paired difference of log-likelihood is the cost
-of a stale query.
+What this shows: a panel an interval, and in it the seconds of a sequence against perplexity over nprobe: RETRO+ waits
+for each retrieval, PipeRAG queries one window in advance; `waited_s` is the idle time. The paired difference of
+log-likelihood is the cost of a stale query, at the same interval and nprobe.
 
-Limits: Figure 8 has the frontier of both. The paper prints no numbers for its points.
+Limits: Figure 8 has the frontier of both over all intervals. The paper prints no numbers for its points.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines
-from ragauge.rendering import Axis, Figure, lines
+from ragauge.rendering import Figure, Point
 from ragauge.results import Cell, Measure, Runs, Table, noted, sequences
-from ragauge.results.systems import System, grouped
+from ragauge.results.systems import S3, System, grouped
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
@@ -27,17 +28,29 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Seconds against the interval on a base-2 scale, a line a schedule and nprobe; RETRO is RETRO+ at 64."""
-    axes = "interval_tokens", Axis("interval m (tokens)", "base2"), "latency_s", _lines.SECONDS
-    plot = _lines.SystemLines(*axes, lambda row: _lines.with_lists(_lines.schedule(row), row))
-    points = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
-    several = lines.swept(points)
-    return plot.draw([p for p in points if p.line in several] or points)
+    """Seconds against perplexity, joined over nprobe, a panel an interval; RETRO is RETRO+ at 64."""
+    plot = replace(_lines.FRONTIERS, join="all", across=2)
+    shown = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
+    points = [
+        replace(p, panel=f"m = {p.row.keys['interval']}\n{p.panel}", order=p.row.number("nprobe"), **_lists(p))
+        # RETRO may have been run under both names
+        for p in {(p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in shown}.values()
+    ]
+    return plot.draw(sorted(points, key=lambda p: (p.panel.partition("\n")[2], p.row.keys["interval"])))
+
+
+def _lists(point: Point) -> dict[str, str]:
+    """The label of a point: its nprobe; S3's is no part of the curve over nprobe."""
+    nprobe = point.row.keys["nprobe"]
+    return {"label": S3, "curve": f"{point.line}, {S3}"} if nprobe == S3 else {"label": f"n{nprobe}"}
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    for system in (s for s in group if s.kind in SHOWN):
+    shown = [s for s in group if s.kind in SHOWN]
+    shared = sequences.shared_keys(shown)
+    for system in shown:
         yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
+        yield from sequences.quality(runs, group, system, shared)
         yield Cell(system.keys, "latency_s", sequences.latency(system))
         yield Cell(system.keys, "waited_s", sequences.waited(system))
         same = (system.interval, system.nprobe, system.index, system.options)

@@ -1,7 +1,8 @@
 """PipeRAG, Figure 4: the size of the database against perplexity.
 
 What this shows: the perplexity of each schedule over indexes of the first shards of a database, against their number of
-chunks; lines with and without near-duplicates of the evaluation text are separate.
+chunks; lines with and without near-duplicates of the evaluation text are separate, and `near_duplicates_nats` is the
+paired difference between the two over the same shards: what a database gains by holding nearly the text itself.
 
 Limits: the paper prints no numbers for its curves; the table has the perplexities in the logs of its repository.
 Indexes filled with drawn vectors hold no more text and are left out.
@@ -12,8 +13,8 @@ from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
-from ragauge.rendering import Axis, Figure, Row, lines
-from ragauge.results import Cell, Measure, Runs, Table, sequences
+from ragauge.rendering import Axis, Figure, Point, Row, lines
+from ragauge.results import Cell, Measure, Runs, Table, noted, sequences
 from ragauge.results.pipelines import Options
 from ragauge.results.systems import KINDS, System, grouped
 
@@ -37,10 +38,14 @@ def draw(table: Table) -> Figure:
         row = Row({**row.keys, "options": options}, row.cells)
         return _lines.with_lists(_lines.with_interval(row), row)
 
+    def without(point: Point) -> str:
+        return point.panel + line(point.row, point.row.keys["options"].without(DUPLICATES))
+
     plot = _lines.SystemLines(*axes, lambda row: line(row, row.keys["options"]), nothing=ONE_SIZE)
     points = plot.points(table)
     several = lines.swept(points)  # with those that differ from them in near-duplicates alone
-    return plot.draw([p for p in points if {p.line, line(p.row, p.row.keys["options"].without(DUPLICATES))} & several])
+    shown = {without(point) for point in points if point.line in several}
+    return plot.draw([point for point in points if without(point) in shown])
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
@@ -50,13 +55,27 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     shared = sequences.shared_keys(shown)
     for system in shown:
         facts = system.members[0].specification.index
-        with_duplicates = facts is not None and facts.settings.get(DUPLICATES) == "keep"
-        more = ((DUPLICATES, "keep"),) if with_duplicates else ()
+        more = ((DUPLICATES, "keep"),) if _has_duplicates(system) else ()
         keys = system.keys | {"options": Options((*system.options.changed, *more))}
         yield from (replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared))
+        if more and (twin := next((s for s in shown if _is_twin(s, system)), None)) is not None:
+            gain = noted(sequences.difference(runs, system.scored, twin.scored), f"kept minus dropped ({twin.index})")
+            yield Cell(keys, "near_duplicates_nats", gain)
         if facts is not None and facts.vectors is None:
             yield Cell(keys, SIZE, Measure(reason="not known: no recall.json of this index"))
         elif facts is not None:
             shards = facts.settings.get("shards")
             note = f"the first {shards} shards" if shards else ""
             yield Cell(keys, SIZE, Measure(float(facts.vectors or 0), n=1, note=note))
+
+
+def _has_duplicates(system: System) -> bool:
+    facts = system.members[0].specification.index
+    return facts is not None and facts.settings.get(DUPLICATES) == "keep"
+
+
+def _is_twin(other: System, system: System) -> bool:
+    """Whether the other asks the same shards in the same way, without near-duplicates of the text."""
+    asked = [(s.kind, s.interval, s.nprobe, s.options) for s in (other, system)]
+    shards = [facts.settings.get("shards") for s in (other, system) if (facts := s.members[0].specification.index)]
+    return asked[0] == asked[1] and len(shards) == 2 and shards[0] == shards[1] and not _has_duplicates(other)

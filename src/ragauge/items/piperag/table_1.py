@@ -87,7 +87,7 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[tuple[System, Cell]]
     compared = [s for s in plain(group) if s.index in timed or not timed]
     compared = [s for s in compared if s.kind in READS.pipelines and (s.kind != "piperag" or s.chooses_nprobe)]
     shared = sequences.shared_keys(compared)
-    chosen = {s: "" for s in compared if s.kind in ("no_retrieval", "retrieve_once")}
+    chosen = {s: "" for s in compared if s.kind == "no_retrieval"}
     for index in dict.fromkeys(s.index for s in compared if s.index):
         chosen |= _of_index(runs, [s for s in compared if s.index == index], shared)
     base = next((s for s in chosen if s.kind == "no_retrieval"), None)
@@ -97,10 +97,10 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[tuple[System, Cell]]
 
 
 def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[System, str]:
-    """The RETRO and the S3 of an index that the table compares, each with a note on its choice."""
+    """What the table compares of an index, each with a note on its choice; one retrieval has the largest nprobe."""
     scores = {s: sequences.perplexity(runs, s, shared).value or math.inf for s in systems}
     seconds = {s: sequences.latency(s).value or 0.0 for s in systems}
-    retros = sorted((s for s in systems if s.kind == "retro"), key=lambda s: s.fixed_nprobe or 0)
+    once, retros = ([s for s in systems if s.kind == kind] for kind in ("retrieve_once", "retro"))  # nprobe rising
     s3 = min((s for s in systems if s.kind == "piperag"), key=scores.__getitem__, default=None)
     worse = [s for s in retros if s3 and scores[s3] < scores[s] < math.inf and seconds[s] > seconds[s3] > 0]
     chosen = (
@@ -108,7 +108,7 @@ def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[
         if worse
         else dict.fromkeys(retros[-1:], LARGEST if s3 and seconds[s3] else "")
     )
-    return chosen | ({s3: ""} if s3 else {})
+    return dict.fromkeys(once[-1:], "") | chosen | ({s3: ""} if s3 else {})
 
 
 def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> list[Cell]:
