@@ -72,7 +72,8 @@ def difference(path: Path, base: Path) -> dict[str, float]:
     if not shared:
         raise UserError(f"{path} and {base}: no sequence was scored in both")
     tokens = [scored for _, scored in shared]
-    return paired_test(*(pooled([nll[key] for key in shared], tokens) for nll in (first, second)))
+    a, b = (pooled([nll[key] for key in shared], tokens) for nll in (first, second))
+    return paired_test(a, b)
 
 
 def control(retrieved: Path, random: Path) -> dict[str, Any]:

@@ -98,8 +98,8 @@ def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None
     if len(shared) < 2:
         return Measure(n=len(shared), reason="fewer than two sequences in common")
     tokens = [scored for *_, scored in shared]
-    means = [pooled([pipeline.nll[key] for key in shared], tokens) for pipeline in (better, worse)]
-    return paired(*means, runs.seed)
+    a, b = (pooled([pipeline.nll[key] for key in shared], tokens) for pipeline in (better, worse))
+    return paired(a, b, runs.seed)
 
 
 def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:

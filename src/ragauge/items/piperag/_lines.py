@@ -25,9 +25,10 @@ class SystemLines(Lines):
         """The rows that have both numbers."""
         points = super().points(table[table["method"].isin(self.kinds)] if self.kinds else table)
         measured = [point.row for point in points if not point.published]
-        if "perplexity" in (self.x, self.y):
-            along = "x_interval" if self.x == "perplexity" else "y_interval"
-            points = [p if p.published else replace(p, **{along: _interval(p.row)}) for p in points]
+        if self.y == "perplexity":
+            points = [p if p.published else replace(p, y_interval=_interval(p.row)) for p in points]
+        elif self.x == "perplexity":
+            points = [p if p.published else replace(p, x_interval=_interval(p.row)) for p in points]
         return [replace(p, panel=panel, label=_label(p.row)) for p in points for panel in _panels(p, measured)]
 
 

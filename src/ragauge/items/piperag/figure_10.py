@@ -19,7 +19,7 @@ from ragauge.results.systems import S3, System, grouped
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
 
-READS = Reads(pipelines=SHOWN)
+READS = Reads(pipelines=("no_retrieval", *SHOWN))
 
 
 def table(runs: Runs) -> Table:
@@ -31,18 +31,18 @@ def draw(table: Table) -> Figure:
     """Seconds against perplexity, joined over nprobe, a panel an interval; RETRO is RETRO+ at 64."""
     plot = replace(_lines.FRONTIERS, join="all", across=2)
     shown = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
-    points = [
-        replace(p, panel=f"m = {p.row.keys['interval']}\n{p.panel}", order=p.row.number("nprobe"), **_lists(p))
-        # RETRO may have been run under both names
-        for p in {(p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in shown}.values()
-    ]
+    # RETRO may have been run under both names
+    once = {(p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in shown}.values()
+    points = [_at_interval(point) for point in once]
     return plot.draw(sorted(points, key=lambda p: (p.panel.partition("\n")[2], p.row.keys["interval"])))
 
 
-def _lists(point: Point) -> dict[str, str]:
-    """The label of a point: its nprobe; S3's is no part of the curve over nprobe."""
-    nprobe = point.row.keys["nprobe"]
-    return {"label": S3, "curve": f"{point.line}, {S3}"} if nprobe == S3 else {"label": f"n{nprobe}"}
+def _at_interval(point: Point) -> Point:
+    """The point in the panel of its interval, labelled by nprobe; S3's is no part of the curve over nprobe."""
+    interval, nprobe = (point.row.keys[name] for name in ("interval", "nprobe"))
+    curve, label = (f"{point.line}, {S3}", S3) if nprobe == S3 else (None, f"n{nprobe}")
+    order = point.row.number("nprobe")
+    return replace(point, panel=f"m = {interval}\n{point.panel}", curve=curve, label=label, order=order)
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
