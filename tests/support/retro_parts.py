@@ -135,6 +135,6 @@ def cross_weights(lm: LM) -> CrossWeights:
     made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
     with torch.no_grad():
         for place, weight in made.weights.items():
-            noise = torch.randn(weight.shape, generator=draw)
+            noise = torch.randn(weight.shape, generator=draw).to(weight.device)
             weight.add_(1.0 if place.endswith("gate") else 0.1 * noise)
     return made

@@ -73,7 +73,7 @@ class FixedSteps:
                 self._step()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # neighbours are read by another thread
             self._step()
         return graph
 

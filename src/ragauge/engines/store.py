@@ -103,7 +103,8 @@ class DocumentStore:
         cache.positions[start : cache.length] = positions
         spans = tuple(Span(start + first, start + last) for first, last in entry.spans)
         cache.name_spans(spans, key)
-        values = entry.tensors["logp"].clone().split([len(s) - 1 for s in spans]) if logp else ()
+        scores = entry.tensors["logp"].clone().to(cache.positions.device) if logp else None
+        values = () if scores is None else scores.split([len(s) - 1 for s in spans])
         return Extension(spans, logp=values), entry.seconds, time.perf_counter() - started
 
     def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:

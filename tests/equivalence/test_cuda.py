@@ -1,0 +1,311 @@
+"""A rehearsal of CUDA: what runs on a GPU runs on a pretended one and gives what it gives on the CPU.
+
+A tensor that is left on the host raises there (`pretended_cuda`). Where torch finds a GPU, that is used.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tiny_models
+from house_article import ARTICLE, long_lm, prompt_of
+from pretended_cuda import host, pretended
+from ragauge import methods, registry
+from ragauge.cli import main
+from ragauge.cost import machine
+from ragauge.engines import LM, Decoder, Limits, Row, Span, layout, load_lm, random_lm, steps
+from ragauge.engines.batching import BatchScheduler, max_batch_size
+from ragauge.engines.store import DocumentStore
+from ragauge.generation.evaluation import EvaluationStretch
+from ragauge.generation.modes import Checkpoint, _retro
+from ragauge.generation.modes._cross_attention import _mapped
+from ragauge.generation.modes._joint import Adapters
+from ragauge.generation.pipeline import Pipeline
+from ragauge.methods import Answer
+from ragauge.prompts import unit_steps
+from ragauge.testing import write_questions
+from ragauge.training import finetuning, fit
+from ragauge.training.settings import RetrofitSettings
+from retro_parts import OF_ALL_LENGTHS, TINY, ExactRetriever, cross_weights, specified, tokens
+from sft_material import built, settings
+
+LIMITS = Limits(max_new_tokens=3, ignore_stop=True)
+OPTIONS: dict[str, list[dict[str, Any]]] = {  # of methods, in two families; default: none
+    "superposition": [
+        {"top_k": 2, "saliency": "attention"},
+        {"factor": 2, "iterations": 2, "positions": "left_aligned"},
+        {"drop_first_token": True, "path_temperature": 1.0},
+        {"path_caching": False, "path_parallelization": False},
+    ],
+    "cache_blend": [{}, {"criterion": "key"}],
+    "prophet_kv": [{"score": "mean"}, {"score": "last_layer"}],
+    "compressed": [
+        *({"compressor": name} for name in registry.names("compressor")),
+        *({"inner": inner, "compressor": "kvzip"} for inner in ("superposition", "naive_reuse", "full_article")),
+        *({"compressor": "keydiff", "budget": budget} for budget in ("layer", "all")),
+    ],
+    "cfic": [{}, {"search": "exhaustive"}, {"search": "first_token"}, {"prefix": False}, {"skip": False, "d": 24}],
+}
+NEEDED: dict[str, dict[str, Any]] = {"chunks": {"ranker": "bm25"}, "kv_link": tiny_models.LINKS}
+DIFFERENT = ("naive", "superposition", "compressed", "cfic", "prefix_tree")  # of families that are much like another
+READ_TEXT = {"cfic", "chunks", "free_extraction", "long_llmlingua"}
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(steps, "CAPACITY_STEP", 256)
+    with pretended():
+        yield
+
+
+def on_gpu(lm: LM) -> LM:
+    return LM(Decoder(lm.shape, _mapped(lm.decoder.weights, lambda _, tensor: tensor.to("cuda"))), lm.tokenizer)
+
+
+# --- the rules of a GPU, and mistakes that are made on purpose
+
+
+def test_cuda_allows_numbers_indices_and_copies_of_the_host() -> None:
+    x = torch.tensor([0.0, 1.0, 2.0], device="cuda")
+    assert (x * torch.tensor(2.0)).masked_fill(x > 1, torch.tensor(7.0)).tolist() == [0, 2, 7]
+    assert x[torch.tensor([1, 0])].tolist() == x[[1, 0]].tolist() == [1, 0]
+    assert torch.zeros(2).copy_(x[1:]).tolist() == x[torch.tensor([False, True, True])].cpu().numpy().tolist() == [1, 2]
+    x[:2] = torch.ones(2)
+    assert (float(x.sum()), bool((x > 0).all()), x.nonzero().device.type) == (4, True, "cuda")
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda x: x + torch.ones(3),
+        lambda x: torch.stack([x[0], torch.tensor(1.0)]),
+        lambda x: torch.where(torch.ones(3, dtype=torch.bool), x, x),
+        lambda x: torch.ones(2, 3) @ x,
+        lambda x: torch.nn.functional.embedding(torch.tensor([0]), x[:, None]),
+        lambda x: x.index_copy_(0, torch.tensor([0]), x[:1]),
+        lambda x: torch.ones(3)[x.long()],
+        lambda x: x.index_put_((torch.tensor([0, 1]),), torch.ones(2)),
+        lambda x: torch.zeros(()).add_(x.sum()),
+        lambda x: x.numpy(),
+    ],
+)
+def test_cuda_refuses_other_tensors_of_the_host(mistake: Callable[[Tensor], Any]) -> None:
+    with pytest.raises((RuntimeError, TypeError), match=r"(?i)device|cpu"):
+        mistake(torch.tensor([0.0, 1.0, 2.0], device="cuda"))
+
+
+def test_a_mask_that_is_left_on_the_host_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, right = on_gpu(tiny_models.tiny_lm()), layout._mask
+    monkeypatch.setattr(layout, "_mask", lambda lengths, past, device: right(lengths, past, torch.device("cpu")))
+    with pytest.raises(RuntimeError, match="device"):
+        answer(lm, "superposition", {})
+
+
+def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, right = on_gpu(tiny_models.tiny_lm()), Decoder.embed
+    monkeypatch.setattr(Decoder, "embed", lambda self, ids: right(self, ids[: 1 + int(ids.max())]))
+    assert answer(lm, "naive", {}) == answer(tiny_models.tiny_lm(), "naive", {})
+    assert lm.steps
+    assert lm.steps.fallback
+
+
+def test_another_thread_may_read_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the one that reads a pipeline's next neighbours does."""
+    lm, right, seen = on_gpu(tiny_models.tiny_lm()), Decoder.embed, list[Tensor]()
+
+    def embed(self: Decoder, ids: Tensor) -> Tensor:
+        thread = threading.Thread(target=lambda: seen.append(torch.ones(3, device="cuda")))
+        thread.start()
+        thread.join()
+        return right(self, ids)
+
+    monkeypatch.setattr(Decoder, "embed", embed)
+    answer(lm, "naive", {})
+    assert lm.steps
+    assert lm.steps.fallback is None
+    assert len(seen) == 1 + steps.WARM_UP + 1  # the prompt, and the steps before and in the capture
+
+
+# --- the decoder: methods, several questions, caches, stored documents, checkpoints
+
+
+def answer(engine: Any, name: str, options: dict[str, Any]) -> Answer:
+    """What a method answers."""
+    prompt = prompt_of(("", ARTICLE[:240])) if name in READ_TEXT else tiny_models.tiny_prompt()
+    method = methods.make(name, **options | NEEDED.get(name, {}))
+    assert method.refusal(engine) is None
+    return method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
+
+
+def assert_alike(found: Answer, lm: LM, name: str, options: dict[str, Any]) -> None:
+    with host():
+        expected = answer(lm, name, options)
+    assert (found.ids, found.kept, found.evidence) == (expected.ids, expected.kept, expected.evidence), name
+    assert found.saliency == pytest.approx(expected.saliency, abs=1e-4), name
+
+
+@pytest.fixture(scope="module")
+def variants(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[str, Any]]]:
+    """Every method, under some options."""
+    encoder = {"encoder": f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"}
+    return [(n, o) for n in methods.names() for o in ([encoder] if n == "dense" else OPTIONS.get(n, [{}]))]
+
+
+@pytest.mark.parametrize("family", sorted(tiny_models.FAMILIES))
+def test_every_method_answers_as_on_the_cpu(family: str, variants: list[tuple[str, dict[str, Any]]]) -> None:
+    shape = tiny_models.FAMILIES[family]
+    third = {name: (*getattr(shape, name), getattr(shape, name)[0]) for name in ("heads", "kv_heads", "ffn")}
+    lm = long_lm(replace(shape, **third))  # a third layer: cache_blend reads it apart
+    there = on_gpu(lm)
+    few = [(name, {}) for name in DIFFERENT] if family in ("mpt", "qwen3") else list(dict(variants).items())
+    for name, options in variants if family in ("llama", "bloom") else few:
+        assert_alike(answer(there, name, options), lm, name, options)
+    assert there.steps
+    assert there.steps.fallback is None  # graphs were captured
+
+
+def test_questions_side_by_side_are_answered_as_on_the_cpu(variants: list[Any]) -> None:
+    lm = long_lm()
+    there = on_gpu(lm)
+    assert max_batch_size(there, 1000) > 1
+    with BatchScheduler(there, 6) as batch:
+        works = {name: partial(answer, name=name, options=options) for name, options in variants}
+        tasks = {name: batch.submit(work) for name, work in works.items()}
+        while batch.unfinished:
+            batch.step()
+    for name, options in dict(variants).items():
+        assert_alike(tasks[name].result(), lm, name, options)
+
+
+@torch.inference_mode()
+def moved(lm: LM) -> list[Tensor]:
+    """Caches after every way to change one, and what is read behind them."""
+    cache = lm.new_cache(4)  # grows
+    rows = [Row(tokens(n, n), unit_steps(5, n), (Span(0, 5),)) for n in (7, 4, 6)]
+    [first] = lm.extend(cache, [Row(tokens(5, 1), unit_steps(0, 5))], stage="preamble").spans
+    spans = [first, *lm.extend(cache, rows, stage="documents", logp=True, attention="last").spans]
+    cache.move(spans[2], [20.5, 21.5, 22.0, 23.0])
+    cache.shift(spans[3], [3.0] * 6)
+    by_head = cache.select_by_head([[[0, 3, 4], [5, 6]]] * lm.shape.layers, extra=8)
+    by_head.shift(Span(0, 2), [1.0, 1.0])
+    by_head.append(cache, spans[1])
+    cache.add_bias(spans[1], -2.0)
+    cache.temper(spans[2], 0.7, 1.5)
+    joined = lm.join(cache, [spans[0], spans[2], spans[1]], extra=2)
+    joined.append(cache, spans[3])
+    joined.truncate(joined.length - 1)
+    contents = []
+    for one in (cache, by_head, joined):
+        row = Row(tokens(3, 9), unit_steps(40, 3), (Span(0, one.length),))
+        read = lm.extend(one, [row], stage="query", last_logits=True)
+        assert read.last_logits is not None
+        contents += [read.last_logits, one.positions[: one.length], *(t[:, : one.length] for t in (*one.k, *one.v))]
+    return [tensor.cpu() for tensor in contents]
+
+
+@pytest.mark.parametrize("family", sorted(tiny_models.SHAPES))
+def test_caches_are_moved_as_on_the_cpu(family: str) -> None:
+    lm = tiny_models.tiny_lm(replace(tiny_models.SHAPES[family], kv_heads=(2, 2)))
+    torch.testing.assert_close(moved(on_gpu(lm)), moved(lm), atol=1e-5, rtol=1e-5)
+
+
+def test_stored_documents_are_loaded_to_the_device(tmp_path: Path) -> None:
+    lm = on_gpu(tiny_models.tiny_lm())
+    lm.documents = DocumentStore(tmp_path, "decoder", 10**9)
+    rows = [Row(tokens(n, n), unit_steps(0, n)) for n in (7, 4)]
+    for _ in ("computed", "loaded"):
+        read = lm.extend(lm.new_cache(64), rows, stage="documents", offline=True, logp=True)
+        assert {values.device.type for values in read.logp} == {"cuda"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_checkpoints_and_random_weights_are_read_to_the_device(dtype: str, model: Path) -> None:
+    given = {"device": "cuda", "dtype": dtype}
+    for lm in (load_lm(str(model), **given), random_lm(tiny_models.ALIBI, **given)):
+        assert lm.device.type == lm.decoder.weights.head.weight.device.type == "cuda"
+        assert len(lm.respond([5, 6, 7], LIMITS).ids) == 3
+
+
+def test_times_are_measured(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured_quickly: None
+) -> None:
+    monkeypatch.setattr(machine, "CUDA_READ_BYTES", 1 << 20)
+    monkeypatch.setattr(machine, "CUDA_MATMUL_SIDE", 64)
+    asked = ["--dataset", "nq_open", "--data", str(write_questions(tmp_path / "nq.jsonl")), "--model", str(model)]
+    timed = ["--methods", "naive,superposition", "--trials", "1", "--allow-load", "--new-tokens", "3"]
+    assert main(["time", *asked, "--device", "cuda", *timed, "--out", str(tmp_path / "time.json")]) == 0
+    protocol = json.loads((tmp_path / "time.json").read_bytes())["protocol"]
+    assert (protocol["device"], protocol["cuda_graphs"]) == ("cuda", "on")
+
+
+# --- generation with retrieval
+
+
+@pytest.mark.parametrize(
+    ("mode", "schedule", "family"),
+    [
+        *(("joint", schedule, "llama") for schedule in registry.names("schedule")),
+        *(("joint", "piperag", family) for family in tiny_models.FAMILIES if family != "llama"),
+        *(("cross_attention", "piperag", family) for family in tiny_models.FAMILIES),
+        *(("retro", schedule, "llama") for schedule in ("piperag", "retro")),
+    ],
+)
+def test_pipelines_generate_and_score_as_on_the_cpu(
+    mode: str, schedule: str, family: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_retro, "PAPER", TINY)
+    lm, path = tiny_models.tiny_lm(tiny_models.FAMILIES[family]), tmp_path / "adapters.safetensors"
+    monkeypatch.setattr(Checkpoint, "decoder", lambda self: lm if self.device == "cpu" else on_gpu(lm))
+    (Adapters(lm.decoder.weights) if mode == "joint" else cross_weights(lm)).save(path)
+    trained = {} if mode == "retro" else {"retrofit_minutes": 1.0}
+    interval, text = 64 if schedule == "retro" else 32, EvaluationStretch("0", 0, tuple(tokens(150, 10)))
+    records = []
+    for device in ("cpu", "cuda"):
+        for task in ("generate", "perplexity"):
+            chosen = specified(schedule, interval, task, mode=mode, **trained)
+            searcher = ExactRetriever(OF_ALL_LENGTHS)
+            with host() if device == "cpu" else nullcontext():
+                made: Any = chosen.mode.load(Checkpoint(device=device, adapters=path))
+                records.append(Pipeline(made, chosen, searcher, searcher).record(text))
+            assert records[-1].status == "ok", records[-1].reason
+    assert (records[2].generated, records[2].neighbours) == (records[0].generated, records[0].neighbours)
+    assert records[3].nll == pytest.approx(records[1].nll, abs=1e-4)
+
+
+# --- training
+
+
+@pytest.mark.parametrize("mode", ["joint", "cross_attention"])
+def test_retrofit_has_the_losses_of_the_cpu(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "MOST_STEPS", 2)
+    searcher = ExactRetriever([tokens(64 * 4, seed) for seed in range(20, 31)])
+    given: dict[str, Any] = {"mode": mode, "minutes": 1e6, "batch": 2, "held_out": 2}
+    material = fit.RetrofitMaterial(searcher, searcher, RetrofitSettings(**given))
+    lm, losses = tiny_models.tiny_lm(), []
+    for one in (lm, on_gpu(lm)):
+        training = fit.RetroFit(one, material, tmp_path / one.device.type, {})
+        losses.append([point["loss"] for point in training.run() if "loss" in point])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_fine_tuning_has_the_losses_of_the_cpu(
+    checkpointing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(tmp_path, monkeypatch)
+    losses = []
+    for device in ("cpu", "cuda"):
+        chosen = settings(tmp_path, device=device, steps=2, gradient_checkpointing=checkpointing)
+        written = finetuning.train(chosen, tmp_path / "data", tmp_path / f"{device}-steps", tmp_path / device)
+        assert written
+        losses.append([point["loss"] for point in json.loads(written.read_bytes())["curve"]])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
