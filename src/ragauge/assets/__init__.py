@@ -70,10 +70,11 @@ def refuse_secret(source: str, where: str = "") -> None:
 def describe(name_or_source: str, *, home: Path | None = None, offline: bool = True) -> dict[str, Any]:
     """Describe an asset. With `offline` nothing is fetched.
 
-    Keys: name, kind, source, revision, template, license, pinned_sha256 (of the download, as the catalog or the source
-    states it), pin (what was fetched, as a lock states it), fetched, path, bytes, sha256 (of all local files together)
-    and files (size and sha256 of each); pin, path, bytes and sha256 are None where the asset is not fetched. A model
-    that is not named as in the catalog has the template of the entry with its source or, once fetched, its weights.
+    Keys: name, kind, source, revision, template, tokenization, license, pinned_sha256 (of the download, as the catalog
+    or the source states it), pin (what was fetched, as a lock states it), fetched, path, bytes, sha256 (of all local
+    files together) and files (size and sha256 of each); pin, path, bytes and sha256 are None where the asset is not
+    fetched. A model that is not named as in the catalog has the template and the tokenization of the entry with its
+    source or, once fetched, its weights.
     """
     target, entry = Store(home or store.home(), offline=offline), _entry(name_or_source)
     path, pin, files = None, None, {}
@@ -82,10 +83,12 @@ def describe(name_or_source: str, *, home: Path | None = None, offline: bool = T
         path, pin = _loadable(target, fetched), _fetched_pin(entry, fetched)
         files = store.contents(path)
     manifest = (store.manifest(path) if path else None) or {}
+    known = None if entry.template else _entry_by_weights(target, entry.source, files)
     return {
         "name": name_or_source,
         **entry.model_dump(include={"kind", "source", "license"}),
-        "template": entry.template or _template_by_weights(target, entry.source, files),
+        "template": entry.template or (known.template if known else None),
+        "tokenization": entry.tokenization or (known.tokenization if known else None),
         "revision": manifest.get("revision") or entry.revision,
         "pinned_sha256": entry.sha256,
         "pin": pin.model_dump(exclude_none=True) if pin else None,
@@ -160,8 +163,8 @@ def _exists(path: str) -> bool:
     return os.path.exists(os.path.expanduser(path))
 
 
-def _template_by_weights(target: Store, source: str, files: store.FileFacts) -> str | None:
-    """Return the template of the catalog's model with this source or the same weights; None if there is none."""
+def _entry_by_weights(target: Store, source: str, files: store.FileFacts) -> Entry | None:
+    """Return the catalog's model with a template and this source or the same weights; None if there is none."""
 
     def weights(files: store.FileFacts) -> set[str]:
         return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
@@ -172,7 +175,7 @@ def _template_by_weights(target: Store, source: str, files: store.FileFacts) -> 
             if source == entry.source or (
                 weights(files) and weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry))))
             ):
-                return entry.template
+                return entry
     return None
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from ragauge.assets.pins import Pin, Sha256
 from ragauge.errors import in_any_case
-from ragauge.prompts.templates import Template
+from ragauge.prompts.templates import Template, Tokenization
 
 
 class Entry(BaseModel, extra="forbid", frozen=True):
@@ -25,6 +25,7 @@ class Entry(BaseModel, extra="forbid", frozen=True):
     tokenizer: str | None = Field(None, description="hub repository of the tokenizer, where the checkpoint ships none")
     form: Literal["retro"] | None = Field(None, description="of a model that is no decoder: the form of pipelines")
     template: Template | None = Field(None, description="how prompts are wrapped")
+    tokenization: Tokenization | None = Field(None, description="how prompts are tokenised; default: whole")
     query_prefix: str = Field("", description="text that an encoder was trained to see before a query")
     text_prefix: str = Field("", description="text that an encoder was trained to see before a document")
     width: int | None = Field(None, ge=1, description="dimensions of an encoder's vectors")

@@ -23,7 +23,7 @@ from ragauge.errors import SettingError, UserError
 from ragauge.generation.settings import PipelineSettings
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods import Method
-from ragauge.prompts.templates import Template
+from ragauge.prompts.templates import Template, Tokenization
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
@@ -118,6 +118,10 @@ class ModelEntry(_Section):
     resources: Resources = Field(Resources(), description="resources of a job with this model")
     template: Template | None = Field(
         None, description="prompt template; default: the catalog's, else chat where the tokenizer has a template"
+    )
+    tokenization: Tokenization | None = Field(
+        None,
+        description="a prompt's tokens: of one text (whole) or of each part (segments); default: catalog's, or whole",
     )
     training: str | None = Field(None, description="label of the training that makes it, in place of a source")
     finder: str | None = Field(
@@ -516,6 +520,7 @@ def specify(
         max_new_tokens=max_new_tokens,
         model=model.source,
         template=model.template or "",
+        tokenization=model.tokenization or "whole",
         engine=model.engine_facts,
         finder=finder.finder_facts if finder else None,
     )

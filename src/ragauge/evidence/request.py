@@ -1,10 +1,9 @@
 """CFIC's request for evidence: the words around a document, the same in training and in use."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ragauge.prompts.templates import token_ids
+from ragauge.prompts.templates import token_ids, wrapper
 
 Wording = Literal["paper", "copy"]
 
@@ -17,15 +16,15 @@ class EvidenceRequest:
     after: str  # holds {question}
     cue: str = ""  # opens the response
 
-    def before_document(self, tokenizer: Any, opening: Sequence[int]) -> list[int]:
-        """Token ids of all that precedes the document; `opening` are the template's words before the user's turn."""
-        return [*opening, *token_ids(tokenizer, self.before)]
+    def before_document(self, tokenizer: Any, template: str) -> list[int]:
+        """Token ids of all that precedes the document, the template's words before the user's turn among them."""
+        opening, _ = wrapper(template, tokenizer)
+        return token_ids(tokenizer, opening + self.before, template)
 
-    def after_document(self, tokenizer: Any, question: str, task: Sequence[int]) -> list[int]:
-        """Token ids from the document's end to where the evidence begins; `task` are the template's words after the
-        user's turn."""
-        question_ids = token_ids(tokenizer, self.after.format(question=question))
-        return [*question_ids, *task, *(token_ids(tokenizer, self.cue) if self.cue else ())]
+    def after_document(self, tokenizer: Any, question: str, template: str) -> list[int]:
+        """Token ids from the document's end to where the evidence begins, as one text."""
+        _, task = wrapper(template, tokenizer)
+        return token_ids(tokenizer, self.after.format(question=question) + task + self.cue)
 
     def text(self, question: str) -> str:
         """The request as one text, `{article}` in the place of the document, without a template's words."""

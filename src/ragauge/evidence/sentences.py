@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from ragauge.prompts import Source
+from ragauge.prompts.templates import tokens_inside
 
 SEPARATOR = "\n\n"  # between documents
 LONGEST = 1000  # characters, about CFIC's d in tokens: what is longer can never be evidence that ends with its sentence
@@ -75,7 +76,7 @@ def tokenize(sources: Sequence[Source], tokenizer: Any) -> tuple[list[int], list
         text += SEPARATOR if text else ""
         starts.append(len(text) + len(header))
         text += header + source.text
-    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    read = tokens_inside(tokenizer, text, return_offsets_mapping=True, verbose=False)
     sentences: list[Sentence] = []
     for index, (source, start) in enumerate(zip(sources, starts, strict=True)):
         sentences += _located(index, start, split(source.text), text, read["offset_mapping"])

@@ -13,7 +13,6 @@ from ragauge.evidence.chat import Chat
 from ragauge.evidence.request import EvidenceRequest
 from ragauge.evidence.sentences import tokenize
 from ragauge.prompts import Source
-from ragauge.prompts.templates import turn
 
 FEWEST_SPAN_TOKENS, MOST_SPAN_TOKENS = 12, 128
 QUESTION_TOKENS = 40  # of a written question at most
@@ -142,14 +141,13 @@ def encode(
     The response is the span's tokens as they stand in the document and `eos`. A request that makes document, request
     and response longer than `longest` tokens is left out.
     """
-    opening, task = turn(template, tokenizer)
     read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer)
-    ids = [*wording.before_document(tokenizer, opening), *read]
+    ids = [*wording.before_document(tokenizer, template), *read]
     requests = []
     for span in document.spans:
         first = next(s for s in sentences if span.start < s.stop)
         last = next(s for s in sentences if span.stop <= s.stop)
-        request = wording.after_document(tokenizer, span.question, task)
+        request = wording.after_document(tokenizer, span.question, template)
         response = [*read[first.first : last.end], eos]
         if len(ids) + len(request) + len(response) <= longest:
             requests.append((request, response))

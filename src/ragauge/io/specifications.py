@@ -56,6 +56,7 @@ class AnswerSpecification(_Section):
     model_sha256: str | None = Field(None, description="hash of the weights")
     finder: FinderFacts | None = Field(None, description="null: the model that answers finds the evidence too")
     template: str = Field("", description="the prompt's template")
+    tokenization: str = Field("segments", description="of prompts: whole, as one text, or segments, each by itself")
     instruction: str = Field("", description="the data set's preamble")
     engine: EngineFacts = EngineFacts()
     max_new_tokens: int | None = Field(None, description="tokens after which an answer ends")

@@ -77,8 +77,10 @@ def specification(
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
-    """The part of a specification that is about the model: its weights, its template and its engine."""
-    return {**_weights(model), "template": _template(model), "engine": model.engine_facts}
+    """The part of a specification that is about the model: its weights, how prompts are written, its engine."""
+    tokenization = model.tokenization or (None if model.served else assets.describe(model.source)["tokenization"])
+    wording = {"template": _template(model), "tokenization": tokenization or "whole"}
+    return {**_weights(model), **wording, "engine": model.engine_facts}
 
 
 def _template(model: ModelEntry) -> str:

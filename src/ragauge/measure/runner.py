@@ -35,7 +35,7 @@ from ragauge.io.records import EvidenceRecord, Record, ServedResponse, partial_p
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods import Answer, Evidence, Method, modules
 from ragauge.prompts import Prompt, Source, build_prompt
-from ragauge.prompts.templates import wrapper
+from ragauge.prompts.templates import Tokenization, wrapper
 
 Batch = int | Literal["auto"]
 FAILURES = (UserError, *MEMORY_ERRORS)  # of one question; anything else is a bug
@@ -328,6 +328,7 @@ def ask(
         **base,
         status="ok",
         prompt_sha256=prompt.sha256,
+        exact_tokens=prompt.exact_tokens,
         tokens={**prompt.token_counts(), **evidence, "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),
@@ -386,6 +387,7 @@ def prompt_of(
             for s in example.gold_stretches
         ],
         context=min(longest, default=None),
+        tokenization=cast(Tokenization, specification.tokenization),
     )
 
 

@@ -95,7 +95,7 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
         drawn = [corpus[i] for i in rng.choice(len(corpus), settings.documents, replace=False, p=popularity)]
         documents, texts = zip(*drawn, strict=True)
         prompt = prompts[place % len(prompts)]
-        made.append(replace(prompt, documents=list(documents), document_texts=texts, gold=(), sources=()))
+        made.append(replace(prompt, documents=list(documents), document_texts=texts, gold=(), sources=(), text=None))
     return made
 
 

@@ -1,5 +1,6 @@
 """The whole document in the prompt, its middle left out where it is longer than the context."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ class FullArticle(Method):
     """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of it is evidence."""
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        documents, shown, truncated = prompt.documents, prompt.cut or prompt.sources, prompt.truncated
-        tokens = sum(map(len, documents))
+        documents: Sequence[list[int] | str] = prompt.documents
+        shown, truncated = prompt.cut or prompt.sources, prompt.truncated
+        tokens = sum(map(len, prompt.documents))
         room = engine.max_context - limits.max_new_tokens - (prompt.total_tokens - tokens)
         if tokens > room:
             if engine.tokenizer is None:
@@ -29,7 +31,7 @@ class FullArticle(Method):
             if half < 1:
                 raise UserError(f"the model's context of {engine.max_context} tokens has no room for a document")
             shown, truncated = cut_middle(prompt.sources, engine.tokenizer, half, half)
-            documents = [token_ids(engine.tokenizer, source.shown + prompt.document_end) for source in shown]
+            documents = [source.shown + prompt.document_end for source in shown]
         ids = read_plain(engine, prompt, documents, limits)
         evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)
         shown_documents = tuple(sorted({source.document for source in shown}))

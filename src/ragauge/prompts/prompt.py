@@ -8,8 +8,20 @@ from functools import partial
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.prompts.templates import CONTEXT, INPUT, document_text, query_text, token_ids, wrapper
+from ragauge.prompts.templates import (
+    CONTEXT,
+    INPUT,
+    LINE_END,
+    Tokenization,
+    cut_ids,
+    document_text,
+    ids_within,
+    query_text,
+    token_ids,
+    wrapper,
+)
 
+LOOK_AHEAD = 16  # characters after a piece that its tokens may depend on; "[Document](Title"
 SLACK = 4  # tokens by which stretches tokenised separately may exceed their share of the whole text
 
 
@@ -29,8 +41,28 @@ class Source:
 
 
 @dataclass(frozen=True)
+class PromptText:
+    """The words of a prompt, for methods that read it as one text."""
+
+    template: str
+    tokenization: Tokenization
+    opening: str  # before the user's turn
+    preamble: str  # the opening and the instruction
+    documents: tuple[str, ...]  # each with what follows it
+    query: str
+    task: str
+
+    def ids(self, tokenizer: Any, before: str, documents: Iterable[str] = ()) -> list[int]:
+        """Token ids of `before`, these documents, query and task as one text."""
+        return token_ids(tokenizer, "".join([before, *documents, self.query, self.task]), self.template)
+
+
+@dataclass(frozen=True)
 class Prompt:
-    """Segments are tokenised one by one and joined as ids, so that a cached segment is the same in every prompt."""
+    """The segments of a prompt, each with the same tokens in every prompt, so that it can be cached.
+
+    Methods that cut the prompt join them as ids; those that read it as one have `as_one`.
+    """
 
     opening: list[int]  # the template's words before the user's turn
     preamble: list[int]  # the opening and the data set's instruction
@@ -45,6 +77,8 @@ class Prompt:
     cut: tuple[Source, ...] = ()  # what the prompt shows of documents that lost their middle; empty: all of them
     document_end: str = "\n"  # what the prompt has after every document
     truncated: int = 0  # tokens left out of the documents' middle
+    text: PromptText | None = None  # None: of tokens without words
+    exact_tokens: bool | None = None  # whether the segments' tokens, joined, are those of the whole text
 
     @property
     def ending(self) -> list[int]:
@@ -54,6 +88,25 @@ class Prompt:
     def plain(self, documents: Iterable[Sequence[int]]) -> list[int]:
         """Token ids of the whole prompt with these documents in place of its own."""
         return [*self.preamble, *(token for ids in documents for token in ids), *self.ending]
+
+    def as_one(self, tokenizer: Any, documents: Iterable[Sequence[int] | str]) -> list[int]:
+        """Token ids of the whole prompt with these documents, its own ones or texts, tokenised as one text.
+
+        They are joined where the tokenization is `segments`, and where the text of a document is not known.
+        """
+        chosen = list(documents)
+        if self.text and self.text.tokenization == "whole":
+            own = dict(zip(map(tuple, self.documents), self.text.documents, strict=True))
+            texts = [one if isinstance(one, str) else own.get(tuple(one)) for one in chosen]
+            if None not in texts:
+                return self.text.ids(tokenizer, self.text.preamble, filter(None, texts))
+        return self.plain(token_ids(tokenizer, one) if isinstance(one, str) else one for one in chosen)
+
+    def without_documents(self, tokenizer: Any) -> list[int]:
+        """Token ids of the question alone, without the instruction, as one text as far as `as_one` is."""
+        if self.text and self.text.tokenization == "whole":
+            return self.text.ids(tokenizer, self.text.opening)
+        return [*self.opening, *self.ending]
 
     @property
     def sha256(self) -> str:
@@ -86,6 +139,7 @@ def build_prompt(
     gold: Sequence[int] = (),
     gold_sources: Sequence[Source] = (),
     context: int | None = None,
+    tokenization: Tokenization = "segments",
 ) -> Prompt:
     """The prompt of a question over (title, text) documents, under a data set's instruction and a model's template.
 
@@ -93,6 +147,8 @@ def build_prompt(
         instruction: what stands before the documents; or a whole prompt in LongBench's form, with `{context}` where
             they go and `{input}` where the question goes.
         context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out beyond it.
+        tokenization: `whole` cuts segments out of the tokens of the whole text, as far as they are the same in every
+            prompt; `segments` tokenises each by itself, without the blank that SentencePiece puts before a text.
 
     Raises:
         UserError: a segment has no tokens; unknown template; no room for any document in `context`.
@@ -112,11 +168,14 @@ def build_prompt(
         room = _halves(context, len(preamble), len(query) + len(task_ids))
         shown, truncated = cut_middle(sources, tokenizer, *room)
     texts = tuple(s.shown if is_official else document_text(s.title, s.text) for s in sources)
-    end = "" if is_official else "\n"
-    if truncated:
-        document_ids = [[t for s in shown if s.document == i for t in ids(s.shown)] for i in range(len(sources))]
+    end = "" if is_official else LINE_END
+    parts = [[s.shown for s in shown if s.document == i] for i in range(len(sources))] if truncated else ()
+    whole = tuple(map("".join, parts)) or tuple(text + end for text in texts)
+    words = PromptText(template, tokenization, opening, f"{opening}{before}", whole, after, task)
+    if tokenization == "whole" and tokenizer.is_fast:
+        preamble, document_ids, query, task_ids = _cut(words, tokenizer)
     else:
-        document_ids = [ids(text + end) for text in texts]
+        document_ids = [[t for part in pieces for t in ids(part)] for pieces in parts or [[text] for text in whole]]
     prompt = Prompt(
         opening=ids(opening, template),
         preamble=preamble,
@@ -131,10 +190,27 @@ def build_prompt(
         cut=shown if truncated else (),
         document_end=end,
         truncated=truncated,
+        text=words,
+        exact_tokens=[*preamble, *(t for d in document_ids for t in d), *query, *task_ids]
+        == words.ids(tokenizer, words.preamble, whole),
     )
     if not (prompt.preamble and prompt.query and prompt.task and all(prompt.documents)):
         raise UserError(f"question {question!r}: a segment of its prompt has no tokens")
     return prompt
+
+
+def _cut(words: PromptText, tokenizer: Any) -> tuple[list[int], list[list[int]], list[int], list[int]]:
+    """The segments as they stand in the whole text, a token over the edge of query and task with the query.
+
+    A document stands between a line end and another document, whichever documents these are.
+    """
+    ahead = words.documents[0][:LOOK_AHEAD]
+    preamble = ids_within(tokenizer, "", words.preamble, ahead, words.template)
+    documents = [ids_within(tokenizer, LINE_END, text, ahead) for text in words.documents]
+    (_, over), (query, _), (task, _) = cut_ids(tokenizer, (LINE_END, words.query, words.task))
+    if over:
+        (query, _), (task, _) = cut_ids(tokenizer, (words.query, words.task))
+    return preamble, documents, query, task
 
 
 def _halves(context: int, before: int, after: int) -> tuple[int, int]:

@@ -137,8 +137,9 @@ def test_a_last_sentence_without_a_token_is_joined_to_the_one_before() -> None:
 
 def _located(text: str, offsets: list[tuple[int, int]]) -> list[Sentence]:
     """The sentences of a text under a tokenizer whose tokens have these spans."""
-    found = {"input_ids": list(range(len(offsets))), "offset_mapping": offsets}
-    return tokenize([Source(0, "", text)], lambda *_, **__: found)[1]
+    spans = {text: offsets}  # any other text is one token
+    found = lambda one, **_: {"input_ids": [*spans.get(one, [1])], "offset_mapping": spans.get(one)}  # noqa: E731
+    return tokenize([Source(0, "", text)], found)[1]
 
 
 def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:

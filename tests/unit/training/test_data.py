@@ -20,7 +20,7 @@ from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
-from ragauge.prompts.templates import token_ids, turn
+from ragauge.prompts.templates import token_ids, wrapper
 from ragauge.training import data
 from ragauge.training.data import near_duplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings
@@ -130,7 +130,7 @@ def test_questions_written_side_by_side_are_those_written_alone() -> None:
     spans = [("A", "One."), ("Beta", "The lamp was lit in 1821."), ("C", "x" * 50)]
     together = sft.write_questions(chat, spans)
     assert together == [sft.write_questions(chat, [span])[0] for span in spans]
-    opening, task = turn("chat", lm.tokenizer)
+    opening, task = (token_ids(lm.tokenizer, text) for text in wrapper("chat", lm.tokenizer))
     text = sft.REQUEST.format(title=spans[1][0], text=spans[1][1])
     ids = [*opening, *token_ids(lm.tokenizer, text), *task, *token_ids(lm.tokenizer, sft.CUE)]
     cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)

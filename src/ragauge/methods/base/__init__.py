@@ -116,9 +116,9 @@ class Method(ABC):
         return mismatch(self.required(), engine.capabilities) or self.unsupported(cast(SpanEngine, engine))
 
 
-def read_plain(engine: Engine, prompt: Prompt, documents: Iterable[Sequence[int]], limits: Limits) -> list[int]:
-    """Read a plain prompt of these documents, nothing cached, and generate."""
-    return engine.respond(prompt.plain(documents), limits).ids
+def read_plain(engine: Engine, prompt: Prompt, documents: Iterable[Sequence[int] | str], limits: Limits) -> list[int]:
+    """Read a plain prompt of these documents, token ids or texts, as one text, nothing cached, and generate."""
+    return engine.respond(prompt.as_one(engine.tokenizer, documents), limits).ids
 
 
 def plain_row(ids: Sequence[int], after: int = 0) -> Row:

@@ -14,7 +14,6 @@ from ragauge.evidence.request import EvidenceRequest
 from ragauge.evidence.sentences import Sentence, split, tokenize
 from ragauge.methods.base import Answer, Evidence, Method, generate, plain_row, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
-from ragauge.prompts.templates import token_ids, turn
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -72,8 +71,7 @@ class Grounding:
 
     def ask(self, engine: SpanEngine, prompt: Prompt) -> EvidenceContext:
         """Read the request for evidence after the text, in place of the last one."""
-        _, task = turn_of(engine, prompt)
-        request = self.wording.after_document(engine.tokenizer, prompt.question, task)
+        request = self.wording.after_document(engine.tokenizer, prompt.question, template_of(engine, prompt))
         self.cache.truncate(self.length)
         row = plain_row(request, self.length)
         logits = engine.extend(self.cache, [row], stage="query", last_logits=True).last_logits
@@ -100,9 +98,9 @@ def finder_of(engine: SpanEngine) -> SpanEngine:
     return engine.finder or engine
 
 
-def turn_of(engine: SpanEngine, prompt: Prompt) -> tuple[list[int], list[int]]:
-    """What stands before and after a request to this decoder: its own template's words where it answers nothing."""
-    return turn(engine.template, engine.tokenizer) if engine.template else (prompt.opening, prompt.task)
+def template_of(engine: SpanEngine, prompt: Prompt) -> str:
+    """The template of a request to this decoder: its own where it answers nothing, else the prompt's."""
+    return engine.template or (prompt.text.template if prompt.text else "plain")
 
 
 def why_not(engine: SpanEngine) -> str | None:
@@ -135,16 +133,15 @@ def read_documents(
     Raises:
         UserError: the text has no sentence, or the context no room for it.
     """
-    turned, task = turn_of(engine, prompt)
-    opening = wording.before_document(engine.tokenizer, turned)
+    opening = wording.before_document(engine.tokenizer, template_of(engine, prompt))
     context = engine.shape.max_context
     free = QUESTION_ROOM + max(positions, min(EVIDENCE_ROOM, context // 8))
-    room = context - len(opening) - len(task) - free
+    room = context - len(opening) - len(prompt.task) - free
     if room < 2:
         raise UserError(f"the model's context of {context} tokens has no room for a document; lower {lower}")
     text = sentences_of(engine, *cut_middle(prompt.sources, engine.tokenizer, room // 2, room - room // 2))
     read = [*opening, *text.ids]
-    cache = engine.new_cache(len(read) + len(task) + QUESTION_ROOM + slots)
+    cache = engine.new_cache(len(read) + len(prompt.task) + QUESTION_ROOM + slots)
     read_in_chunks(engine, cache, read)
     return Grounding(text, cache, cache.length, wording)
 
@@ -166,7 +163,7 @@ def answer_from(
         request: to the finder, for the record.
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
-    ids = read_plain(engine, prompt, [token_ids(engine.tokenizer, text)], limits)
+    ids = read_plain(engine, prompt, [text], limits)
     documents = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
     return Answer(ids, documents, evidence=tuple(evidence), truncated=truncated, request=request)
 
