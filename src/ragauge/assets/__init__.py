@@ -83,12 +83,11 @@ def describe(name_or_source: str, *, home: Path | None = None, offline: bool = T
         path, pin = _loadable(target, fetched), _fetched_pin(entry, fetched)
         files = store.contents(path)
     manifest = (store.manifest(path) if path else None) or {}
-    known = None if entry.template else _entry_by_weights(target, entry.source, files)
+    known = entry if entry.template else _entry_by_weights(target, entry, files)
     return {
         "name": name_or_source,
         **entry.model_dump(include={"kind", "source", "license"}),
-        "template": entry.template or (known.template if known else None),
-        "tokenization": entry.tokenization or (known.tokenization if known else None),
+        **known.model_dump(include={"template", "tokenization"}),
         "revision": manifest.get("revision") or entry.revision,
         "pinned_sha256": entry.sha256,
         "pin": pin.model_dump(exclude_none=True) if pin else None,
@@ -163,8 +162,8 @@ def _exists(path: str) -> bool:
     return os.path.exists(os.path.expanduser(path))
 
 
-def _entry_by_weights(target: Store, source: str, files: store.FileFacts) -> Entry | None:
-    """Return the catalog's model with a template and this source or the same weights; None if there is none."""
+def _entry_by_weights(target: Store, asset: Entry, files: store.FileFacts) -> Entry:
+    """Return the catalog's model with a template and the asset's source or weights; the asset if there is none."""
 
     def weights(files: store.FileFacts) -> set[str]:
         return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
@@ -172,11 +171,11 @@ def _entry_by_weights(target: Store, source: str, files: store.FileFacts) -> Ent
     here = replace(target, offline=True)
     for entry in (one for one in entries().values() if one.template):
         with suppress(NotFetchedError):
-            if source == entry.source or (
+            if asset.source == entry.source or (
                 weights(files) and weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry))))
             ):
                 return entry
-    return None
+    return asset
 
 
 # --- fetching ---

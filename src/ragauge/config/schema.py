@@ -119,10 +119,7 @@ class ModelEntry(_Section):
     template: Template | None = Field(
         None, description="prompt template; default: the catalog's, else chat where the tokenizer has a template"
     )
-    tokenization: Tokenization | None = Field(
-        None,
-        description="a prompt's tokens: of one text (whole) or of each part (segments); default: catalog's, or whole",
-    )
+    tokenization: Tokenization | None = Field(None, description="of prompts; default: the catalog's, else whole")
     training: str | None = Field(None, description="label of the training that makes it, in place of a source")
     finder: str | None = Field(
         None, description="label of the model that finds the evidence that this one answers from; default: this model"

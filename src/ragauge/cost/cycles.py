@@ -20,7 +20,7 @@ What the paper counted was never released; `published` is the one rule under whi
    Table 2 (MuSiQue) counts one query a round. Later rounds read the remaining documents anew, as one path of mean
    length.
 5. Rounds are the released code's: hops that keep one document each, then the pass that answers. Table 2's t=2, k=4 is
-   one hop and that pass; its t=4, k=1 is four hops and that pass, a round more than section 3.5 describes. (The last
+   one hop and that pass; its t=4, k=1 is four hops and that pass, a round more than section 4.1.2 describes. (The last
    pass is counted as if it left one document too: less than 0.5%.)
 6. Attention to tokens of an earlier call counts twice in BLOOM and not at all in MPT, once in OpenELM
    (CACHED_ATTENTION): read off "unpruned less pruned" of Table 6, it predicts every prompt_cache row of Tables 1 and 2.

@@ -1,6 +1,6 @@
 """Latency of pipelined generation from its trace: as it ran, with ideal overlap, and with either part faster.
 
-PipeRAG, section 5 and Figure 7.
+PipeRAG, section 4.3, appendix C.2 and Figure 7.
 
 A generation is a sequence of windows. Each begins with a retrieval that blocked it (`retrieval`) or with one that was
 prefetched during the window before (`prefetch`, the seconds of the search; `neighbours_ahead`, those of reading the

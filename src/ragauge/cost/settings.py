@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from ragauge.errors import SettingError, UserError
 
-TRIALS, WARMUP = 30, 2  # as Superposition Prompting, section 4.2, has it: the median of 30
+TRIALS, WARMUP = 30, 2  # as Superposition Prompting, appendix C, has it: the median of 30
 
 
 class LatencySettings(BaseModel, extra="forbid", strict=True, frozen=True):

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -179,8 +179,12 @@ class ArrangedDataset(Dataset):
 
     documents: int | None = None  # number of documents: the gold ones and the first others; None: all
     joined: int = 1  # number of adjacent documents, as they then stand, that are joined to one
+    blank_line: bool = False  # before the question, as in Superposition Prompting's released code
 
     def __post_init__(self) -> None:
+        for option in (one.name for one in fields(self) if isinstance(one.default, bool)):
+            if not isinstance(value := getattr(self, option), bool):
+                raise UserError(f"dataset {self.name}: {option} must be true or false, not {value!r}")
         self.check_count("documents")
         self.check_count("joined", optional=False)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.datasets.base import ArrangedDataset, Example, example_of
+from ragauge.datasets.base import ArrangedDataset, Example, example_of, shuffled_order
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
@@ -23,6 +23,11 @@ class Musique(ArrangedDataset):
     counts = "musique"
     archive = ("musique", 0.04)
     hub = {"path": "dgslibisey/MuSiQue", "split": "validation"}
+    shuffle: bool = False  # put each question's paragraphs in a fixed random order
+
+    def order(self, example: Example, place: str) -> list[int]:
+        order = super().order(example, place)
+        return shuffled_order(len(order), self.seed, example.key) if self.shuffle else order
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         if not field(record, "answerable", bool, place):

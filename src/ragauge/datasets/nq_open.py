@@ -35,8 +35,6 @@ class NQOpen(ArrangedDataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.shuffle, bool):
-            raise UserError(f"dataset nq_open: shuffle must be true or false, not {self.shuffle!r}")
         self.check_count("gold_position", least=0)
 
     def default_path(self) -> Path:

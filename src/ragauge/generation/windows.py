@@ -1,4 +1,4 @@
-"""Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG, sections 4.1, 4.2).
+"""Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG, section 3.2).
 
 A sequence is cut into windows `i = 0, 1, ...`, one every `interval` tokens. The neighbours of window i help to predict
 the `interval` tokens after its query. A fresh query is the 64 tokens `[i*m, i*m + 64)`, all that are known last when

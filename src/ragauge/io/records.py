@@ -65,10 +65,7 @@ class Record(AnyRecord):
     )
     documents: int = Field(description="how many documents the method was given")
     prompt_sha256: str = Field(description="hash of the token ids of all segments")
-    exact_tokens: bool | None = Field(
-        None,
-        description="whether the segments' tokens, joined, are those of the prompt as one text; null: not compared",
-    )
+    exact_tokens: bool | None = Field(None, description="whether the segments' tokens, joined, are the whole text's")
     tokens: dict[str, Any] = Field(
         {}, description="counts: preamble, documents (a list), query, task, evidence, generated"
     )

@@ -102,8 +102,8 @@ def _traced(
     if published and name not in PLAIN:  # rules 3 and 5
         if isinstance(method, Superposition):
             method = replace(method, drop_first_token=False)
-            if method.iterations > 1:
-                method = replace(method, iterations=method.iterations + (method.top_k == 1), top_k=1)
+            if method.hops == "one" and method.iterations > 1:  # rule 5
+                method = replace(method, iterations=len(method.selected), top_k=1, hops="top_k")
         query, task, *documents = (ids[1:] or ids for ids in (prompt.query, prompt.task, *prompt.documents))
         prompt = replace(prompt, documents=documents, query=query, task=task)
     with engine.tracing() as trace:

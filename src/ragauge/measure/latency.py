@@ -1,7 +1,7 @@
 """The latency protocol: warmed up, methods interleaved, many trials, the machine's other load watched.
 
 Time to first token, time per output token and total of a response of a fixed number of tokens (Superposition
-Prompting, section 4.2, takes the median of 30 responses of 5 tokens). What a method prepares before the question is
+Prompting, appendix C, takes the median of 30 responses of 5 tokens). What a method prepares before the question is
 known is ready before the clock starts; the question, the task and the response are inside it.
 """
 

@@ -1,6 +1,6 @@
-"""The compute cycles of Superposition Prompting's tables, predicted from the shapes of the paper's models alone.
+"""The compute cycles of Superposition Prompting, predicted from the shapes of the paper's models alone.
 
-Every row of Tables 1, 2, 5 and 6 is run by the method that the row names on a decoder without weights
+Every row of Tables 1, 2, 5 and 6 and every point of Figure 5 is run by its method on a decoder without weights
 (`costing.project`), with the token counts of the model's tokenizer (`cost.tokens`), under two accountings:
 `published`, the paper's as far as its columns show it, and `critical_path` (`cost.cycles`).
 """
@@ -15,6 +15,7 @@ from ragauge.results.publications import read_csv
 COUNTS = {1: "nq_open", 2: "musique", 5: "nq_open", 6: "nq_open"}  # table -> token counts of its prompts
 KEYS = ("method", "iterations", "top_k", "pruning", "caching", "parallelism")  # columns that distinguish a model's rows
 SWITCHES = {"path_pruning": "pruning", "path_caching": "caching", "path_parallelization": "parallelism"}
+FACTORS = (1, 2, 4, 10, 20)  # of Figure 5
 METHODS = {"contriever": "dense"}  # rows named differently from their method; Table 6 has only superposition
 
 # The paper does not print top_k of Table 1's rankers. A row that equals one of Table 5 has its; OpenELM's, which Table
@@ -26,30 +27,42 @@ Row = Mapping[str, str]
 
 def predict() -> dict[str, Any]:
     """All rows: {"rows": [{"item", "model", "keys", quantity: value, ...}]}, `keys` as the published CSV has them."""
-    return {"rows": [row for number in COUNTS for row in table(number)]}
+    return {"rows": [*(row for number in COUNTS for row in table(number)), *figure_5()]}
 
 
 def table(number: int) -> Iterator[dict[str, Any]]:
     """The rows of one table."""
     for row in read_csv(f"superposition_table_{number}"):
-        critical, published = (predicted(number, row, accounting) for accounting in ("critical_path", "published"))
-        yield {
-            "item": f"superposition_table_{number}",
-            "model": row["model"],
-            "keys": {key: row[key] for key in KEYS if key in row},
-            "compute_cycles": published["compute_cycles"],
-            "theoretical_speedup": published["theoretical_speedup"],
-            "critical_path_cycles": critical["compute_cycles"],
-            "critical_path_speedup": critical["theoretical_speedup"],
-        }
+        keys, printed = {key: row[key] for key in KEYS if key in row}, row.get("method", "superposition")
+        name = METHODS.get(printed, printed)
+        yield _row(f"superposition_table_{number}", row["model"], keys, name, options(number, row), COUNTS[number])
 
 
-def predicted(number: int, row: Row, accounting: str) -> dict[str, Any]:
-    """The cost report (`costing.project`) of one row of a table, up to the first token."""
-    printed = row.get("method", "superposition")
-    name = METHODS.get(printed, printed)
-    method = methods.make(name, **options(number, row))
-    return costing.project(name, method, row["model"].lower(), COUNTS[number], 1, accounting, "bfloat16")
+def figure_5() -> Iterator[dict[str, Any]]:
+    """The points of Figure 5, whose speedups are those without path caching: with it all factors have the same."""
+    for model in dict.fromkeys(row["model"] for row in read_csv("superposition_table_1")):
+        for factor in FACTORS:
+            keys = {"series": "predicted from shapes, no path caching", "factor": str(factor)}
+            params = {"factor": factor, "path_caching": False}
+            yield _row("superposition_figure_5", model, keys, "superposition", params, "nq_open")
+
+
+def _row(item: str, model: str, keys: Row, name: str, params: dict[str, Any], counts: str) -> dict[str, Any]:
+    """The row of one method with these options: its cost (`costing.project`) up to the first token."""
+    method = methods.make(name, **params)
+    critical, published = (
+        costing.project(name, method, model.lower(), counts, 1, accounting, "bfloat16")
+        for accounting in ("critical_path", "published")
+    )
+    return {
+        "item": item,
+        "model": model,
+        "keys": dict(keys),
+        "compute_cycles": published["compute_cycles"],
+        "theoretical_speedup": published["theoretical_speedup"],
+        "critical_path_cycles": critical["compute_cycles"],
+        "critical_path_speedup": critical["theoretical_speedup"],
+    }
 
 
 def options(number: int, row: Row) -> dict[str, Any]:
@@ -61,4 +74,6 @@ def options(number: int, row: Row) -> dict[str, Any]:
         keys = ("model", "method", "compute_cycles")
         same = [int(r["top_k"]) for r in read_csv("superposition_table_5") if all(r[k] == row[k] for k in keys)]
         params["top_k"] = same[0] if same else OPENELM_TOP_K[row["method"]]
+    if params.get("iterations", 1) > 1:
+        params["hops"] = "one"
     return params | ({"encoder": "contriever"} if row["method"] == "contriever" else {})

@@ -388,6 +388,7 @@ def prompt_of(
         ],
         context=min(longest, default=None),
         tokenization=cast(Tokenization, specification.tokenization),
+        blank_line=specification.dataset_options.get("blank_line", False),
     )
 
 

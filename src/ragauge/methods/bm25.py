@@ -7,7 +7,7 @@ import numpy as np
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
-from ragauge.rankers.bm25 import Idf, rank
+from ragauge.rankers.bm25 import Idf, Split, rank
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class BM25(Ranked):
     """
 
     idf: Idf = "rank_bm25"  # weight of words that are in more than half of the documents
+    split: Split = "words"  # white_space: as in the released code, case and punctuation kept
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
-        return rank(prompt.question, prompt.document_texts, idf=self.idf)
+        return rank(self.query_of(prompt), prompt.document_texts, idf=self.idf, split=self.split)

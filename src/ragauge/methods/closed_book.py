@@ -13,4 +13,4 @@ class ClosedBook(Method):
     """The question alone, without the instruction, which mentions search results: what the model has memorised."""
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        return Answer(engine.respond(prompt.without_documents(engine.tokenizer), limits).ids)
+        return Answer(engine.respond(prompt.as_one(engine.tokenizer), limits).ids)

@@ -27,7 +27,7 @@ class Superposition(Method):
 
     Section 3 of the paper. The graph is the fork-join: preamble -> document i -> query i -> task. Path caching reads
     the documents before the query is known, path parallelization reads all paths in one batch, path pruning keeps
-    the `top_k` most salient. The first two never change the answer. With `iterations` > 1 (section 3.5,
+    the `top_k` most salient. The first two never change the answer. With `iterations` > 1 (section 4.1.2,
     for questions of several hops) the selected documents join the prefix of the next round over the remaining ones;
     only the first round can be cached. `factor` is the superposition factor of Figure 5: adjacent documents are joined
     until there are that many paths.
@@ -43,8 +43,19 @@ class Superposition(Method):
     path_pruning: bool = True
     factor: Annotated[int, Field(ge=1)] | None = None  # paths; None: one a document
     iterations: Annotated[int, Field(ge=1)] = 1
+    hops: Literal["top_k", "one"] = "top_k"  # paths that a round but the last selects; one: as the released code
     drop_first_token: bool = False  # the released code's: drop the first token of every segment after the preamble
     path_temperature: Annotated[float, Field(gt=0)] | None = None  # the released code's: bias paths by saliency
+
+    @property
+    def selected(self) -> list[int]:
+        """The number of paths that each round selects.
+
+        With hops of one and k = 1 there is a round more: what the compute cycles of Table 2 were counted with.
+        """
+        if self.hops == "top_k" or self.iterations == 1:
+            return [self.top_k] * self.iterations
+        return [1] * (self.iterations - (self.top_k > 1)) + [self.top_k]
 
     @property
     def prunes(self) -> bool:
@@ -58,16 +69,16 @@ class Superposition(Method):
         current = fresh or self._first_round(engine, prompt, offline=False)
         selected: list[int] = []
         saliency: list[float | None] = [None] * len(prompt.documents)
-        for iteration in range(self.iterations):
+        for left, top_k in zip(reversed(range(len(self.selected))), self.selected, strict=True):
             scores = self._read_queries(current, prompt)
-            ranked = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_k]  # ties: the earlier path
+            ranked = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_k]  # ties: the earlier path
             chosen = sorted(ranked) if self.prunes else list(range(len(current.paths)))
             for path, score in zip(current.paths, scores, strict=False):
                 for document in path:
                     saliency[document] = score
             selected += [document for path in chosen for document in current.paths[path]]
             remaining = [i for i in range(len(prompt.documents)) if i not in selected]
-            if iteration + 1 == self.iterations or not remaining:
+            if not left or not remaining:
                 break
             current = self._next_round(current, chosen, remaining, prompt)
         return Answer(self._respond(current, chosen, scores, prompt, limits), tuple(selected), tuple(saliency))
@@ -168,5 +179,5 @@ class _Round:
 
 
 def mean_logp(read: Extension) -> list[float]:
-    """Mean log-probability of each row's tokens (eq. 3's two terms); a row of one token has none and scores 0."""
+    """Mean log-probability of each row's tokens (equation 2b's two terms); a row of one token has none and scores 0."""
     return [float(values.mean()) if len(values) else 0.0 for values in read.logp]

@@ -18,4 +18,4 @@ class TFIDF(Ranked):
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.tfidf import rank
 
-        return rank(prompt.question, prompt.document_texts)
+        return rank(self.query_of(prompt), prompt.document_texts)

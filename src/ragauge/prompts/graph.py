@@ -1,4 +1,4 @@
-"""Prompt graphs (Superposition Prompting, section 3.1): segments of tokens, which of them see which, and positions.
+"""Prompt graphs (Superposition Prompting, section 3.2): segments of tokens, which of them see which, and positions.
 
 A segment attends to every segment from which a path leads to it, and causally to itself. Naive RAG is the chain;
 superposition's fork-join lets parallel paths part after the preamble and meet again before the task.

@@ -52,17 +52,14 @@ class PromptText:
     query: str
     task: str
 
-    def ids(self, tokenizer: Any, before: str, documents: Iterable[str] = ()) -> list[int]:
+    def ids(self, tokenizer: Any, before: str, documents: Iterable[str]) -> list[int]:
         """Token ids of `before`, these documents, query and task as one text."""
         return token_ids(tokenizer, "".join([before, *documents, self.query, self.task]), self.template)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The segments of a prompt, each with the same tokens in every prompt, so that it can be cached.
-
-    Methods that cut the prompt join them as ids; those that read it as one have `as_one`.
-    """
+    """The segments of a prompt, each with the same tokens in every prompt, so that a cached one serves all."""
 
     opening: list[int]  # the template's words before the user's turn
     preamble: list[int]  # the opening and the data set's instruction
@@ -89,24 +86,19 @@ class Prompt:
         """Token ids of the whole prompt with these documents in place of its own."""
         return [*self.preamble, *(token for ids in documents for token in ids), *self.ending]
 
-    def as_one(self, tokenizer: Any, documents: Iterable[Sequence[int] | str]) -> list[int]:
-        """Token ids of the whole prompt with these documents, its own ones or texts, tokenised as one text.
+    def as_one(self, tokenizer: Any, documents: Iterable[Sequence[int] | str] = ()) -> list[int]:
+        """Token ids of the prompt with these documents, its own or texts, as one text; without any, no instruction.
 
-        They are joined where the tokenization is `segments`, and where the text of a document is not known.
+        Segments' ids are joined where the tokenization is `segments` or the text of a document is not known.
         """
-        chosen = list(documents)
-        if self.text and self.text.tokenization == "whole":
-            own = dict(zip(map(tuple, self.documents), self.text.documents, strict=True))
+        chosen, words = list(documents), self.text
+        if words and tokenizer is not None and words.tokenization == "whole":
+            own = dict(zip(map(tuple, self.documents), words.documents, strict=True))
             texts = [one if isinstance(one, str) else own.get(tuple(one)) for one in chosen]
             if None not in texts:
-                return self.text.ids(tokenizer, self.text.preamble, filter(None, texts))
-        return self.plain(token_ids(tokenizer, one) if isinstance(one, str) else one for one in chosen)
-
-    def without_documents(self, tokenizer: Any) -> list[int]:
-        """Token ids of the question alone, without the instruction, as one text as far as `as_one` is."""
-        if self.text and self.text.tokenization == "whole":
-            return self.text.ids(tokenizer, self.text.opening)
-        return [*self.opening, *self.ending]
+                return words.ids(tokenizer, words.preamble if texts else words.opening, filter(None, texts))
+        ids = [token_ids(tokenizer, one) if isinstance(one, str) else one for one in chosen]
+        return self.plain(ids) if ids else [*self.opening, *self.ending]
 
     @property
     def sha256(self) -> str:
@@ -140,6 +132,7 @@ def build_prompt(
     gold_sources: Sequence[Source] = (),
     context: int | None = None,
     tokenization: Tokenization = "segments",
+    blank_line: bool = False,
 ) -> Prompt:
     """The prompt of a question over (title, text) documents, under a data set's instruction and a model's template.
 
@@ -149,6 +142,7 @@ def build_prompt(
         context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out beyond it.
         tokenization: `whole` cuts segments out of the tokens of the whole text, as far as they are the same in every
             prompt; `segments` tokenises each by itself, without the blank that SentencePiece puts before a text.
+        blank_line: before the question, in a prompt that is not in LongBench's form.
 
     Raises:
         UserError: a segment has no tokens; unknown template; no room for any document in `context`.
@@ -157,7 +151,11 @@ def build_prompt(
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
     is_official = CONTEXT in instruction
     before, _, after = instruction.partition(CONTEXT)
-    before, after = (before, after.replace(INPUT, question)) if is_official else (f"{before}\n\n", query_text(question))
+    before, after = (
+        (before, after.replace(INPUT, question))
+        if is_official
+        else (f"{before}\n\n", "\n" * blank_line + query_text(question))
+    )
     if is_official and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
         stem = after.removesuffix(task.strip()).rstrip()
         after, task = stem, after[len(stem) :]  # with the white space between them
@@ -200,10 +198,7 @@ def build_prompt(
 
 
 def _cut(words: PromptText, tokenizer: Any) -> tuple[list[int], list[list[int]], list[int], list[int]]:
-    """The segments as they stand in the whole text, a token over the edge of query and task with the query.
-
-    A document stands between a line end and another document, whichever documents these are.
-    """
+    """The segments as they stand in a text of any such documents, a token over the task's edge with the query."""
     ahead = words.documents[0][:LOOK_AHEAD]
     preamble = ids_within(tokenizer, "", words.preamble, ahead, words.template)
     documents = [ids_within(tokenizer, LINE_END, text, ahead) for text in words.documents]

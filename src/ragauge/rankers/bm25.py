@@ -8,32 +8,33 @@ from typing import Literal
 import numpy as np
 
 Idf = Literal["rank_bm25", "lucene"]
+Split = Literal["words", "white_space"]
 
-EPSILON = 0.25  # of rank_bm25's BM25Okapi
+K1, B, EPSILON = 1.5, 0.75, 0.25  # of rank_bm25's BM25Okapi
 _WORD = re.compile(r"\w+")
 
 
-def rank(
-    query: str, documents: Sequence[str], *, idf: Idf = "rank_bm25", k1: float = 1.5, b: float = 0.75
-) -> np.ndarray:
+def rank(query: str, documents: Sequence[str], *, idf: Idf = "rank_bm25", split: Split = "words") -> np.ndarray:
     """Scores of the documents, the statistics taken from these documents alone.
 
     score(d) = sum over the query's words w of idf(w) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / mean |d|)).
-    Words are runs of letters and digits in lower case, without stop words or stemming; a word that the query repeats
-    counts as often.
+    No stop words, no stemming; a word that the query repeats counts as often.
 
     Args:
         idf: Okapi's log((N - df + 1/2) / (df + 1/2)) is negative for a word in more than half of the documents, which
             happens all the time among 20 documents retrieved for one question. `rank_bm25` (Brown, 2020; the library
             that Superposition Prompting cites for its baseline): such a word has EPSILON times the mean idf of all
             words. `lucene`: 1 is added inside the logarithm, and there is no factor k1 + 1.
+        split: `words`: runs of letters and digits in lower case; `white_space`: what stands between white space, as
+            written, in the paper's released code.
 
     Returns:
         (document,) float64; all zero where no word of the query occurs.
     """
-    words = [Counter(terms(document)) for document in documents]
+    terms_of = terms if split == "words" else str.split
+    words = [Counter(terms_of(document)) for document in documents]
     document_counts = Counter(word for counted in words for word in counted)  # in how many documents
-    query_words = [word for word in terms(query) if word in document_counts]
+    query_words = [word for word in terms_of(query) if word in document_counts]
     if not query_words:
         return np.zeros(len(documents))
     counts = np.array(list(document_counts.values()), dtype=np.float64)
@@ -45,8 +46,8 @@ def rank(
     weight = dict(zip(document_counts, weights, strict=True))
     lengths = np.array([counted.total() for counted in words], dtype=np.float64)
     frequency = np.array([[counted[word] for word in query_words] for counted in words], dtype=np.float64)
-    saturated = frequency / (frequency + (k1 * (1 - b + b * lengths / lengths.mean()))[:, None])
-    scale = k1 + 1 if idf == "rank_bm25" else 1.0
+    saturated = frequency / (frequency + (K1 * (1 - B + B * lengths / lengths.mean()))[:, None])
+    scale = K1 + 1 if idf == "rank_bm25" else 1.0
     scores: np.ndarray = scale * saturated @ np.array([weight[word] for word in query_words])
     return scores
 

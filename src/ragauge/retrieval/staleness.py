@@ -1,4 +1,4 @@
-"""How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, section 4.1 and Table 2).
+"""How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, appendix D.1 and Table 2).
 
 A query that was sent early lacks the last tokens of the text: it has the same number of tokens, but earlier ones. For
 each place of a text the nearest chunk of the fresh query is compared with that of each stale one, by the cosine of the

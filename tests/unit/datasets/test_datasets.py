@@ -109,6 +109,15 @@ def test_musique_answers_hold_aliases_once(tmp_path: Path) -> None:
     assert example.key == "2hop__1_2"
 
 
+def test_musique_in_a_random_order_keeps_its_gold_paragraphs(tmp_path: Path) -> None:
+    path = write(tmp_path, musique_record())
+    [given], [shuffled] = (datasets.load("musique", data=path, **options) for options in ({}, {"shuffle": True}))
+    order = shuffled_order(len(given.documents), 0, given.key)
+    assert shuffled.documents == tuple(given.documents[i] for i in order)
+    assert order != sorted(order)
+    assert {shuffled.documents[i] for i in shuffled.gold} == {given.documents[i] for i in given.gold}
+
+
 def test_lines_end_at_newline_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes('{"a": "x\u2028y\u0085z"}\r\n\n{"a": 2}'.encode())

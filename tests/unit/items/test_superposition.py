@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from item_tables import line, table
 from ragauge import registry
 from ragauge.errors import UserError
+from ragauge.measure import predictions
 from ragauge.rendering import writing
 from ragauge.rendering.footer import footer
 from ragauge.rendering.writing import render, write_provenance
@@ -122,6 +123,17 @@ def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
     assert "nq_open" not in set(found["dataset"])
 
 
+def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(tmp_path: Path) -> None:
+    for name, hops in (("text", "top_k"), ("released", "one")):
+        params = {"top_k": 4, "iterations": 2, "hops": hops}
+        write_variant(
+            tmp_path, name, "superposition", [True], params=params, dataset="musique", model="mpt-7b-instruct"
+        )
+    found = table("superposition_table_2", tmp_path)
+    assert line(found, quantity="f1", variant="released")["published"] == 0.111
+    assert math.isnan(line(found, quantity="f1", variant="text")["published"])
+
+
 def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsewhere(tmp_path: Path) -> None:
     """As Table 5 (NQ-Open) and Table 2 (MuSiQue) of the paper count them."""
     for dataset in ("nq_open", "musique"):
@@ -212,7 +224,19 @@ def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
 def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small: Path) -> None:
     write_variant(small, "g4", "superposition", [True, True, False, False], params={"factor": 4})
     found = table("superposition_figure_5", small)
-    assert dict(zip(found["factor"], found["measured"], strict=True)) == {"1": 0.25, "4": 0.5, "20": 0.75}
+    cells = {q: dict(zip(part["factor"], part["measured"], strict=True)) for q, part in found.groupby("quantity")}
+    assert cells["accuracy"] == {"1": 0.25, "4": 0.5, "20": 0.75}
+    keys = {"method": "superposition", "quantity": "theoretical_speedup", "model": MODEL}
+    assert cells["theoretical_speedup"]["20"] == line(table("superposition_table_1", small), **keys)["measured"]
+
+
+def test_figure_5_has_the_uncached_speedups_of_the_papers_models(tmp_path: Path) -> None:
+    (tmp_path / "predictions.json").write_text(json.dumps({"rows": [*predictions.figure_5()]}))
+    found = table("superposition_figure_5", tmp_path)
+    mpt = found[found["model"] == "mpt-7b-instruct"]
+    assert list(mpt["measured"]) == pytest.approx([1.01, 2.08, 4.06, 8.96, 14.8], rel=0.005)
+    assert set(found["source"]) == {"shape"}
+    assert "no path caching" in texts_of(registry.module("item", "superposition_figure_5").draw(found))
 
 
 def test_dataset_statistics_by_hand(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ragauge import methods
 from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
 from ragauge.methods import Answer, Method
+from ragauge.methods.base import plain_row
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import split_paths
 from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
@@ -385,6 +386,18 @@ def test_only_the_first_round_is_offline(llama: LM, hops: Prompt) -> None:
     ]
 
 
+@pytest.mark.parametrize(("top_k", "iterations", "rounds"), [(4, 1, [4]), (2, 2, [1, 2]), (1, 4, [1] * 5), (1, 1, [1])])
+def test_with_hops_of_one_the_last_round_alone_selects_top_k(
+    llama: LM, hops: Prompt, top_k: int, iterations: int, rounds: list[int]
+) -> None:
+    method = make("superposition", top_k=top_k, iterations=iterations, hops="one")
+    with llama.tracing() as trace:
+        answer = fresh(llama, method, hops)
+    queries = [len(call.lengths) for call in trace if call.stage == "query"]
+    assert queries == [6 - sum(rounds[:i]) for i in range(len(rounds))]
+    assert len(answer.kept) == sum(rounds)
+
+
 def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: Prompt) -> None:
     answer = fresh(lm, make("superposition", top_k=2, iterations=2), hops)
     kept, chosen = answer.kept[:2], answer.kept[2:]
@@ -449,6 +462,19 @@ def test_attention_sort_puts_the_most_attended_last(lm: LM) -> None:
         assert answer.ids == fresh(lm, make("naive"), sorted_prompt).ids
 
 
+def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm: LM) -> None:
+    prompt = tiny_prompt([9, 14, 5, 11], seed=3)
+    answer = fresh(lm, make("attention_sort", rounds=1, observed="query"), prompt)
+    ids, stop = prompt.plain(prompt.documents), len(prompt.preamble) + sum(map(len, prompt.documents))
+    weights = np.zeros(len(ids))
+    for last in range(stop, stop + len(prompt.query)):
+        read = lm.extend(lm.new_cache(last + 1), [plain_row(ids[: last + 1])], stage="prompt", attention="last")
+        weights[: last + 1] += read.attention[0].numpy() / len(prompt.query)
+    edges = np.cumsum([len(prompt.preamble), *map(len, prompt.documents)])
+    assert list(answer.saliency) == pytest.approx([weights[a:b].sum() for a, b in pairwise(edges)], abs=1e-5)
+    assert answer.ids == fresh(lm, make("naive"), prompt).ids
+
+
 def test_attention_sort_reads_as_often_as_it_says(llama: LM) -> None:
     prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
     for rounds in (1, 2, 3):
@@ -461,6 +487,14 @@ def test_attention_sort_reads_as_often_as_it_says(llama: LM) -> None:
 
 
 # ---- rankers
+
+
+@pytest.mark.parametrize("name", ["bm25", "tfidf"])
+def test_a_ranker_may_rank_by_the_question_as_the_prompt_has_it(name: str, llama: LM, prompt: Prompt) -> None:
+    texts = ("Question: x y", *prompt.document_texts[1:])
+    asked = replace(prompt, question="zzz", document_texts=texts)
+    assert fresh(llama, make(name), asked).saliency[0] == 0
+    assert fresh(llama, make(name, query="prompt"), asked).saliency[0] > 0
 
 
 @pytest.mark.parametrize("name", RANKERS)

@@ -52,6 +52,11 @@ def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer: Any) -> No
     assert text.count("Answer:") == 1
 
 
+def test_a_blank_line_stands_before_the_question_where_it_is_asked_for(tokenizer: Any) -> None:
+    prompt = built(tokenizer, blank_line=True)
+    assert "is red.\n\nQuestion: what is tea?" in tokenizer.decode(prompt.plain(prompt.documents))
+
+
 def test_an_unknown_template_lists_the_choices() -> None:
     with pytest.raises(
         UserError, match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, llama2, plain, vicuna"

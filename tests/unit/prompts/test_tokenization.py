@@ -27,21 +27,20 @@ DOCUMENTS = [("Lighthouse", "It was lit in 1874 by Greta Holm. "), ("B\u00e4cker
 
 def tokenizer_of(kind: str) -> Any:
     """A tokenizer of a kind, its vocabulary bytes or letters and what runs of line ends merge to."""
-    begin = kind in ("llama_2", "llama_3")
+    begin, special = kind in ("llama_2", "llama_3"), ["<unk>", "<s>", "</s>"]
     if kind == "llama_2":
-        letters = ["\u2581", *map(chr, range(33, 127)), "\u2581\u2581", "\u2581[", "\u2581W"]
-        pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
         merges = [("\u2581", "\u2581"), ("\u2581", "["), ("\u2581", "W")]
-        ids = {piece: place for place, piece in enumerate(pieces)}
-        inner = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+        letters = [*(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *map(chr, range(33, 127))]
+    else:
+        merges, letters = MERGES, sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids = {piece: place for place, piece in enumerate([*special, *letters, *map("".join, merges)])}
+    inner = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", byte_fallback=kind == "llama_2", fuse_unk=True))
+    if kind == "llama_2":
         inner.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
         inner.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
     else:
-        pieces = ["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(m) for m in MERGES)]
-        inner = Tokenizer(models.BPE({piece: place for place, piece in enumerate(pieces)}, MERGES))
-        split = SPLITS[kind]
-        bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split is None)
-        cut = [pre_tokenizers.Split(Regex(split), "isolated")] if split else []
+        cut = [pre_tokenizers.Split(Regex(SPLITS[kind]), "isolated")] if SPLITS[kind] else []
+        bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not cut)
         inner.pre_tokenizer = pre_tokenizers.Sequence([*cut, bytewise])
         inner.decoder = decoders.ByteLevel()
     if begin:
@@ -78,15 +77,13 @@ def test_segments_joined_are_the_tokens_of_the_whole_prompt(kind: str, template:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_reads_a_prompt_as_one_sends_the_tokens_of_one_text(kind: str) -> None:
-    """Where a token reaches over the edge of a document no cut is exact: the prompt says so, and is read whole."""
     tokenizer = tokenizer_of(kind)
     prompt = built(tokenizer, "plain", instruction="Read: {context}\n\nQuestion: {input}")
     text = "Read: " + "".join(f"{title}\n{words}" if title else words for title, words in DOCUMENTS)
     text += "\n\nQuestion: Who lit it\nAnswer:"
     assert prompt.as_one(tokenizer, prompt.documents) == tokenizer(text)["input_ids"]
     assert prompt.exact_tokens == (prompt.plain(prompt.documents) == tokenizer(text)["input_ids"])
-    opening, task = wrapper("plain")
-    assert prompt.without_documents(tokenizer) == tokenizer(f"{opening}\n\nQuestion: Who lit it{task}")["input_ids"]
+    assert prompt.as_one(tokenizer) == tokenizer("\n\nQuestion: Who lit it\nAnswer:")["input_ids"]
 
 
 def test_segments_by_themselves_get_no_blank_of_their_own_and_say_that_they_are_not_exact() -> None:

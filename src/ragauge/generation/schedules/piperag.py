@@ -1,4 +1,4 @@
-"""PipeRAG (Jiang et al., 2024, sections 4.1 to 4.3): retrieval concurrent with generation, by stale queries."""
+"""PipeRAG (Jiang et al., 2024, section 3.2): retrieval concurrent with generation, by stale queries."""
 
 from dataclasses import dataclass
 from typing import ClassVar

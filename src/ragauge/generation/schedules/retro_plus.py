@@ -1,4 +1,4 @@
-"""RETRO+ (PipeRAG, section 5.1): RETRO with retrievals at any interval."""
+"""RETRO+ (PipeRAG, section 4.4): RETRO with retrievals at any interval."""
 
 from dataclasses import dataclass
 

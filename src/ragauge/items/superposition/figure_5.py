@@ -1,30 +1,48 @@
-"""Superposition Prompting, Figure 5: the superposition factor against accuracy.
+"""Superposition Prompting, Figure 5: speedup and accuracy at each superposition factor.
 
-What this shows: the accuracy at each superposition factor g (adjacent documents joined into g paths) with bootstrap 95%
-intervals, a line for each setting of the other options. g = 1 is naive RAG, whose run is used where superposition was
-not run with one path; one document a path is drawn at the mean number of documents.
+What this shows: theoretical speedup against accuracy with bootstrap 95% intervals, a line for each setting of the other
+options, at superposition factors g (adjacent documents joined into g paths). g = 1 is naive RAG, whose run is used
+where superposition was not run with one path; one document a path is drawn at the mean number of documents. A panel
+has the speedups of the paper's models as predicted from their shapes, without path caching: with it, every factor
+would have that of Table 1.
 
-Limits: the paper only draws its numbers. Cost, which falls as g grows, is left out.
+Limits: the paper only draws its numbers. A speedup is that of docs/cost-accounting.md, not of a clock.
 """
 
+from dataclasses import replace
+
 from ragauge.config.reads import Reads, every
-from ragauge.rendering import Axis, Lines
-from ragauge.results import Cell, Runs, Table, Variant, find, frame, naive, noted, quality
+from ragauge.rendering import Axis, Lines, lines
+from ragauge.rendering.style import Figure
+from ragauge.results import Cell, Runs, Table, Variant, find, frame, naive, noted, quality, standard
+from ragauge.results.publications import predicted
 from ragauge.results.runs import defaults
 
 KEYS = ("model", "dataset", "series", "variant", "factor")
-LOSSLESS = ("path_caching", "path_parallelization")
 
-READS = Reads(answers=(every("naive", "superposition"),), datasets="short")
+READS = Reads(answers=(every("naive", "superposition"),), datasets="short", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, series, factor)."""
-    return frame(KEYS, [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)])
+    """One line for each (model, data set, series, factor, quantity), then the predicted ones of the paper's models."""
+    cells = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
+    guesses = predicted(runs, "superposition_figure_5", ("model", "series", "factor"), "nq_open")
+    return frame(KEYS, [*cells, *(c for c in guesses if c.quantity == "theoretical_speedup")])
 
 
-FACTOR, ACCURACY = Axis("superposition factor g", "base2"), Axis("accuracy (F1 where multi-hop)", from_zero=True)
-draw = Lines("factor", FACTOR, "accuracy", ACCURACY, line=lambda row: str(row.keys["series"]), share=True)
+SPEEDUP, ACCURACY = Axis("theoretical speedup", "log"), Axis("accuracy (F1 where multi-hop)", from_zero=True)
+plot = Lines("theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, line=lambda row: str(row.keys["series"]))
+
+
+def draw(table: Table) -> Figure:
+    """A panel for each model and data set, points labelled by their factor; one for the predicted speedups."""
+    points = [replace(p, order=p.row.number("factor"), label=f"g={p.row.keys['factor']}") for p in plot.points(table)]
+    panels = [lines.Panel(title, SPEEDUP, ACCURACY, part) for title, part in lines.by_panel(points).items()]
+    shapes = [row for row in lines.rows(table) if not row.keys["variant"]]
+    factors = [lines.Point("", row.keys["model"], row.number(plot.x), row.number("factor"), row=row) for row in shapes]
+    if factors:
+        panels.append(lines.Panel(shapes[0].keys["series"], SPEEDUP, Axis("superposition factor g", "base2"), factors))
+    return lines.draw(panels)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -36,14 +54,14 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     for name, variants in series.items():
         by_factor = {_paths(v): v for v in variants} if any(v.param("factor") for v in variants) else {}
         if base is not None and by_factor and 1 not in by_factor:
-            cells.append(_cell(runs, name, base, 1, "g = 1 is naive RAG"))
-        cells += [_cell(runs, name, variant, factor) for factor, variant in sorted(by_factor.items())]
+            cells += _cells(runs, name, base, 1, "g = 1 is naive RAG")
+        cells += [cell for factor, one in sorted(by_factor.items()) for cell in _cells(runs, name, one, factor)]
     return cells
 
 
 def _series(variant: Variant) -> str:
-    """The options but the factor (and those that change no answer), in words."""
-    usual, same = defaults(variant.method), ("top_k", "factor", "path_pruning", *LOSSLESS)
+    """The options but the factor, in words."""
+    usual, same = defaults(variant.method), ("top_k", "factor", "path_pruning")
     others = {k: v for k, v in variant.options.items() if k not in same and v != usual.get(k)}
     paths = f"k={variant.param('top_k')}" if variant.prunes else "all paths kept"
     return ", ".join([paths, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items())])
@@ -56,6 +74,7 @@ def _paths(variant: Variant) -> float:
     return min(variant.param("factor") or mean, mean)
 
 
-def _cell(runs: Runs, name: str, variant: Variant, factor: float, note: str = "") -> Cell:
+def _cells(runs: Runs, name: str, variant: Variant, factor: float, note: str = "") -> list[Cell]:
     keys = variant.keys | {"series": name, "factor": f"{factor:g}"}
-    return Cell(keys, "accuracy", noted(quality(runs, variant), note))
+    accuracy, name = noted(quality(runs, variant), note), "theoretical_speedup"
+    return [Cell(keys, "accuracy", accuracy), Cell(keys, name, standard(runs, variant)[name])]

@@ -6,7 +6,7 @@ import importlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -16,6 +16,7 @@ from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, S
 from ragauge.methods.base import SPANS, Answer, Method, read_plain, traced
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.prompts import PREAMBLE, Prompt, Segment, unit_steps
+from ragauge.prompts.templates import query_text
 
 INITIAL_DOCUMENT_TOKENS = 1024  # capacity of the cache of documents that were ranked first; it grows
 
@@ -32,6 +33,7 @@ class Ranked(Method):
 
     top_k: Annotated[int, Field(ge=1)] = 1
     path_caching: bool = True
+    query: Literal["question", "prompt"] = "question"  # what is ranked by; prompt: "Question: ...", as released
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
     def adapted_to(self, capabilities: Capabilities) -> Self:
@@ -40,6 +42,10 @@ class Ranked(Method):
 
     def required(self) -> Capabilities:
         return SPANS if self.path_caching else frozenset()
+
+    def query_of(self, prompt: Prompt) -> str:
+        """Return the text that documents are ranked for."""
+        return prompt.question if self.query == "question" else query_text(prompt.question)
 
     @abstractmethod
     def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
