@@ -165,7 +165,7 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     """Everything that imports numerical libraries."""
     from ragauge.cost.machine import provenance
     from ragauge.generation import modes, pipeline
-    from ragauge.generation.evaluation import published_texts, texts
+    from ragauge.generation.evaluation import texts
     from ragauge.generation.specification import index_facts, specify
     from ragauge.io.digest import digest
     from ragauge.io.files import file_sha256
@@ -191,11 +191,10 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         code=digest("ragauge.generation.pipeline", *components),
     )
     is_published = settings.task == "perplexity" and settings.scoring == "published"
-    cut = published_texts if is_published else texts
     with options.ended_in_order():
         out = pipeline.run(
             lambda: _make(args, plan, specification, database, opened),
-            cut(database, settings.tokens, settings.limit, plan.evaluation),
+            texts(database, settings.tokens, settings.limit, plan.evaluation, published=is_published),
             specification,
             args.out,
             overwrite=args.overwrite,

@@ -38,6 +38,18 @@ A100: Machine = {  # by its data sheet: dense tensor cores, HBM2e; bounds for an
         "int8": {"high": 624e12},
     },
 }
+# PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels of DDR4-2933 and 64
+# FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
+SERVERS: dict[str, Machine] = {
+    "xeon-8259cl": {
+        "name": "2 x Intel Xeon Platinum 8259CL",
+        "cores": 48,
+        "memory_bytes": 384e9,
+        "round_trip_s": 1e-3,  # to the machine of the decoder
+        "bandwidth_bytes_per_s": {"high": 2.816e11},
+        "matmul_flop_per_s": {"float32": {"high": 1.075e13}},
+    }
+}
 
 
 def call_bytes(call: Call, shape: Shape, dtype: object) -> int:

@@ -11,11 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.cost.flop import FLOP_PER_MAC, call_macs
+from ragauge.cost.roofline import Machine
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
+from ragauge.errors import UserError
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.sizes import Sizes
 from ragauge.generation.windows import CHUNK, NEIGHBOUR, Windows
+from ragauge.retrieval.indexes.ivf_pq import IvfPq
 
 
 def calls(entry: PipelineSettings) -> Iterator[Call]:
@@ -86,6 +89,30 @@ def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
         "flop": stages.total(),
         "flop_by_stage": dict(stages),
         "over_no_retrieval": stages.total() / _flop(plain, decoder).total(),
+    }
+
+
+def search_floor(entry: PipelineSettings, recipe: IvfPq, vectors: int, width: int, server: Machine) -> dict[str, Any]:
+    """Least seconds of a pipeline's searches on a server: the centroids and nprobe lists once, at its read rate.
+
+    Compute and everything but memory and the network's round trip are not counted.
+
+    Raises:
+        UserError: nprobe is no number.
+    """
+    nprobe = recipe.default_nprobe if entry.nprobe is None else entry.nprobe
+    if not isinstance(nprobe, int):
+        raise UserError(f"nprobe: must be a number to predict a search, not {nprobe!r}")
+    index_bytes = 4 * width * recipe.nlist + vectors * recipe.vector_bytes(width)
+    search_bytes = 4 * width * recipe.nlist + vectors * recipe.vector_bytes(width) * nprobe / recipe.nlist
+    seconds = search_bytes / server["bandwidth_bytes_per_s"]["high"] + server["round_trip_s"]
+    return {
+        "server": server["name"],
+        "index_bytes": index_bytes,
+        "fits_memory": index_bytes <= server["memory_bytes"],
+        "nprobe": nprobe,
+        "retrieval_at_least_s": seconds,
+        "retrievals_at_least_s": seconds * sum(call.stage == "neighbours" for call in calls(entry)),
     }
 
 

@@ -1,11 +1,10 @@
 """Sequences of evaluation text."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from ragauge.errors import UserError
-from ragauge.retrieval.database import Database, Evaluation, encode
+from ragauge.retrieval.database import Database, encode
 
 
 @dataclass(frozen=True)
@@ -18,47 +17,32 @@ class EvaluationStretch:
 
 
 def texts(
-    database: Database, tokens: int, limit: int | None = None, evaluation: str | None = None
+    database: Database,
+    tokens: int,
+    limit: int | None = None,
+    evaluation: str | None = None,
+    *,
+    published: bool = False,
 ) -> list[EvaluationStretch]:
     """Stretches of exactly `tokens` tokens of the database's held-out text, or of the evaluation set of this label.
 
     The first of every document comes before the second of any, so that a limit covers as many documents as possible.
 
+    Args:
+        published: instead the first `limit` documents, each cut at `tokens` tokens, shorter ones included, as PipeRAG's
+            release has them; with the tokenizer's special tokens: T5's closes a text and is a label like any other.
+
     Raises:
-        UserError: no text is that long; there is no such set.
+        UserError: no text is that long, or none has two tokens; there is no such set.
     """
     cut: list[tuple[int, EvaluationStretch]] = []
-    for number, held_out in enumerate(database.evaluation(evaluation)):
-        [ids] = encode(database.tokenizer, [held_out.text])
-        cut += [
-            (part, _stretch(number, part, held_out, ids[part * tokens : (part + 1) * tokens]))
-            for part in range(len(ids) // tokens)
-        ]
+    for number, held_out in enumerate(islice(database.evaluation(evaluation), limit if published else None)):
+        [ids] = encode(database.tokenizer, [held_out.text], special=published)
+        for part in range(len(ids) > 1 if published else len(ids) // tokens):
+            key, own = f"{number}:{held_out.title or held_out.place}#{part}", ids[part * tokens : (part + 1) * tokens]
+            cut.append((part, EvaluationStretch(key, held_out.document, tuple(own))))
     if not cut:
         whose = f"texts of {evaluation}" if evaluation else "its held-out texts"
-        longest = f"{database.folder}: none of {whose} has {tokens} tokens"
+        longest = f"{database.folder}: none of {whose} has {2 if published else tokens} tokens"
         raise UserError(f"{longest}; use fewer tokens, or hold out a larger share")
     return [stretch for _, stretch in sorted(cut, key=lambda one: one[0])[:limit]]
-
-
-def published_texts(
-    database: Database, tokens: int, limit: int | None = None, evaluation: str | None = None
-) -> list[EvaluationStretch]:
-    """The first `limit` documents, each cut at `tokens` tokens, shorter ones included, as PipeRAG's release has them.
-
-    Special tokens are those that the tokenizer adds: T5's closes a text, and is a label like any other.
-
-    Raises:
-        UserError: no text has two tokens, one to read and one to predict; there is no such set.
-    """
-    stretches: list[EvaluationStretch] = []
-    for number, held_out in enumerate(islice(database.evaluation(evaluation), limit)):
-        [ids] = encode(database.tokenizer, [held_out.text], special=True)
-        stretches += [_stretch(number, 0, held_out, ids[:tokens])] if len(ids) > 1 else []
-    if not stretches:
-        raise UserError(f"{database.folder}: none of the texts of {evaluation or 'its held-out share'} has two tokens")
-    return stretches
-
-
-def _stretch(number: int, part: int, held_out: Evaluation, ids: Sequence[int]) -> EvaluationStretch:
-    return EvaluationStretch(f"{number}:{held_out.title or held_out.place}#{part}", held_out.document, tuple(ids))

@@ -131,7 +131,9 @@ def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
 def _sequences(pipeline: PipelineRun) -> str:
     """What a pipeline read or wrote, and on which cores."""
     settings = pipeline.settings
-    sequences = f"{counted(len(pipeline.all_records), 'sequence')} of {settings.tokens} tokens"
+    is_cut = any(record.tokens < settings.tokens for record in pipeline.all_records)  # by the ends of short texts
+    most = "at most " if is_cut else ""
+    sequences = f"{counted(len(pipeline.all_records), 'sequence')} of {most}{settings.tokens} tokens"
     if settings.task == "perplexity":
         return f"perplexity: {sequences} {_source(pipeline.text, pipeline.specification.database)}"
     where = f", decoder on cores {settings.cores}" if settings.cores else ""

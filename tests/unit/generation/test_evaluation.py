@@ -14,7 +14,7 @@ from ragauge import cli, registry
 from ragauge.config.loading import parse
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.generation.evaluation import published_texts, texts
+from ragauge.generation.evaluation import texts
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.rendering.footer import footer
 from ragauge.results.runs import Runs
@@ -136,17 +136,17 @@ def test_texts_are_those_of_the_set_and_of_no_document_of_the_database(folder: P
 
 def test_published_texts_are_whole_first_documents_cut_at_their_end(folder: Path, tmp_path: Path) -> None:
     """Those shorter than the cut are among them; a stretch is one document, and a limit counts documents."""
-    found = published_texts(Database(folder / "db"), 250, evaluation=WEB)
-    [whole, *_] = published_texts(Database(folder / "db"), 10**6, 1, WEB)
+    found = texts(Database(folder / "db"), 250, evaluation=WEB, published=True)
+    [whole, *_] = texts(Database(folder / "db"), 10**6, 1, WEB, published=True)
     assert [text.key.split(":")[1] for text in found] == ["Lima#0", "Nice#0", "York#0"]
     assert found[0].ids == whole.ids[:250]
-    assert len(published_texts(Database(folder / "db"), 250, 2, WEB)) == 2
+    assert len(texts(Database(folder / "db"), 250, 2, WEB, published=True)) == 2
     corpus = write_lines(tmp_path / "short.jsonl", ["Kyiv lies by a river. " * 2, "x"])
     made(tmp_path, ())
     build_evaluation_set(tmp_path / "db", "short", Corpus((str(corpus),)), ALL)
     mark(tmp_path / "db", 1, 0, ["short"])
     gather(tmp_path / "db", 1, ["short"])
-    kept = published_texts(Database(tmp_path / "db"), 1024, evaluation="short")
+    kept = texts(Database(tmp_path / "db"), 1024, evaluation="short", published=True)
     assert [len(text.ids) > 1 for text in kept] == [True] * len(kept)
     assert len(kept[0].ids) < 64
 

@@ -463,6 +463,9 @@ def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> No
 def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
     text = footer(runs(small), table("piperag_figure_6", small))
     assert f"perplexity: 3 sequences of {TOKENS} tokens held out of {DATABASE}" in text
+    path = small / "pipelines" / "none.jsonl"
+    path.write_text(path.read_text().replace(f'"tokens":{TOKENS}', '"tokens":70', 1))
+    assert f"of at most {TOKENS} tokens" in footer(runs(small), table("piperag_figure_6", small))
     assert "decoder on cores 0" in text
     assert "other processes took at most 1.0% of the machine" in text
     assert "machine: Invented CPU, 2 threads" in text
