@@ -323,6 +323,7 @@ def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
     write_staleness(tmp_path, [[0.9, 0.8], [0.9, 0.8]], encoder="msmarco-bert-base-dot-v5", database="c4_t5")
     c4 = line(table("piperag_table_2", tmp_path), dataset="c4_t5", stale_tokens=64, quantity="cosine_similarity")
     assert (c4["published"], c4["ratio"]) == (0.8929, pytest.approx(0.8 / 0.8929))
+    assert c4["note"].startswith("the released script joins chunks")
 
 
 def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path) -> None:

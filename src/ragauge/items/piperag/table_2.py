@@ -16,12 +16,13 @@ from typing import Any
 from ragauge.config.reads import Reads
 from ragauge.items.piperag import _published
 from ragauge.rendering import Axis, Figure, Lines, Row
-from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
+from ragauge.results import Cell, Measure, Runs, Table, frame, mean, noted, read_csv
 from ragauge.results.staleness import StalenessEntry, comparisons
 
 KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")  # model: the encoder that compares
 ENCODER = "msmarco-bert-base-dot-v5"
 COSINE, SAME = "cosine_similarity", "same_chunk"
+RELEASED = "the released script joins chunks with what follows them, and counts a text's first query as alike"
 OTHER = "published for another encoder and corpus"
 
 READS = Reads(staleness=True)
@@ -67,7 +68,8 @@ def _measured(runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str
     for place, stale in enumerate(report.stale_tokens):
         keys = {"model": encoder, "stale_tokens": stale, "nprobe": report.nprobe, **common}
         published = printed.get((_published.dataset(comparison.text), stale)) if encoder == ENCODER else None
-        yield Cell(keys, COSINE, _mean(runs, [query.cosine[place] for query in report.queries]), published)
+        cosine = _mean(runs, [query.cosine[place] for query in report.queries])
+        yield Cell(keys, COSINE, cosine if published is None else noted(cosine, RELEASED), published)
         chunks = [
             (query.chunks[0], query.chunks[1 + place]) for query in report.queries
         ]  # of the fresh and stale query
