@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     published = "predict every row of the papers' tables with compute cycles from the shapes of the papers' models"
     what.add_argument("--published", action="store_true", help=published)
     server = "with --schedule: bound the seconds of searching the index of PipeRAG's paper, 3 billion vectors, there"
-    add("--server", choices=SERVERS, help=server)
+    add("--search-machine", choices=SERVERS, help=server)
     add("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
     options.add_set(parser, "a parameter of the method or the schedule")
     add("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
@@ -63,16 +63,16 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
         entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
         # RETRO has the sizes of its paper; other decoders read the neighbours themselves.
         made = {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model))}
-        if not args.server:
+        if not args.search_machine:
             return made
         from ragauge.retrieval.indexes.ivf_pq import IvfPq
 
         if not entry.asks_index:
-            raise UserError(f"--server: schedule {entry.schedule!r} asks no index")
+            raise UserError(f"--search-machine: schedule {entry.schedule!r} asks no index")
         index = IvfPq(nlist=16384, pq_bytes=64), 3 * 10**9, 384  # and the width of its vectors (Appendix B)
-        return made | {"search": cost.search_floor(entry, *index, SERVERS[args.server])}
-    if args.server:
-        raise UserError("--server: must be given with --schedule")
+        return made | {"search": cost.search_floor(entry, *index, SERVERS[args.search_machine])}
+    if args.search_machine:
+        raise UserError("--search-machine: must be given with --schedule")
     registry.module_name("method", args.method, "--method")  # before anything heavy is imported
     from ragauge import methods
     from ragauge.measure import costing

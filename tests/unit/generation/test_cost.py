@@ -90,7 +90,17 @@ def test_the_verb_prints_it(model: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_search_is_bounded_on_the_papers_server(capsys: pytest.CaptureFixture[str]) -> None:
     """By hand: 16,384 centroids of 1,536 B and 64 / 16,384 of 3e9 vectors of 72 B, at 281.6 GB/s; 16 retrievals."""
-    command = ["cost", "--model", "retro", "--schedule", "retro", "--set", "nprobe=64", "--server", "xeon-8259cl"]
+    command = [
+        "cost",
+        "--model",
+        "retro",
+        "--schedule",
+        "retro",
+        "--set",
+        "nprobe=64",
+        "--search-machine",
+        "xeon-8259cl",
+    ]
     assert cli.main([*command, "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     seconds = (25_165_824 + 843_750_000) / 281.6e9 + 0.001
@@ -103,10 +113,13 @@ def test_a_search_is_bounded_on_the_papers_server(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--schedule", "no_retrieval", "--server", "xeon-8259cl"], "--server: schedule 'no_retrieval' asks no index"),
-        (["--method", "naive", "--server", "xeon-8259cl"], "--server: must be given with --schedule"),
-        (["--schedule", "piperag", "--set", "nprobe=hide", "--server", "xeon-8259cl"], "must be a number"),
-        (["--schedule", "retro", "--server", "xeon"], "xeon-8259cl"),
+        (
+            ["--schedule", "no_retrieval", "--search-machine", "xeon-8259cl"],
+            "--search-machine: schedule 'no_retrieval' asks no index",
+        ),
+        (["--method", "naive", "--search-machine", "xeon-8259cl"], "--search-machine: must be given with --schedule"),
+        (["--schedule", "piperag", "--set", "nprobe=hide", "--search-machine", "xeon-8259cl"], "must be a number"),
+        (["--schedule", "retro", "--search-machine", "xeon"], "xeon-8259cl"),
         (["--schedule", "waltz"], "waltz"),
         (["--schedule", "piperag", "--set", "interval=30"], "30 does not divide"),
         (["--schedule", "piperag", "--set", "beat=3"], "beat"),
