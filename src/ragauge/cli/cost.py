@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--schedule", help="a schedule of generation with retrieval, as in a pipeline")
     published = "predict every row of the papers' tables with compute cycles from the shapes of the papers' models"
     what.add_argument("--published", action="store_true", help=published)
-    server = "with --schedule: bound the seconds of searching the index of PipeRAG's paper, 3 billion vectors, there"
-    add("--search-machine", choices=SERVERS, help=server)
+    searched = "with --schedule: bound the seconds of searching the index of PipeRAG's paper, 3 billion vectors, there"
+    add("--search-machine", choices=SERVERS, help=searched)
     add("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
     options.add_set(parser, "a parameter of the method or the schedule")
     add("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
