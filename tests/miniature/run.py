@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     config = planned(*CONFIGURATIONS)
     if chosen.part:
         config = of_part(config, chosen.part)
-    code = workflow([*(config.item_names() if chosen.part else ()), *(rest or ["--cores", "all"])])
+    code = workflow([*([chosen.part] if chosen.part else ()), *(rest or ["--cores", "all"])])
     print(f"{(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
     return code or (int(failed(config, chosen.part)) if _is_whole(rest) else 0)
 

@@ -27,6 +27,7 @@ PLAN = Plan(checked(), cores=workflow.resource_settings.cores or 1)
 PATHS = PLAN.paths
 OUTER_ONSTART = workflow._onstart  # of a workflow that uses this one as a module
 SERVED = workflow.modifier.modify_rulename("served_pipeline")  # another workflow may rename the rules
+CREDENTIALS = "resources/servers/{}"  # made where a configuration names them (configs/papers/servers.yaml)
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
 TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
@@ -57,10 +58,16 @@ def begin():
         served = [job.wildcards for job in needed_jobs if job.rule.name == SERVED]
         if served:
             limits = workflow.resource_settings
-            PLAN.servers.check(limits.cores if workflow.local_exec else limits.nodes, cluster=not workflow.local_exec)
+            PLAN.servers.check(
+                served, limits.cores if workflow.local_exec else limits.nodes, cluster=not workflow.local_exec
+            )
         launch.write_clients(PLAN.servers.clients(served))
         launch.write_settings(PLAN.config, Path(PATHS.settings), workflow.configfiles)
         sources.check_fetched(PLAN)
+        made = {path for job in needed_jobs for path in job.output}
+        sources.check_start(PLAN, made, asks=workflow.local_exec)
+        if workflow.local_exec:
+            PLAN.training.check_gpus(made, workflow.global_resources.get("gpu").value)
     except UserError as error:
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:

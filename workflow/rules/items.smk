@@ -56,6 +56,18 @@ for item in PLAN.items.names():
     getattr(rules, item).rule.docstring = PLAN.items.about(item).partition("\n")[0]
 
 
+for paper, files in PLAN.items.papers().items():
+
+    rule:
+        name:
+            paper
+        input:
+            files,
+        localrule: True
+
+    getattr(rules, paper).rule.docstring = f"Every table and figure of one paper of the experiment: {paper}."
+
+
 rule predictions:
     """Predict the paper's compute cycles from the shapes of its models."""
     output:

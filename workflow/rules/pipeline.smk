@@ -102,8 +102,8 @@ rule staleness:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=grown(4000),
-        runtime=60,
+        mem_mb=PLAN.retrieval.search_mb,
+        runtime=PLAN.retrieval.staleness_runtime,
     params:
         config=PATHS.settings,
         settings=PLAN.entry("staleness/{staleness}"),

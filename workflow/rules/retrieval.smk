@@ -22,7 +22,7 @@ rule chunks:
     params:
         step="chunks",
         config=PATHS.settings,
-        settings=PLAN.entry("databases/{database}", exclude={"encoder", "engine", "evaluation_sets", "indexes"}),
+        settings=PLAN.entry("databases/{database}", exclude={*PLAN.retrieval.EMBEDDING, "evaluation_sets", "indexes"}),
         code=code_of("retrieval.chunking"),
         folder=filled(PATHS.database),
         labels=PLAN.retrieval.label_options,
@@ -99,11 +99,12 @@ use rule chunks as embeddings with:
     log:
         f"{PATHS.database_logs}/embeddings-{{shard}}.log",
     resources:
+        gpu=PLAN.retrieval.embed_gpus,
         mem_mb=grown(3000),
         runtime=4320,
     params:
         step="embed",
-        settings=PLAN.entry("databases/{database}", include={"encoder", "engine"}),
+        settings=PLAN.entry("databases/{database}", include=PLAN.retrieval.EMBEDDING),
         code=code_of("retrieval.embed"),
 
 
@@ -169,8 +170,8 @@ use rule index_codes as index_recall with:
         f"{PATHS.database_logs}/{{index}}-recall.log",
     threads: 2
     resources:
-        mem_mb=grown(4000),
-        runtime=60,
+        mem_mb=PLAN.retrieval.search_mb,
+        runtime=720,
     params:
-        step="recall",
+        step=["recall", "--minutes=360"],
         code=code_of("cli.index"),

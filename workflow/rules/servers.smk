@@ -4,6 +4,23 @@ A server runs at the same time as its pipelines, so that neither is an input of 
 """
 
 
+rule server_credentials:
+    """Make a certificate and a token for servers that nobody but the pipelines of this folder may ask."""
+    output:
+        cert=CREDENTIALS.format("cert.pem"),
+        key=CREDENTIALS.format("key.pem"),
+        token=CREDENTIALS.format("token"),
+    log:
+        "logs/servers/credentials.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    shell:
+        "(umask 077; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650"
+        " -subj /CN=ragauge -addext subjectAltName=DNS:ragauge -keyout {output.key:q} -out {output.cert:q}"
+        " && openssl rand -hex -out {output.token:q} 32) 2>&1 | tee {log:q}"
+
+
 rule server_needs:
     """Wait until everything is made that the pipelines of a server read."""
     input:
@@ -26,7 +43,7 @@ rule retrieval_server:
         ENVIRONMENT
     threads: PLAN.servers.threads
     resources:
-        mem_mb=grown(4000),
+        mem_mb=PLAN.servers.mem_mb,
         runtime=PLAN.servers.runtime,
     params:
         folder=PATHS.database,

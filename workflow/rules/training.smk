@@ -19,7 +19,7 @@ rule sft_data:
     threads: PLAN.training.threads
     resources:
         mem_mb=grown(4000),
-        runtime=240,
+        runtime=PLAN.training.data_runtime,
         slurm_extra=PLAN.training.node,
     params:
         config=PATHS.settings,
@@ -58,5 +58,5 @@ rule sft_train:
         data=filled(f"{PATHS.training}/data"),
         checkpoints=f"{PATHS.training}/checkpoints",
     shell:
-        "ragauge sft train --config {params.config:q} --entry {wildcards.training:q} --data {params.data:q}"
+        "ragauge sft train --config {params.config:q} --entry {wildcards.training:q} --data {params.data:q} --gpus {resources.gpu}"
         " --checkpoints {params.checkpoints:q} --threads {threads} --out {output.model:q} 2>&1 | tee {log:q}"

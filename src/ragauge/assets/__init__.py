@@ -104,6 +104,18 @@ def fetch_pin(name: str) -> Pin | None:
     return _fetched_pin(_entry(name), _fetch_pinned(Store(store.home()), name))
 
 
+def check_access(name: str) -> None:
+    """Raise UserError if an asset is not here yet, and its hub or server refuses it."""
+    kind, _, place = (entry := _entry(name)).source.partition(":")
+    try:
+        _fetch_pinned(Store(store.home(), offline=True), name)
+    except NotFetchedError:
+        if kind == "hf":
+            hub.file(place, "config.json")
+        elif kind in ("http", "https"):
+            url.check_access(entry.source)
+
+
 def is_pinned(name: str) -> bool:
     """Whether a source gives the same files to everybody: it is local, or the active lock, the catalog or the source
     itself states a hash or a commit."""

@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -55,6 +56,15 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
 
     folder = store.build(target, make)
     return folder if is_archive else folder / name
+
+
+def check_access(url: str) -> None:
+    """Raise UserError if the server refuses an address; any other trouble may pass."""
+    import httpx2
+
+    with suppress(httpx2.HTTPError), httpx2.stream("GET", url, follow_redirects=True) as response:
+        if response.is_error and response.status_code not in TRANSIENT:
+            raise UserError(f"{redacted(url)}: HTTP {response.status_code} {response.reason_phrase}")
 
 
 def download(url: str, path: Path) -> None:

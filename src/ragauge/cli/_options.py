@@ -177,6 +177,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     """Add the certificates and the token that a server may require."""
     add = parser.add_argument
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    add("--tls-name", metavar="NAME", help="name that its certificate is issued for; default: that of its address")
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
     add("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
     add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
@@ -184,7 +185,9 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_access` as a client of the service takes them."""
-    return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
+    return {key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")} | {
+        "token": args.token_file
+    }
 
 
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:

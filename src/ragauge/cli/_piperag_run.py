@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Keys of a configuration that are labels, or that other options stand for.
 NO_OPTIONS = {
     *("model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes", "adapters", "weights"),
-    *("server", "server_threads", "server_cert", "server_key", "tls_ca", "token_file"),
+    *("server", "server_threads", "server_cert", "server_key", "tls_ca", "tls_name", "token_file"),
 }
 
 
@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--{error}") from None
     options.check_adapters(args.adapters)
     args.server = args.server or settings.addresses
+    args.tls_name = args.tls_name or settings.tls_name
     for key in ("tls_ca", "token_file"):
         if getattr(args, key) is None and getattr(settings, key):
             setattr(args, key, Path(getattr(settings, key)))

@@ -42,6 +42,9 @@ def run(args: argparse.Namespace) -> None:
         settings = checked_options(StalenessSettings, {"database": args.database.name, **stated})
     from ragauge.cost.machine import provenance
     from ragauge.generation.evaluation import texts
+    from ragauge.io import resumed
+    from ragauge.io.digest import digest
+    from ragauge.io.files import text_sha256
     from ragauge.retrieval.embed import Embeddings, EncoderChoice
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.staleness import Comparison
@@ -53,7 +56,16 @@ def run(args: argparse.Namespace) -> None:
     comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
     own = settings.evaluation in (None, settings.database)
     read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
-    comparisons = [one for text in read for one in comparison.compare(text.key, text.ids)]
+    saved = args.out.with_name(f".{args.out.name}.texts")
+    made_from = retriever.index.sha256, choice.sha256, settings.nprobe, digest("ragauge.retrieval.staleness")
+    compared = resumed.results(
+        saved,
+        text_sha256(*made_from, [text.key for text in read]),
+        read,
+        lambda text: [asdict(one) for one in comparison.compare(text.key, text.ids)],
+        settings.minutes,
+    )
+    comparisons = [one for text in compared for one in text]
     if not comparisons:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
         raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")
@@ -66,10 +78,12 @@ def run(args: argparse.Namespace) -> None:
         "index": settings.index,
         "evaluation": settings.evaluation,
         "filled": recipe.filled,
-        "texts": len(read),
+        "texts": len(compared),
         "tokens": settings.tokens,
         "stale_tokens": comparison.stale_tokens,
         "provenance": provenance(),
     }
-    options.write_json(args.out, {**report, "queries": [asdict(one) for one in comparisons]})
+    options.write_json(args.out, {**report, "queries": comparisons})
+    if len(compared) == len(read):
+        saved.unlink()
     options.tell(args, args.out, out=args.out)

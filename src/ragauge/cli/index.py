@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--part", type=options.part, metavar="I/N", help="every N-th shard, from shard I, counted from 0")
         if name == "recall":
             add("--queries", type=int, default=RECALL_QUERIES, metavar="N", help=f"held-out chunks ({RECALL_QUERIES})")
+            add("--minutes", type=float, metavar="M", help="of exact search, shard by shard; default: of all shards")
             add("--out", type=Path, metavar="FILE.json", help="default: recall.json next to the index")
 
 
@@ -125,7 +126,8 @@ def _make(
         _log(chunking.gather(folder, settings.shards, sets), "gathered")
         logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(folder).counts.items()))
     elif step == "embed":
-        encoder = embed.EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype)
+        engine = "torch" if settings.device == "cuda" else settings.engine
+        encoder = embed.EncoderChoice(settings.encoder, engine, args.threads, settings.dtype, settings.device)
         _log(embed.build_embeddings(folder, shard, encoder), f"embeddings of shard {shard}")
     elif step == "train":
         _log(index.train(folder, label, recipe), f"index {label}: trained")
@@ -146,7 +148,7 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     from ragauge.retrieval.database import Database, encode
     from ragauge.retrieval.embed import EncoderChoice
     from ragauge.retrieval.index import Index, index_folder
-    from ragauge.retrieval.recall import recall
+    from ragauge.retrieval.recall import exact_search_within, recall
     from ragauge.retrieval.vectors import Vectors
 
     if args.queries < 1:
@@ -160,18 +162,24 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     texts = [database.tokenizer.decode(tokens[:size]) for tokens in encoded if len(tokens) >= size]
     if not texts:
         raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
-    encoder = EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype).load()
+    dtype = "float32" if settings.device == "cuda" else settings.dtype  # that device embeds chunks, not queries
+    encoder = EncoderChoice(settings.encoder, settings.engine, args.threads, dtype).load()
     queries = encoder.encode(texts[:: max(1, len(texts) // args.queries)][: args.queries])
+    path = args.out or index_folder(args.database, label) / "recall.json"
+    saved = path.with_name(f".{path.name}.npz")
+    exact, shards = exact_search_within(vectors, queries, args.minutes, saved)
     report = {
         "index": index.sha256,
         "settings": settings.indexes[label].model_dump(),
         "vectors": len(index),
         "filled": index.recipe.filled,
         "queries": len(queries),
-        "recall": recall(index, vectors, queries),
+        "shards": {"compared": len(shards), "of": len(vectors.embeddings)},
+        "recall": recall(index, vectors, queries, exact, shards),
     }
-    path = args.out or index_folder(args.database, label) / "recall.json"
     options.write_json(path, report)
+    if len(shards) == len(vectors.embeddings):
+        saved.unlink()
     options.tell(args, path, out=path, recall=report["recall"])
 
 

@@ -34,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--checkpoints", "folder of checkpoints, from which a killed run resumes"),
     ):
         train.add_argument(option, type=Path, required=True, metavar="FOLDER", help=text)
+    text = "GPUs for device cuda; with fewer than its processes, each accumulates more documents of a step"
+    train.add_argument("--gpus", type=int, metavar="N", help=text)
     for action in (data, train):
         options.add_config(action, "a configuration with a section `training`")
         options.add_entry(action, "training")
@@ -48,6 +50,8 @@ def run(args: argparse.Namespace) -> None:
 
     experiment = loading.load(args.config) if args.config else None
     label, settings = _settings(args, experiment)
+    if args.action == "train" and settings.device == "cuda":
+        settings = settings.on_processes(_processes(args.gpus, settings.processes))
     if args.action == "train" and settings.processes > 1 and "RANK" not in os.environ:
         # become torchrun, which starts this same command once per process
         sys.stdout.flush()
@@ -76,6 +80,15 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{error.filename or args.out}: {error.strerror or error}") from error
     if written:  # by the first process
         options.tell(args, written, out=written)
+
+
+def _processes(gpus: int | None, planned: int) -> int:
+    """The processes that train: those that torchrun started, else one for each GPU that is there and allowed."""
+    import torch
+
+    if "RANK" in os.environ:
+        return int(os.environ["WORLD_SIZE"])
+    return min(gpus or planned, torch.cuda.device_count() or planned)
 
 
 def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, TrainingSettings]:

@@ -16,6 +16,5 @@ def run(args: argparse.Namespace) -> None:
     config = options.configuration(args)
     assert config  # which is required
     if unpinned := sources.unpinned(config):
-        to_pin = "to pin them: ragauge fetch --config FILE --lock"
-        progress.line(f"not pinned by a hash or a commit: {', '.join(unpinned)}; {to_pin}")
+        progress.line(sources.NOT_PINNED.format(", ".join(unpinned)))
     options.tell(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)

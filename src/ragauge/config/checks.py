@@ -207,7 +207,7 @@ def _check_scoring(config: Config) -> None:
 def _check_servers(config: Config) -> None:
     """Pipelines that ask the same server, which is a job of its own, reach it by the same credentials."""
     for first, *others in config.servers().values():
-        for label, key in product(others, ("server_cert", "server_key", "tls_ca", "token_file")):
+        for label, key in product(others, ("server_cert", "server_key", "tls_ca", "tls_name", "token_file")):
             here, there = (getattr(config.pipelines[one], key) for one in (label, first))
             if here != there:
                 other = f"pipelines.{first}, which asks the same server, has {there!r}"

@@ -112,7 +112,7 @@ class Reads:
     predictions: bool = False  # compute cycles predicted from the shapes of the paper's models
     judgements: bool = False  # of the evidence behind the answers
     training_data: bool = False  # what the models of the experiment are fine-tuned on
-    pipelines: Collection[str] = ()  # schedules whose records are read, and what was measured of the indexes they ask
+    pipelines: Collection[str] = ()  # schedules whose records are read
     staleness: bool = False  # what stale queries find beside fresh ones
     retrieval: bool = False  # what studies found for their questions
 

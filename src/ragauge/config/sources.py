@@ -1,5 +1,8 @@
 """Everything that an experiment fetches: assets, data sets and streams of the hub; what of it is pinned; its lock."""
 
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ragauge import assets, datasets
@@ -9,9 +12,14 @@ from ragauge.config.plan import Plan
 from ragauge.config.schema import Config
 from ragauge.datasets import Dataset
 from ragauge.errors import UserError
+from ragauge.io import progress
 from ragauge.io.jsonl import read_object
 from ragauge.retrieval import hub
 from ragauge.retrieval.corpus import streamed
+from ragauge.training.settings import ENDPOINT
+
+NOT_PINNED = "not pinned by a hash or a commit: {}; to pin them: ragauge fetch --config FILE --lock"
+REPLY_TOKENS = 64  # of an endpoint's first reply, in which some models think before they answer
 
 
 def fetch(config: Config, *, lock: bool = False) -> Lock:
@@ -65,6 +73,47 @@ def unpinned(config: Config) -> list[str]:
         *(f"data set {name}" for name, pin in sets.items() if not pin.is_exact),
         *(f"corpus {source}" for source, pin in corpora.items() if not pin.is_exact),
     ]
+
+
+def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
+    """Check what a run needs of others before hours are spent on it, and name what of it is not pinned.
+
+    Args:
+        made: the files that the run makes.
+        asks: whether endpoints are asked for a word; jobs on other machines may reach what this one does not.
+
+    Raises:
+        UserError: a line for each endpoint that is not named or does not answer, and each refused model or archive.
+    """
+    fetched, problems = [source for path, source in plan.manifests.items() if path in made], list[str]()
+    checks = [partial(_check_endpoint, *endpoint, asks) for endpoint in _endpoints(plan, made)]
+    for check in (*(partial(assets.check_access, source) for source in fetched), *checks):
+        try:
+            check()
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise UserError("\n".join(problems))
+    if unpinned := [source for source in fetched if not assets.is_pinned(source)]:
+        progress.line(NOT_PINNED.format(", ".join(unpinned)))
+
+
+def _endpoints(plan: Plan, made: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Prefix and purpose of the endpoints that the jobs behind these files ask."""
+    config, data = plan.config, f"{plan.paths.training}/data/train.jsonl"
+    if any(one.writer == ENDPOINT and data.format(training=label) in made for label, one in config.training.items()):
+        yield "RAGAUGE_WRITER", "writes the questions"
+    judged = {plan.paths.judgements.format(**job._asdict()) for job in config.judged()}
+    if config.judge and config.judge.model == ENDPOINT and judged & set(made):
+        yield "RAGAUGE_JUDGE", "judges, unless judge.model names a local judge"
+
+
+def _check_endpoint(prefix: str, purpose: str, asks: bool) -> None:
+    from ragauge.evidence.chat import Endpoint
+
+    endpoint = replace(Endpoint.from_environment(prefix, purpose), attempts=2)
+    if asks:
+        endpoint.complete([{"role": "user", "content": "Reply with the word: ready"}], REPLY_TOKENS)
 
 
 def check_fetched(plan: Plan) -> None:

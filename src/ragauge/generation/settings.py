@@ -92,6 +92,9 @@ class PipelineSettings(BaseModel):
     )
     server_threads: int = Field(1, ge=1, le=1024, description="threads of the server that is a job of its own")
     tls_ca: str | None = Field(None, description="CA certificates of the servers', a PEM file; default: no TLS")
+    tls_name: str | None = Field(
+        None, description="name that the servers' certificate is issued for; default: that of their address"
+    )
     token_file: str | None = Field(None, description="file of the token that the servers require; default: none")
     server_cert: str | None = Field(
         None, description="certificate chain of the job's server, PEM, for other machines to ask it; default: none may"
@@ -140,6 +143,7 @@ class PipelineSettings(BaseModel):
             ),
             ("retrieval_cores", server and self.retrieval_cores is not None, pinned),
             ("server", job and any(access.values()) and missing, incomplete),
+            ("tls_name", self.tls_name is not None and self.tls_ca is None, "only valid with tls_ca"),
             *((key, access[key] is not None and not job, needs_job) for key in ("server_cert", "server_key")),
             ("server_threads", not job and self.server_threads != 1, needs_job),
         ):

@@ -18,7 +18,7 @@ from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class, recipe_of
 # Keys that no record depends on: labels, access, cores, and files that hashes stand for.
 UNRECORDED = {
     *("model", "database", "index", "evaluation", "limit"),
-    *("server_threads", "server_cert", "server_key", "tls_ca", "token_file", "cores", "retrieval_cores"),
+    *("server_threads", "server_cert", "server_key", "tls_ca", "tls_name", "token_file", "cores", "retrieval_cores"),
     *("retrofit_minutes", "weights", "adapters"),
 }
 

@@ -39,13 +39,13 @@ from ragauge.errors import UserError
 from ragauge.generation.cost import calls
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.windows import NEIGHBOUR
-from ragauge.measure import databases
-from ragauge.measure.databases import DatabaseSize
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
 from ragauge.methods.dense import Dense
 from ragauge.prompts import Prompt
+from ragauge.retrieval import sizes
+from ragauge.retrieval.sizes import DatabaseSize
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +156,7 @@ class Estimator:
         self.config, self.machine, self.plan = config, machine, Plan(config)
         self._jobs = list(config.answers())
         self.shapes = {label: shape_of(config, label) for label in config.models}
-        self.sizes = {label: databases.size(settings) for label, settings in config.databases.items()}
+        self.sizes = {label: sizes.size(settings) for label, settings in config.databases.items()}
         self._at_once = min(machine.cores, len(self._jobs)) or 1
         self._prompts: dict[tuple[str, str], list[Prompt]] = {}
 
@@ -439,9 +439,9 @@ def text(made: Estimate) -> str:
     rows = {label: {**asdict(s), "core_hours": s.chunks * core_h} for label, s in made.databases.items() if s}
     if rows:
         parts.append(_shown(pd.DataFrame([{"database": label, **rows.get(label, {})} for label in made.databases])))
-    for name, sizes in (("downloads", made.downloads_gb), ("disk", made.disk_gb)):
-        listed = ", ".join(f"{part} {size:,.2f}" for part, size in sizes.items() if size)
-        parts.append(f"{name}: {sum(sizes.values()):,.2f} GB ({listed})")
+    for name, parts_gb in (("downloads", made.downloads_gb), ("disk", made.disk_gb)):
+        listed = ", ".join(f"{part} {size:,.2f}" for part, size in parts_gb.items() if size)
+        parts.append(f"{name}: {sum(parts_gb.values()):,.2f} GB ({listed})")
     return "\n\n".join(parts[:-2]) + "\n\n" + "\n".join(parts[-2:])
 
 

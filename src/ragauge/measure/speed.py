@@ -27,6 +27,7 @@ from ragauge.cost.roofline import A100, floor_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import with_context
 from ragauge.cost.trace import Call
+from ragauge.retrieval.sizes import CHUNKS_PER_S
 
 PASS_TOKENS = (16, 128, 512)  # measured sizes of a pass
 DECODE_STEPS = 8
@@ -35,7 +36,6 @@ MAX_DECODER_S = 12.0  # no larger size is begun after so many, where the machine
 MAX_PARAMETERS = 200_000_000  # of the decoder that is measured: of a larger model, as many of its layers
 LOAD_S = 1.0  # how long other processes are watched
 TEXTS, WORDS = 16, 90  # encoded
-CHUNKS_PER_S = 50  # 64-token chunks, MiniLM in ONNX Runtime on one core, where encoding is not measured here
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from ragauge.assets.tokenizer import padded
 from ragauge.errors import UnsupportedError, UserError
 from ragauge.rankers.base import batches_by_length, load_checkpoint
 
-BATCH_SIZE = 32  # texts
-Dtype = Literal["float32", "bfloat16"]
+BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
+Dtype = Literal["float32", "bfloat16", "float16"]
 Json = TypeVar("Json", list[Any], dict[str, Any])
 
 
@@ -35,7 +35,14 @@ class Encoder:
         normalised: embeddings have length 1, so that dot products are cosines.
     """
 
-    def __init__(self, path: Path, query_prefix: str = "", text_prefix: str = "", dtype: Dtype = "float32") -> None:
+    def __init__(
+        self,
+        path: Path,
+        query_prefix: str = "",
+        text_prefix: str = "",
+        dtype: Dtype = "float32",
+        device: str = "cpu",
+    ) -> None:
         """Load the checkpoint in fp32; `dtype` is that of matrix products and attention, not of sums and norms.
 
         Raises UserError: the folder holds no encoder, or one pooled in another way.
@@ -44,10 +51,11 @@ class Encoder:
 
         self.query_prefix, self.text_prefix = query_prefix, text_prefix
         self.pooling, self.normalised = _modules(path)
-        self._dtype = getattr(torch, dtype)
+        self._dtype, self._device = getattr(torch, dtype), torch.device(device)
         self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
         if hasattr(self.model, "pooler"):
             self.model.pooler = None  # reads the first token for classification, which nothing here uses
+        self.model.to(self._device)
         self.dim = int(self.model.config.hidden_size)
         self.max_tokens = int(self.model.config.max_position_embeddings)
         file = path / "sentence_bert_config.json"
@@ -61,15 +69,15 @@ class Encoder:
             raise UserError(f"encoder {path}: cannot encode: {' '.join(str(error).split())[:200]}") from error
 
     @torch.inference_mode()
-    def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE, query: bool = False) -> np.ndarray:
+    def encode(self, texts: Sequence[str], batch_size: int | None = None, query: bool = False) -> np.ndarray:
         """Embeddings (text, dim) float32, in the order given. Texts of like length share a batch, to pad little."""
         ids = self._ids(texts, query)
         embeddings = np.empty((len(ids), self.dim), dtype=np.float32)
-        for rows in batches_by_length(list(map(len, ids)), batch_size):
-            batch, attended = map(torch.from_numpy, padded([ids[i] for i in rows]))  # (text, token)
-            with torch.autocast("cpu", dtype=self._dtype, enabled=self._dtype != torch.float32):
+        for rows in batches_by_length(list(map(len, ids)), batch_size or BATCH_SIZES[self._device.type]):
+            batch, attended = (torch.from_numpy(part).to(self._device) for part in padded([ids[i] for i in rows]))
+            with torch.autocast(self._device.type, dtype=self._dtype, enabled=self._dtype != torch.float32):
                 hidden = self.model(input_ids=batch, attention_mask=attended.long()).last_hidden_state.float()
-            embeddings[rows] = self.pool(hidden, attended).numpy()
+            embeddings[rows] = self.pool(hidden, attended).cpu().numpy()
         return embeddings
 
     def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
@@ -104,14 +112,14 @@ class Encoder:
 
 
 @lru_cache(maxsize=2)
-def load_encoder(name: str, dtype: Dtype = "float32") -> Encoder:
+def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> Encoder:
     """The encoder of an asset's name or source ("minilm", "contriever", "path:/folder"), loaded once a process."""
     from ragauge import assets
     from ragauge.assets import catalog
 
     known = catalog.entries().get(name)
     prefixes = (known.query_prefix, known.text_prefix) if known else ("", "")
-    return Encoder(assets.resolve(name), *prefixes, dtype=dtype)
+    return Encoder(assets.resolve(name), *prefixes, dtype=dtype, device=device)
 
 
 def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:

@@ -46,12 +46,13 @@ class EncoderChoice:
     name: str = "minilm"  # an asset's name, source or folder
     engine: Literal["onnx", "torch"] = "onnx"
     threads: int | None = None  # default: the library's own choice
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of matrix products
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def load(self) -> TextEncoder:
         """The loaded encoder.
 
-        Raises UserError: an unknown engine, a dtype that it does not support, or a folder without an encoder.
+        Raises UserError: an unknown engine, a dtype or device that it does not support, or a folder without an encoder.
         """
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
@@ -62,9 +63,11 @@ class EncoderChoice:
 
             if self.threads:
                 torch.set_num_threads(self.threads)
-            return load_encoder(self.name, dtype=self.dtype)
+            return load_encoder(self.name, dtype=self.dtype, device=self.device)
         if self.dtype != "float32":
             raise UserError(f"engine onnx: runs an encoder in float32, not in {self.dtype}")
+        if self.device != "cpu":
+            raise UserError(f"engine onnx: runs an encoder on the cpu, not on {self.device}")
         return OnnxEncoder(self.name, self.threads)
 
     @cached_property
@@ -156,7 +159,7 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
     shard = Shard(database, number)
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
     target = embedding_folder(database, number)
-    inputs = text_sha256({**made_from, "engine": choice.engine, "block": BLOCK_CHUNKS})
+    inputs = text_sha256({**made_from, "engine": choice.engine, "device": choice.device, "block": BLOCK_CHUNKS})
     partial = target.with_name(f".{target.name}.{inputs[:12]}.partial")
 
     def make(folder: Path) -> dict[str, Any]:

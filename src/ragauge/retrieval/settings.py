@@ -63,11 +63,14 @@ class DatabaseSettings(_CorpusSettings):
     )
     encoder: str = Field("minilm", description="text encoder of the vectors: a name in the catalog, or a source")
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
-    dtype: Literal["float32", "bfloat16"] = Field(
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="where chunks are embedded; on cuda torch does it, and the engine encodes queries alone"
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32",
         description=(
-            "type of the encoder's matrix products; bfloat16 requires the engine torch, and is faster on a "
-            "processor with instructions for it"
+            "type of the encoder's matrix products; bfloat16 requires the engine torch or the device cuda, and is "
+            "faster on a processor with instructions for it; float16 requires the device cuda"
         ),
     )
     indexes: dict[Label, AnyIndexRecipe] = Field(
@@ -85,7 +88,9 @@ class DatabaseSettings(_CorpusSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> DatabaseSettings:
-        if self.engine == "onnx" and self.dtype != "float32":
+        if self.dtype == "float16" and self.device != "cuda":
+            raise SettingError("dtype", "float16 requires the device cuda")
+        if self.engine == "onnx" and self.dtype != "float32" and self.device != "cuda":
             raise SettingError("dtype", f"the engine onnx runs an encoder in float32, not {self.dtype}; use torch")
         for label, index in self.indexes.items():
             for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
@@ -113,4 +118,9 @@ class StalenessSettings(_Section):
         None, ge=1, description="inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
     )
     tokens: int = Field(1024, ge=128, description="tokens per held-out text")
+    minutes: float = Field(
+        720.0,
+        gt=0,
+        description="minutes of a run, which then reports the texts that it has compared; a killed one resumes",
+    )
     limit: int | None = Field(None, ge=1, description="number of texts; default: all held-out text")

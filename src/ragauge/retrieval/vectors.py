@@ -56,22 +56,23 @@ class Vectors:
         """Width of a vector."""
         return self.embeddings[0].dim
 
-    @cached_property
-    def rows(self) -> list[np.ndarray]:
-        """For each shard the rows that are indexed, ascending."""
-        rows, excluded = [], self.database.near_duplicates
-        for number in range(len(self.embeddings)):
-            chunks = np.arange(self.database.shards[number].chunks)
-            if self.recipe.near_duplicates == "drop" and len(excluded):
-                documents = self.database.documents(chunks + self.database.chunk_starts[number])
-                chunks = chunks[~np.isin(documents, excluded)]
-            rows.append(chunks)
+    def rows(self, shard: int) -> np.ndarray:
+        """The rows of a shard that are indexed, ascending; those of all shards would not fit in memory."""
+        rows, excluded = np.arange(self.database.shards[shard].chunks), self.database.near_duplicates
+        if self.recipe.near_duplicates == "drop" and len(excluded):
+            documents = self.database.documents(rows + self.database.chunk_starts[shard])
+            rows = rows[~np.isin(documents, excluded)]
         return rows
 
     @cached_property
+    def counts(self) -> list[int]:
+        """The number of each shard's rows."""
+        return [len(self.rows(shard)) for shard in range(len(self.embeddings))]
+
+    @property
     def real(self) -> int:
         """Vectors of chunks."""
-        return sum(len(rows) for rows in self.rows)
+        return sum(self.counts)
 
     @property
     def total(self) -> int:
@@ -80,16 +81,17 @@ class Vectors:
 
     def drawn(self, shard: int) -> int:
         """How many vectors are drawn around those of a shard: its share of the missing ones."""
-        before = sum(len(rows) for rows in self.rows[:shard])
-        missing = self.total - self.real
-        return missing * (before + len(self.rows[shard])) // self.real - missing * before // self.real
+        if self.recipe.filled is None:
+            return 0
+        before, missing = sum(self.counts[:shard]), self.total - self.real
+        return missing * (before + self.counts[shard]) // self.real - missing * before // self.real
 
     def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(vectors (n, dim) float32, ids (n,) int64) of a shard: its own, then the drawn ones.
 
         The id of a drawn vector is, modulo the chunks of the database, the chunk it was drawn around.
         """
-        rows, own = self.rows[shard], self.embeddings[shard].vectors
+        rows, own = self.rows(shard), self.embeddings[shard].vectors
         start, drawn = int(self.database.chunk_starts[shard]), self.drawn(shard)
         with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as shown:
             for first in range(0, len(rows), BLOCK_VECTORS):
@@ -106,8 +108,8 @@ class Vectors:
     def sample(self, count: int) -> np.ndarray:
         """About `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
         step, parts = max(1, self.total // count), []
-        for shard, rows in enumerate(self.rows):
-            own = self.embeddings[shard].vectors
+        for shard, embeddings in enumerate(self.embeddings):
+            rows, own = self.rows(shard), embeddings.vectors
             drawn = own[rows[np.arange(0, self.drawn(shard), step) % len(rows)]].astype(np.float32)
             parts.append(own[rows[::step]].astype(np.float32))
             parts.append(_around(drawn, np.random.default_rng([self.recipe.seed, shard])))

@@ -1,6 +1,6 @@
 """The settings of trainings: the section `training` of a configuration, and the options of RETRO-fit."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, field_validator
 
@@ -72,6 +72,12 @@ class TrainingSettings(Data):
     gradient_checkpointing: bool = Field(True, description="recompute activations in the backward pass")
     checkpoint_steps: int = Field(50, ge=1, description="steps between checkpoints")
     evaluate_steps: int = Field(50, ge=1, description="steps between measurements of the held-out loss")
+
+    def on_processes(self, count: int) -> Self:
+        """The same training on at most so many processes, each of which accumulates more documents of a step."""
+        step = self.processes * self.accumulation
+        processes = max(n for n in range(1, min(count, self.processes) + 1) if step % n == 0)
+        return self.model_copy(update={"processes": processes, "accumulation": step // processes})
 
     def data(self) -> Data:
         """The settings that the data depend on, and no others."""

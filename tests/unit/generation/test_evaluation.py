@@ -83,7 +83,7 @@ def test_an_index_leaves_them_out_unless_it_keeps_them(folder: Path) -> None:
     database = Database(folder / "db")
     for kept, choice in ((False, "drop"), (True, "keep")):
         vectors = Vectors(database, (None,), IvfPq(near_duplicates=choice))  # type: ignore[arg-type]
-        found = {CITIES[number] for number in database.documents(vectors.rows[0])}
+        found = {CITIES[number] for number in database.documents(vectors.rows(0))}
         assert ({"Rome", "Lima"} <= found) == kept
         assert {"Oslo", "Bonn", "Pune"} <= found
 

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ragauge.config.schema import Answers, Protocol
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
 ALL_PAPERS = "All papers"
+ITEMS = "ragauge.items"  # the package whose folders are papers
 
 
 class ItemPlan(PlanPart):
@@ -32,6 +32,15 @@ class ItemPlan(PlanPart):
     def all_files(self) -> list[str]:
         """The files of every item of the experiment."""
         return [path for item in self.config.item_names() for path in self.files(item).values()]
+
+    def papers(self) -> dict[str, list[str]]:
+        """The files of the experiment's items by the folder of their paper, which is the name of a target."""
+        files: dict[str, list[str]] = {}
+        for item in self.config.item_names():
+            folder, _, paper = registry.module_name("item", item).rpartition(".")[0].rpartition(".")
+            if folder == ITEMS:
+                files.setdefault(paper, []).extend(self.files(item).values())
+        return files
 
     def inputs(self, item: str) -> dict[str, list[str]]:
         """The files that an item is rendered from, by what they are: what it says that it reads."""
@@ -51,7 +60,6 @@ class ItemPlan(PlanPart):
             "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
             "predictions": [self.paths.predictions] if reads.predictions else [],
             "pipelines": [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines],
-            "recall": list(dict.fromkeys(self._recall(pipelines))),
             "staleness": [self.paths.staleness.format(staleness=label) for label in staleness],
             "retrieval": [str(path) for path in studies if path.exists()],
         }
@@ -88,13 +96,6 @@ class ItemPlan(PlanPart):
             for dataset, model in self.config.measured(protocol)
             if datasets is not None and of_kind(self._kind(dataset), datasets)
         ]
-
-    def _recall(self, pipelines: list[str]) -> Iterator[str]:
-        """Of the indexes that pipelines ask, where their database holds text out to measure it with."""
-        for entry in (self.config.pipelines[label] for label in pipelines):
-            database = self.config.pipeline_database(entry)
-            if entry.asks_index and not entry.addresses and self.config.databases[database].evaluation != "none":
-                yield self.paths.recall.format(database=database, index=entry.index)
 
     @cached_property
     def _asked(self) -> list[AskedVariant]:

@@ -2,16 +2,24 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from glob import glob
+from math import ceil
+from typing import ClassVar
 
 from ragauge import registry
 from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
+from ragauge.retrieval import sizes
 from ragauge.retrieval.corpus import is_asset
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.settings import DatabaseSettings
 
+LOADING_MINUTES = 120  # of a comparison of stale queries, for what it reads, and for the text at which time is over
+SEARCH_MB = 4000  # of a job that searches an index, besides the index
+
 
 class RetrievalPlan(PlanPart):
     """Labels: database, evaluation set, index, shard (five digits); staleness."""
+
+    EMBEDDING: ClassVar = {"encoder", "engine", "device", "dtype"}  # keys that embeddings depend on
 
     def sources(self) -> Iterator[str]:
         for database in self.config.databases.values():
@@ -46,6 +54,9 @@ class RetrievalPlan(PlanPart):
 
         return paths
 
+    def embed_gpus(self, labels: Labels) -> int:
+        return int(self._database(labels).device == "cuda")
+
     # --- evaluation sets ---
 
     def evaluation_corpus(self, labels: Labels) -> list[str]:
@@ -69,8 +80,18 @@ class RetrievalPlan(PlanPart):
 
     def add_mb(self, labels: Labels, attempt: int) -> int:
         """Memory for one shard, as far as its vectors are known beforehand; more in a further attempt."""
-        index = self._index(labels)
-        return attempt * index.add_mb((index.filled or 0) // self._indexed_shards(labels))
+        vectors = sizes.index_vectors(self._database(labels), labels.index)
+        return attempt * self._index(labels).add_mb(ceil(vectors / self._indexed_shards(labels)))
+
+    def search_mb(self, labels: Labels, attempt: int) -> int:
+        """Memory of a job that searches an index, which it maps, all of it."""
+        staleness = getattr(labels, "staleness", None)
+        entry = self.config.staleness[staleness] if staleness else labels
+        return sizes.index_mb(self.config.databases[entry.database], entry.index) + attempt * SEARCH_MB
+
+    def staleness_runtime(self, labels: Labels) -> int:
+        """Minutes: a comparison ends in time, whatever texts it has compared by then."""
+        return ceil(self.config.staleness[labels.staleness].minutes) + LOADING_MINUTES
 
     def recall_files(self) -> list[str]:
         """The recall of every index whose database holds text out to measure it with."""

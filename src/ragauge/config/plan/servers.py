@@ -12,9 +12,12 @@ from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
+from ragauge.retrieval.sizes import index_mb
 
 CREDENTIALS = ("server_cert", "server_key", "tls_ca", "token_file")
 DAY = 1440  # minutes
+PIPELINE_MINUTES = 40  # that a pipeline asks its server, in the mean over many, one after another on one GPU
+SERVER_MB = 4000  # of a server, besides its index
 START_DELAY_S = 60  # by which a server starts before its pipelines, where Slurm has room for it
 
 
@@ -33,14 +36,21 @@ class ServerPlan(PlanPart):
         parts = (self.of_index(self.paths.gathered), plan.index, plan.decoder, plan.weights, plan.adapters, plan.export)
         read = [part(pipeline) for pipeline in self._clients(labels) for part in parts]
         encoder = manifest(self.config.databases[labels.database].encoder)
-        return list(dict.fromkeys([encoder, *(path for path in read if isinstance(path, str))]))
+        client = self.config.pipelines[self._clients(labels)[0].pipeline]
+        access = [path for key in CREDENTIALS if (path := getattr(client, key)) is not None]
+        return list(dict.fromkeys([encoder, *access, *(path for path in read if isinstance(path, str))]))
 
     def threads(self, labels: Labels) -> int:
         return self.config.server_threads((labels.database, labels.index))
 
     def runtime(self, labels: Labels) -> int:
-        """Minutes: a day, or those of the longest of its pipelines' jobs."""
-        return max(DAY, *map(self._pipelines.runtime, self._clients(labels)))
+        """Minutes: a day, those of the longest of its pipelines' jobs, or what all take one after another."""
+        clients = self._clients(labels)
+        return max(DAY, *map(self._pipelines.runtime, clients), PIPELINE_MINUTES * len(clients))
+
+    def mem_mb(self, labels: Labels, attempt: int) -> int:
+        """Megabytes of the index, all of which its searches read, and of the server; more in a further attempt."""
+        return index_mb(self.config.databases[labels.database], labels.index) + attempt * SERVER_MB
 
     def options(self, labels: Labels) -> list[str]:
         """The encoder of the index; and where the server has a certificate, what lets other machines reach it."""
@@ -83,14 +93,16 @@ class ServerPlan(PlanPart):
             )
         return named
 
-    def check(self, at_a_time: int | None, cluster: bool) -> None:
-        """Raise UserError if the servers of an experiment cannot run at the same time as a pipeline.
+    def check(self, pending: list[Labels], at_a_time: int | None, cluster: bool) -> None:
+        """Raise UserError if the servers of pending pipelines cannot run at the same time as one of these.
 
         Args:
+            pending: labels of the pipelines that this run makes.
             at_a_time: cores of a machine; jobs of a cluster, None where they are not limited.
             cluster: whether pipelines may run on other machines than their server.
         """
-        servers = self.config.servers()
+        asked = {labels.pipeline for labels in pending}
+        servers = {server: clients for server, clients in self.config.servers().items() if asked & set(clients)}
         needed = len(servers) if cluster else sum(map(self.config.server_threads, servers))
         if servers and at_a_time is not None and at_a_time <= needed:
             what = "jobs at a time" if cluster else "cores"

@@ -1,16 +1,19 @@
 """Jobs of the fine-tunings: what they are trained on, and the training itself."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import ceil
 from typing import Any
 
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
 from ragauge.config.plan.retrieval import corpus_files
 from ragauge.cost import shapes
+from ragauge.cost.cycles import dtype_bytes
 from ragauge.cost.flop import parameters
 from ragauge.cost.hardware import Precision
+from ragauge.cost.machine import gpu_state
 from ragauge.cost.roofline import A100, product_seconds
 from ragauge.cost.trace import Call
+from ragauge.errors import UserError
 from ragauge.retrieval.corpus import is_asset
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
@@ -18,6 +21,8 @@ LIBRARIES_MB = 4000  # of the libraries, the documents and activations of a smal
 MIN_MB, MIN_MINUTES = 8000, 720  # requested for any training, and for one whose model's sizes are not known
 LOADED_BYTES = 4  # of a parameter: every process loads float32 before its GPU has it
 TRAINED_BYTES = 20  # of a parameter: weights, gradients, the optimizer's weights and AdamW's two moments in float32
+SHARED_BYTES = 14  # of a parameter, shared by the GPUs: its gradient, the optimizer's weight and both moments
+MIN_DATA_MINUTES, QUESTION_S = 240, 3.0  # requested for any data, and expected for each question of an endpoint
 MARGIN = 2  # hours requested over the floor, which has the matrix products alone at the rate of the GPU's data sheet
 
 
@@ -68,6 +73,27 @@ class TrainingPlan(PlanPart):
         shape, (call, passes) = shapes.named(training.model), passes_of(training)
         floor_s = passes * product_seconds(call, shape, Precision(training.dtype), A100)
         return max(MIN_MINUTES, ceil(MARGIN * floor_s / training.processes / 60))
+
+    def data_runtime(self, labels: Labels) -> int:
+        """Minutes, nearly all of them for questions that an endpoint writes one by one."""
+        entry = self._entry(labels)
+        return max(MIN_DATA_MINUTES, ceil(entry.documents * entry.spans * QUESTION_S / 60))
+
+    def check_gpus(self, made: Collection[str], limit: int | None) -> None:
+        """Raise UserError if the GPUs here cannot hold a model that the run trains.
+
+        Args:
+            made: the files that the run makes.
+            limit: GPUs that it may take; None: all.
+        """
+        for label, entry in self.config.training.items():
+            is_made = f"{self.paths.trained}.json".format(training=label) in made and entry.device == "cuda"
+            if is_made and entry.model in shapes.names() and (gpu := gpu_state()):
+                processes = entry.on_processes(min(limit or gpu["count"], gpu["count"])).processes
+                each = dtype_bytes(entry.dtype) + SHARED_BYTES / processes
+                if (needed := parameters(shapes.named(entry.model)) * each) > gpu["memory_bytes"]:
+                    reason = f"{processes} GPUs are too few; each must hold {needed / 1e9:.0f} GB or more"
+                    raise UserError(f"training.{label}.processes: {reason} of {entry.model}")
 
     def threads(self, labels: Labels) -> int:
         """All cores of a CPU; on GPUs a core a process feeds it."""

@@ -75,6 +75,7 @@ class Client(AbstractContextManager["Client"]):
         deadline_s: float = DEADLINE_S,
         retries: int = 0,
         tls_ca: Path | None = None,
+        tls_name: str | None = None,
         tls_cert: Path | None = None,
         tls_key: Path | None = None,
         token: Path | None = None,
@@ -86,6 +87,7 @@ class Client(AbstractContextManager["Client"]):
             retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
                 takes no more requests; a search changes nothing, so it may be sent twice.
             tls_ca: PEM file of the CA certificates that verify the server's; without it, no TLS.
+            tls_name: that the server's certificate is issued for; default: the host of the address.
             tls_cert, tls_key: PEM files of the client's certificate chain and private key, if the server requires them.
             token: file of the token that the server requires.
 
@@ -102,7 +104,8 @@ class Client(AbstractContextManager["Client"]):
         tls = credentials.channel_credentials(tls_ca, tls_cert, tls_key)
         policy = {**RETRY_POLICY, "maxAttempts": 1 + retries}
         config = {"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": policy}]}
-        options = [*OPTIONS, ("grpc.service_config", json.dumps(config))] if retries else OPTIONS
+        options = [*OPTIONS, ("grpc.service_config", json.dumps(config))] if retries else [*OPTIONS]
+        options += [("grpc.ssl_target_name_override", tls_name)] if tls_name else []
         self._channel = grpc.secure_channel(address, tls, options) if tls else grpc.insecure_channel(address, options)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 

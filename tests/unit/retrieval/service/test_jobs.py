@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,13 +122,15 @@ def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_i
 def test_servers_need_room_beside_a_pipeline_and_on_a_cluster_credentials() -> None:
     made = {"schedule": "retro", "server": "job"}
     plan = Plan(experiment(a=made)).servers
-    plan.check(2, cluster=False)
+    pending = [SimpleNamespace(pipeline="a")]
+    plan.check(pending, 2, cluster=False)
+    plan.check([], 1, cluster=False)
     with pytest.raises(UserError, match="need at least 2 cores; this run has 1"):
-        plan.check(1, cluster=False)
+        plan.check(pending, 1, cluster=False)
     with pytest.raises(UserError, match=r"pipelines.a.server: on a cluster other machines ask .* server_cert"):
-        plan.check(100, cluster=True)
+        plan.check(pending, 100, cluster=True)
     secured = Plan(experiment(a={**made, **SECURED})).servers
-    secured.check(None, cluster=True)
+    secured.check(pending, None, cluster=True)
     label = type("Labels", (), {"database": "d", "index": "ivf"})()
     options = secured.options(label)
     assert "--host=0.0.0.0" in options

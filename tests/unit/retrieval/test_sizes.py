@@ -6,7 +6,7 @@ import pytest
 
 from ragauge.assets.catalog import entries
 from ragauge.config.loading import parse
-from ragauge.measure import databases
+from ragauge.retrieval import sizes
 from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.retrieval.settings import DatabaseSettings
 
@@ -25,7 +25,7 @@ def settings(**changes: Any) -> DatabaseSettings:
 
 @pytest.mark.usefixtures("small")
 def test_a_database_by_hand() -> None:
-    made = databases.size(
+    made = sizes.size(
         settings(shards=4, indexes={"ivf": {}, "half": {"shards": 2}, "filled": {"filled": 10**6, "parts": 2}})
     )
     assert made.documents == made.held_out == 1000, "the tail of every document is held out"
@@ -39,25 +39,25 @@ def test_a_database_by_hand() -> None:
 @pytest.mark.usefixtures("small")
 def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets() -> None:
     sets = {"wikipedia": {"part": "all", "limit": 30}}
-    made = databases.size(settings(evaluation="documents", evaluation_share=0.1, evaluation_sets=sets))
+    made = sizes.size(settings(evaluation="documents", evaluation_share=0.1, evaluation_sets=sets))
     assert made.held_out == pytest.approx(100 + 30)
     assert made.download_gb == pytest.approx(2.0 + 0.06)
 
 
 @pytest.mark.usefixtures("small")
 def test_the_first_documents_are_streamed_by_every_shard() -> None:
-    made, complete = databases.size(settings(limit=100, shards=4)), databases.size(settings(shards=4))
+    made, complete = sizes.size(settings(limit=100, shards=4)), sizes.size(settings(shards=4))
     assert made.chunks == pytest.approx(complete.chunks / 10)
     assert (made.download_gb, complete.download_gb) == (pytest.approx(4 * 0.2), 2.0)
 
 
 def test_c4_has_the_papers_three_billion_chunks() -> None:
-    made = databases.size(settings(corpus="c4-en"))
+    made = sizes.size(settings(corpus="c4-en"))
     assert made.chunks == pytest.approx(3e9, rel=0.05)
 
 
 def test_a_corpus_that_is_not_known_before_it_is_read_has_no_size() -> None:
-    assert databases.size(settings(corpus="wikipedia-sample")) is None
+    assert sizes.size(settings(corpus="wikipedia-sample")) is None
 
 
 def test_the_shipped_encoders_have_a_width() -> None:

@@ -10,6 +10,7 @@ A corpus is described by its number of documents and their mean bytes. From thes
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from ragauge.assets.catalog import entries
 from ragauge.retrieval.hub import CORPORA
@@ -18,6 +19,7 @@ from ragauge.retrieval.settings import DatabaseSettings
 
 BYTES_PER_TOKEN = 4.46  # of UTF-8 text, by SmolLM2's tokenizer on 400 documents of C4; 1.07 chunks for 64 tokens there
 TOKEN_BYTES = 2  # of a token in a shard; ids below 65,536
+CHUNKS_PER_S = 50  # of 64 tokens, embedded by MiniLM in ONNX Runtime on one core, where no rate is measured
 DOCUMENT_BYTES = 512  # of a document in a shard
 GB = 1e9
 
@@ -81,6 +83,19 @@ def _evaluation_sets(settings: DatabaseSettings) -> Iterator[tuple[float, float]
         for corpus in (CORPORA[source] for source in one.sources if source in CORPORA):
             documents = min(one.limit or corpus.documents, corpus.documents)
             yield _held_out(one.part, one.share, documents), corpus.download_gb * documents / corpus.documents
+
+
+def index_vectors(settings: DatabaseSettings, label: str) -> float:
+    """Vectors of an index of a database; 0 where the size of its corpus is not known before it is read."""
+    made, index = size(settings), settings.indexes[label]
+    return vectors(index, made.chunks, settings) if made else index.filled or 0.0
+
+
+def index_mb(settings: DatabaseSettings, label: str) -> int:
+    """Megabytes of a merged index, which a search of all its lists reads; 0 where its vectors are not known."""
+    encoder = entries().get(settings.encoder)
+    width = encoder.width if encoder and encoder.width else 768
+    return ceil(index_vectors(settings, label) * settings.indexes[label].vector_bytes(width) / 1e6)
 
 
 def vectors(index: IndexRecipe, chunks: float, settings: DatabaseSettings) -> float:
