@@ -63,6 +63,32 @@ def test_an_item_plans_what_it_reads_and_nothing_else(plan: Plan, item: str, job
     assert plan(item, "--configfile", "config.yaml").counts == jobs | {item: 1}
 
 
+@pytest.mark.parametrize("paper", ["superposition", "cfic", "piperag"])
+def test_a_paper_is_a_target(plan: Plan, paper: str) -> None:
+    jobs = plan(paper, *SMOKE).counts
+    items = {item for item in registry.names("item") if item.startswith(f"{paper}_")}
+    assert items < jobs.keys()
+    assert {item for item in registry.names("item") if item in jobs} == items
+    assert jobs[paper] == 1
+
+
+def test_a_training_has_the_gpus_that_the_run_may_take(plan: Plan) -> None:
+    training = "training={cfic: {device: cuda, processes: 8}}"
+    assert "--gpus 8 " in plan("cfic_table_4", *SMOKE, "--config", training).output
+    assert "--gpus 1 " in plan("cfic_table_4", *SMOKE, "--resources", "gpu=1", "--config", training).output
+
+
+def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan: Plan) -> None:
+    planned = plan("piperag", "--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
+    jobs = planned.counts
+    assert (jobs["retrieval_server"], jobs["server_needs"], jobs["server_credentials"]) == (9, 9, 1)
+    assert jobs["served_pipeline"] == jobs["gathered_pipeline"] > 900
+    assert "index_recall" not in jobs, "a recall that fails costs no table"
+    memory = [int(asked["mem_mb"]) for rule, asked in planned.resources if rule in ("retrieval_server", "staleness")]
+    assert sum(mem_mb > 215_000 for mem_mb in memory) == 3 + 3
+    assert not re.search(r"^rule pipeline:\n +input: .*/merged/", planned.output, re.MULTILINE)
+
+
 def test_an_item_of_pipelines_plans_no_answers(plan: Plan) -> None:
     jobs = plan("piperag_figure_8", *SMOKE).counts
     assert jobs["pipeline"] > 0

@@ -19,9 +19,10 @@ from ragauge.retrieval import embed, index
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index
-from ragauge.retrieval.recall import exact_search
+from ragauge.retrieval.recall import exact_search, exact_search_within, recall
 from ragauge.retrieval.retriever import LinearTime, Neighbours, Query, Retriever
 from ragauge.retrieval.vectors import Vectors
+from small_config import parsed
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder
 
 FILLED = INDEX.model_copy(update={"filled": 5_000})
@@ -391,3 +392,56 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
     assert main([*command, *(word for size in sizes for word in ("--set", f"index.{size}"))]) == 0
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (printed["files"], printed["bytes"]) == folders.verify(copy)
+
+
+def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(folder: Path, tmp_path: Path) -> None:
+    vectors, saved = Vectors.open(folder, INDEX), tmp_path / "saved"
+    queries = vectors.sample(20)[:5]
+    exact, shards = exact_search_within(vectors, queries, None, saved)
+    assert sorted(shards) == [0, 1, 2]
+    assert (exact == exact_search(vectors, queries, 10)[1]).all()
+    lines = saved.read_bytes().split(b"\n")
+    saved.write_bytes(b"\n".join(lines[:3]) + b"\ncut o")  # two shards, and half a line
+    some, compared = exact_search_within(vectors, queries, 0.0, saved)
+    assert compared == shards[:2], "they are read from the file, and there is no time for another"
+    assert (some == exact_search(vectors, queries, 10, compared)[1]).all()
+    again, _ = exact_search_within(vectors, queries, None, saved)
+    assert (again == exact).all()
+
+
+def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> None:
+    """All lists are scanned, so that what is missed is missed by the codes: a search of the shards alone, by hand."""
+    vectors, opened = Vectors.open(folder, INDEX), Index(Database(folder), "ivf")
+    queries, shards = vectors.sample(20)[:5], [1]
+    exact = exact_search(vectors, queries, 10, shards)[1]
+    [last] = [row for row in recall(opened, vectors, queries, exact, shards) if row["nprobe"] == 8 and row["k"] == 10]
+    order = opened.search_raw(queries, len(opened), 8)[1]
+    starts = vectors.database.chunk_starts
+    own = [[i for i in row.tolist() if starts[1] <= i < starts[2]][:10] for row in order]
+    expected = np.mean([len(set(a) & set(b.tolist())) / 10 for a, b in zip(own, exact, strict=True)])
+    assert last["recall"] == pytest.approx(expected)
+    assert last["recall"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "float16"}, "databases.d.dtype: float16 requires the device cuda"),
+        (
+            {"dtype": "bfloat16"},
+            "d.dtype: the engine onnx runs an encoder in float32, not bfloat16; use torch",
+        ),
+        ({"device": "gpu"}, "databases.d.device: must be 'cpu' or 'cuda', not 'gpu'"),
+    ],
+)
+def test_what_embeds_chunks_is_checked(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parsed(databases={"d": changes})
+
+
+def test_a_gpu_embeds_chunks_by_torch_in_half_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = list[embed.EncoderChoice]()
+    monkeypatch.setattr(embed, "build_embeddings", lambda folder, shard, choice: made.append(choice) or True)
+    options = ["--set", "device=cuda", "--set", "dtype=float16", "--threads", "1"]
+    assert main(["index", "embed", "--database", str(tmp_path), "--shard", "0", *options]) == 0
+    assert made == [embed.EncoderChoice("minilm", "torch", 1, "float16", "cuda")]

@@ -11,6 +11,7 @@ import tiny_database
 from ragauge import cli
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.retriever import Retriever
 from ragauge.retrieval.staleness import Comparison
@@ -74,6 +75,30 @@ def test_what_finds_nothing_has_no_cosine(comparison: Comparison, monkeypatch: p
     first = comparison.compare("a", tokens(comparison, 2 * CHUNK))[0]
     assert first.chunks[0] == -1
     assert first.cosine == (None, None)
+
+
+def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_database.stand_in(monkeypatch)
+    out = tmp_path / "s.json"
+    monkeypatch.setattr("ragauge.generation.evaluation.texts", lambda *_: [_text("a"), _text("b")])
+
+    def run(*options: str) -> dict:
+        command = ["piperag", "staleness", "--database", str(folder), "--tokens", "160", "--encoder", "other"]
+        assert cli.main([*command, *options, "--out", str(out)]) == 0
+        return json.loads(out.read_text())
+
+    first = run("--minutes", "0.000001")
+    assert (first["texts"], {one["key"] for one in first["queries"]}) == (1, {"a"})
+    both = run()
+    assert (both["texts"], len(both["queries"])) == (2, 2 * len(first["queries"]))
+    assert both["queries"][: len(first["queries"])] == first["queries"]
+    assert not list(tmp_path.glob(".s.json*"))
+
+
+def _text(key: str) -> EvaluationStretch:
+    return EvaluationStretch(key, 0, tuple(np.random.default_rng(len(key)).integers(97, 122, 160).tolist()))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ragauge.errors import UserError
 from ragauge.retrieval.sizes import index_mb
 
 CREDENTIALS = ("server_cert", "server_key", "tls_ca", "token_file")
-DAY = 1440  # minutes
+MIN_MINUTES = 2880
 PIPELINE_MINUTES = 40  # that a pipeline asks its server, in the mean over many, one after another on one GPU
 SERVER_MB = 4000  # of a server, besides its index
 START_DELAY_S = 60  # by which a server starts before its pipelines, where Slurm has room for it
@@ -44,9 +44,9 @@ class ServerPlan(PlanPart):
         return self.config.server_threads((labels.database, labels.index))
 
     def runtime(self, labels: Labels) -> int:
-        """Minutes: a day, those of the longest of its pipelines' jobs, or what all take one after another."""
+        """Minutes: two days, those of the longest of its pipelines' jobs, or what all take one after another."""
         clients = self._clients(labels)
-        return max(DAY, *map(self._pipelines.runtime, clients), PIPELINE_MINUTES * len(clients))
+        return max(MIN_MINUTES, *map(self._pipelines.runtime, clients), PIPELINE_MINUTES * len(clients))
 
     def mem_mb(self, labels: Labels, attempt: int) -> int:
         """Megabytes of the index, all of which its searches read, and of the server; more in a further attempt."""

@@ -1,0 +1,71 @@
+"""What a run asks of others is checked before it starts, one line each."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import Reply, says, served
+from ragauge import assets
+from ragauge.assets import hub
+from ragauge.config import sources
+from ragauge.config.loading import parse
+from ragauge.config.plan import Plan, manifest
+from ragauge.errors import UserError
+
+MODEL, DATA = "hf:owners/gated", "results/r/training/t/data/train.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
+    for name in ("WRITER", "JUDGE"):
+        for key in ("URL", "MODEL", "KEY"):
+            monkeypatch.delenv(f"RAGAUGE_{name}_{key}", raising=False)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    config: dict[str, Any] = {"run": "r", "models": {"m": {"source": MODEL}}}
+    config |= {"training": {"t": {"model": "smollm2-135m-instruct", "writer": "endpoint"}}}
+    config |= {"datasets": {"nq_open": {}}, "methods": {"cfic": {}}, "judge": {"methods": ["cfic"]}}
+    return Plan(parse(config, "c.yaml"))
+
+
+def test_each_refusal_is_a_line(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(repository: str, name: str) -> None:
+        raise UserError(f"hf:{repository}: access is granted by its owners")
+
+    monkeypatch.setattr(hub, "file", refuse)
+    judged = plan.paths.judgements.format(dataset="nq_open", model="m", variant="cfic")
+    with pytest.raises(UserError) as error:
+        sources.check_start(plan, {manifest(MODEL), DATA, judged})
+    assert str(error.value).splitlines() == [
+        "hf:owners/gated: access is granted by its owners",
+        "RAGAUGE_WRITER_URL: is not set; it names the endpoint that writes the questions",
+        "RAGAUGE_JUDGE_URL: is not set; it names the endpoint that judges, unless judge.model names a local judge",
+    ]
+    sources.check_start(plan, {"results/r/answers/nq_open/m/cfic.jsonl"})  # nothing of theirs is made
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_an_endpoint_is_asked_for_a_word(plan: Plan, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    with served(lambda _: says("ready") if status == 200 else Reply(b"no", status)) as endpoint:
+        monkeypatch.setenv("RAGAUGE_WRITER_URL", endpoint.url)
+        monkeypatch.setenv("RAGAUGE_WRITER_MODEL", "m")
+        sources.check_start(plan, {DATA}, asks=False)
+        if status == 200:
+            sources.check_start(plan, {DATA})
+            return
+        with pytest.raises(UserError, match=r"endpoint .*, model m: HTTP 401"):
+            sources.check_start(plan, {DATA})
+
+
+def test_an_archive_that_is_refused_is_told_and_what_is_not_pinned_is_named(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(lambda _: Reply(b"")) as endpoint, pytest.raises(UserError, match=r"model.zip: HTTP [45]\d\d"):
+        assets.check_access(f"{endpoint.url}/model.zip")  # which it has not
+    monkeypatch.setattr(hub, "file", lambda *_: None)
+    sources.check_start(plan, {manifest(MODEL)})
+    assert f"not pinned by a hash or a commit: {MODEL}; to pin them" in capsys.readouterr().err
