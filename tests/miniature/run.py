@@ -1,16 +1,19 @@
 """The very configs/papers/paper.yaml at its smallest, as `make miniature` runs it.
 
-    python -m miniature.run [--part superposition|cfic|piperag] [arguments of Snakemake]
+    python -m miniature.run [--part superposition|cfic|piperag|servers] [arguments of Snakemake]
 
 Writes small copies of the papers' models and data, runs the workflow on them with configs/ci/miniature.yaml laid over
 configs/papers/paper.yaml, and checks the results. Everything it reads and writes is in resources/miniature, so it
 shares no file with other runs of the checkout. No network is needed. `--part` makes the items of one paper and what
-they read. Arguments are handed to Snakemake; where they name targets, what came of it is not checked.
+they read; `--part servers` makes pipelines of two databases with configs/papers/servers.yaml, each on a port of its
+own, over TLS. Arguments are handed to Snakemake; where they name targets, what came of it is not checked.
 """
 
 import argparse
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -25,8 +28,10 @@ from ragauge.config.schema import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "resources" / "miniature"
+SERVERS = [ROOT / f"configs/{name}.yaml" for name in ("papers/paper", "ci/miniature", "papers/servers", "ci/servers")]
 CONFIGURATIONS = [ROOT / "configs/papers/paper.yaml", ROOT / "configs/ci/miniature.yaml"]
 PARTS = ("superposition", "cfic", "piperag")  # what the names of a paper's items begin with
+SERVED = ("scored_wikipedia_retro_p64", "own_c4_t5_retro_p64")  # of two databases, so that two servers run
 # Numbers that mean nothing need no machine of their own: what is timed runs beside other jobs, as a fork, on a thread.
 # The greedy scheduler: the other one solves a linear program for every job that ends.
 BESIDE = ("--set-threads", "pipeline=1", "index_training=1", "index_recall=1", "--scheduler", "greedy")
@@ -66,11 +71,13 @@ def reply(request: str) -> Reply:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--part", choices=PARTS)
+    parser.add_argument("--part", choices=(*PARTS, "servers"))
     chosen, rest = parser.parse_known_args(arguments)
     began = time.monotonic()
     write(FOLDER)
     os.chdir(FOLDER)
+    if chosen.part == "servers":
+        return serve_two(rest)
     config = planned(*CONFIGURATIONS)
     if chosen.part:
         config = of_part(config, chosen.part)
@@ -79,18 +86,34 @@ def main(arguments: Sequence[str]) -> int:
     return code or (int(failed(config, chosen.part)) if _is_whole(rest) else 0)
 
 
+def serve_two(options: Sequence[str]) -> int:
+    """Run the pipelines of two servers, which are jobs, in a run of its own; the exit code."""
+    targets = [f"results/miniature-servers/pipelines/{label}.jsonl" for label in SERVED]
+    shutil.rmtree(FOLDER / "results/miniature-servers/pipelines", ignore_errors=True)
+    shutil.rmtree(FOLDER / "results/miniature-servers/served", ignore_errors=True)
+    code = workflow([*targets, *(options or ["--cores", "3"])], SERVERS, "run=miniature-servers")
+    logs = sorted((FOLDER / "logs/miniature-servers/servers").glob("*/ivf.log"))
+    ports = {port for log in logs for port in re.findall(r"^serving \S+:(\d+)$", log.read_text(), re.MULTILINE)}
+    records = [json.loads(line) for path in targets if Path(path).is_file() for line in open(path, encoding="utf-8")]
+    if code or len(ports) != len(SERVED) or not records or any(one["status"] != "ok" for one in records):
+        print(f"{len(ports)} ports, {len(records)} records; exit code {code}", file=sys.stderr)
+        return code or 1
+    return 0
+
+
 def of_part(config: Config, part: str) -> Config:
     """The experiment with the items of one paper alone."""
     return config.model_copy(update={"items": [name for name in config.item_names() if name.startswith(part)]})
 
 
-def workflow(options: Sequence[str]) -> int:
+def workflow(options: Sequence[str], files: Sequence[Path] = CONFIGURATIONS, *changes: str) -> int:
     """Run Snakemake in the miniature's folder, beside an endpoint that writes questions and judges; its exit code."""
     with served(reply) as endpoint:
         names = {"RAGAUGE_WRITER": endpoint.url, "RAGAUGE_JUDGE": endpoint.url}
         told = {f"{name}_{key}": value for name, url in names.items() for key, value in (("URL", url), ("MODEL", "m"))}
         place = ["--snakefile", str(ROOT / "workflow" / "Snakefile"), "--directory", str(FOLDER)]
-        command = [sys.executable, "-m", "snakemake", *options, *BESIDE, *place, "--configfile", *CONFIGURATIONS]
+        command = [sys.executable, "-m", "snakemake", *options, *BESIDE, *place, "--configfile", *files]
+        command += ["--config", *changes] if changes else []
         return subprocess.run(command, cwd=ROOT, env=os.environ | environment(FOLDER) | told, check=False).returncode
 
 

@@ -17,7 +17,7 @@ rule server_credentials:
         ENVIRONMENT
     shell:
         "(umask 077; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650"
-        " -subj /CN=ragauge -addext subjectAltName=DNS:ragauge -keyout {output.key:q} -out {output.cert:q}"
+        " -subj /CN=ragauge-server -addext subjectAltName=DNS:ragauge-server -keyout {output.key:q} -out {output.cert:q}"
         " && openssl rand -hex -out {output.token:q} 32) 2>&1 | tee {log:q}"
 
 
