@@ -94,7 +94,9 @@ def serve_two(options: Sequence[str]) -> int:
     code = workflow([*targets, *(options or ["--cores", "3"])], SERVERS, "run=miniature-servers")
     logs = sorted((FOLDER / "logs/miniature-servers/servers").glob("*/ivf.log"))
     ports = {port for log in logs for port in re.findall(r"^serving \S+:(\d+)$", log.read_text(), re.MULTILINE)}
-    records = [json.loads(line) for path in targets if Path(path).is_file() for line in open(path, encoding="utf-8")]
+    records = [
+        json.loads(line) for path in map(Path, targets) if path.is_file() for line in path.read_text().splitlines()
+    ]
     if code or len(ports) != len(SERVED) or not records or any(one["status"] != "ok" for one in records):
         print(f"{len(ports)} ports, {len(records)} records; exit code {code}", file=sys.stderr)
         return code or 1

@@ -81,11 +81,11 @@ def test_a_training_has_the_gpus_that_the_run_may_take(plan: Plan) -> None:
 def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan: Plan) -> None:
     planned = plan("piperag", "--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
     jobs = planned.counts
-    assert (jobs["retrieval_server"], jobs["server_needs"], jobs["server_credentials"]) == (9, 9, 1)
+    assert (jobs["retrieval_server"], jobs["server_needs"], jobs["server_credentials"]) == (8, 8, 1)
     assert jobs["served_pipeline"] == jobs["gathered_pipeline"] > 900
     assert "index_recall" not in jobs, "a recall that fails costs no table"
     memory = [int(asked["mem_mb"]) for rule, asked in planned.resources if rule in ("retrieval_server", "staleness")]
-    assert sum(mem_mb > 215_000 for mem_mb in memory) == 3 + 3
+    assert sum(mem_mb > 215_000 for mem_mb in memory) == 4 + 3
     assert not re.search(r"^rule pipeline:\n +input: .*/merged/", planned.output, re.MULTILINE)
 
 

@@ -60,7 +60,7 @@ def test_no_job_opens_an_index_that_is_larger_than_its_memory(config: Config, pl
         jobs += [(place, plan.retrieval.search_mb(of(database=label, index=place[1]), 1)) for place in places]
     for label, entry in config.staleness.items():
         jobs.append(((entry.database, entry.index), plan.retrieval.search_mb(of(staleness=label), 1)))
-    assert len(jobs) == 9 + 9 + 3
+    assert len(jobs) == 8 + 8 + 3
     assert all(sizes.index_mb(config.databases[d], index) < mem_mb for (d, index), mem_mb in jobs)
     assert max(mem_mb for _, mem_mb in jobs) == 4000 + 215_613  # 2,994,624,617 codes of 72 bytes
 
