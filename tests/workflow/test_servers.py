@@ -60,7 +60,11 @@ def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(finished
 
 
 def test_a_pipeline_that_fails_does_not_keep_the_server(finished: Path, preloaded: Preloaded) -> None:
-    pipelines = {**PIPELINES, "long": {**RETRO, "tokens": 90000, **JOB}, "more": {**RETRO, "interval": 32, **JOB}}
+    pipelines = {
+        **PIPELINES,
+        "long": {**RETRO, "tokens": 90000, "task": "generate", **JOB},
+        "more": {**RETRO, "interval": 32, **JOB},
+    }
     pipelines["more"]["schedule"] = "retro_plus"
     arguments = (*targets("long", "more"), "--cores", "2", *configure(finished, pipelines))
     done = snakemake(finished, *arguments, commands=preloaded)
