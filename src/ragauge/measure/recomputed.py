@@ -10,9 +10,9 @@ from typing import Any
 from ragauge.cost import tokens
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.overlap import OverlapWindow
-from ragauge.measure import databases
 from ragauge.measure.timing import shape_of
 from ragauge.results.publications import read_csv
+from ragauge.retrieval import sizes
 from ragauge.retrieval.settings import DatabaseSettings
 
 Value = tuple[float, str]  # a number on the scale that it is printed on, and its calculation
@@ -91,7 +91,7 @@ def _piperag() -> dict[str, Value]:
         for end, value in (("min", min(of)), ("max", max(of))):
             made[f"{name}_{end}"] = (value, f"Table 1: S3 against no retrieval, the {end}imum")
     settings = DatabaseSettings(corpus="c4-en")
-    chunks = size.chunks if (size := databases.size(settings)) else float("nan")
+    chunks = size.chunks if (size := sizes.size(settings)) else float("nan")
     made["database_chunks"] = (chunks, "C4's documents and their mean bytes (docs/capacity.md)")
     made["database_tokens"] = (chunks * settings.chunk_tokens, f"these chunks of {settings.chunk_tokens} tokens")
     return made
