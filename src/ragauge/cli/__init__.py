@@ -15,7 +15,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 from ragauge.cli._parser import command_parser
 from ragauge.errors import UserError, explain_missing_extra
@@ -70,10 +69,6 @@ def _set_up_logging() -> None:
         redacted("".join(traceback.format_exception(*raised))), end="", file=sys.stderr
     )
     logging.getLogger("ragauge").setLevel(logging.INFO)
-
-
-def _print_traceback(*raised: Any) -> None:
-    print(redacted("".join(traceback.format_exception(*raised))), end="", file=sys.stderr)
 
 
 class _RedactingFormatter(logging.Formatter):

@@ -16,12 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, own = parser.add_argument, ", ".join(modes.with_option("weights"))
     add("--mode", default="joint", choices=registry.names("mode"), help="how neighbours are read (joint)")
     options.add_reader(parser)
-    add(
-        "--dtype",
-        default="float32",
-        choices=ONNX_DTYPES["cuda"],
-        help="data type of the export; float16 is for GPUs only (float32)",
-    )
+    dtype = "data type of the export; float16 is for GPUs only (float32)"
+    add("--dtype", default="float32", choices=ONNX_DTYPES["cuda"], help=dtype)
     add("--seed", type=int, default=0, help="seed of random weights (0)")
     options.add_database(parser, f"mode {own}: the chunk database, for its tokenizer", required=False)
     add("--out", type=Path, required=True, metavar="FOLDER")

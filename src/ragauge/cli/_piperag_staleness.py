@@ -17,12 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_entry(parser, "staleness")
     options.add_database(parser, "the chunk database, with its held-out text")
     options.add_settings(parser, StalenessSettings, NO_OPTIONS)
-    add(
-        "--threads",
-        type=options.count,
-        metavar="N",
-        help="threads of the encoder and of a search; default: the libraries' own choice",
-    )
+    threads = "threads of the encoder and of a search; default: the libraries' own choice"
+    add("--threads", type=options.count, metavar="N", help=threads)
     add("--out", type=Path, required=True, metavar="FILE.json")
 
 

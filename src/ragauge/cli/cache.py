@@ -73,10 +73,8 @@ def _verify(args: argparse.Namespace, entries: list[CacheEntry]) -> None:
 
 def _show(entries: list[CacheEntry], args: argparse.Namespace, what: str) -> None:
     used = {e.path: datetime.fromtimestamp(e.used).isoformat(timespec="seconds") for e in entries}
-    lines = [
-        f"{e.bytes / 1e6:10,.1f} MB  used {used[e.path][:10]}  {e.kind:10} {e.path}"
-        for e in sorted(entries, key=lambda e: -e.bytes)
-    ]
+    largest_first = sorted(entries, key=lambda e: -e.bytes)
+    lines = [f"{e.bytes / 1e6:10,.1f} MB  used {used[e.path][:10]}  {e.kind:10} {e.path}" for e in largest_first]
     total = sum(e.bytes for e in entries)
     text = "\n".join([*lines, f"{total / 1e6:10,.1f} MB in {len(entries)} {what}"])
     facts = [{"kind": e.kind, "path": str(e.path), "bytes": e.bytes, "used": used[e.path]} for e in entries]

@@ -196,10 +196,9 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
         Embeddings(args.database, shard)
     for label in settings.indexes:
         Index(database, label)
-    text = (
-        f"{len(database):,} chunks and {len(settings.indexes)} indexes are intact: {files:,} files read, {size:,} bytes"
-    )
-    facts = {"chunks": len(database), "indexes": list(settings.indexes), "files": files, "bytes": size}
+    chunks, indexes = len(database), list(settings.indexes)
+    text = f"{chunks:,} chunks and {len(indexes)} indexes are intact: {files:,} files read, {size:,} bytes"
+    facts = {"chunks": chunks, "indexes": indexes, "files": files, "bytes": size}
     options.tell(args, f"{args.database}: {text}", database=args.database, **facts)
 
 

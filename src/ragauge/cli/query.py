@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ragauge.retrieval.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
+FIELDS = ("id", "distance", "document", "text", "continuation", "tokens", "continuation_tokens")  # of a neighbour
 PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "longest": 100}
 
 
@@ -76,19 +77,9 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
     spelled = iter(reached.detokenize(sequences) if sequences else [])
     texts = [next(spelled) if ids else "" for ids in tokens]
     count = len(answer.ids)
-    neighbours = [
-        {
-            "id": int(answer.ids[i]),
-            "distance": float(answer.distances[i]),
-            "document": int(answer.documents[i]),
-            "text": texts[i],
-            "continuation": texts[count + i],
-            "tokens": tokens[i],
-            "continuation_tokens": tokens[count + i],
-        }
-        for i in range(count)
-        if answer.ids[i] >= 0
-    ]
+    numbers = (values.tolist() for values in (answer.ids, answer.distances, answer.documents))
+    rows = zip(*numbers, texts[:count], texts[count:], tokens[:count], tokens[count:], strict=True)
+    neighbours = [dict(zip(FIELDS, row, strict=True)) for row in rows if row[0] >= 0]
     return {"neighbours": neighbours, "nprobe": answer.nprobe, "seconds": answer.seconds, "missing_servers": missing}
 
 

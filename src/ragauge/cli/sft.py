@@ -20,14 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The two actions, with the settings that both take."""
     actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
     data = actions.add_parser("data", help="draw spans from long articles and have questions written for them")
-    data.add_argument(
-        "--evaluation",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="FILE.jsonl",
-        help="questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)",
-    )
+    text = "questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)"
+    data.add_argument("--evaluation", type=Path, nargs="*", default=[], metavar="FILE.jsonl", help=text)
     train = actions.add_parser("train", help="fine-tune the model")
     for option, text in (
         ("--data", "folder written by `ragauge sft data`"),
@@ -55,16 +49,9 @@ def run(args: argparse.Namespace) -> None:
     if args.action == "train" and settings.processes > 1 and "RANK" not in os.environ:
         # become torchrun, which starts this same command once per process
         sys.stdout.flush()
-        launcher = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={settings.processes}",
-        ]
-        os.execv(
-            sys.executable, [*launcher, "--module", "ragauge.cli", *sys.argv[1:]]
-        )  # argv[0] may be a module's file
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={settings.processes}"]
+        command = ["--module", "ragauge.cli", *sys.argv[1:]]  # argv[0] may be a module's file
+        os.execv(sys.executable, [sys.executable, *launcher, *command])
     try:
         if args.action == "data":
             from ragauge.training import data
@@ -95,13 +82,9 @@ def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str,
     """The training of --entry with the keys of --set."""
     from ragauge.config import loading
 
-    changes, _ = options.settings(args.set)
-    trainings = experiment.training if experiment else {}
-    if experiment and not trainings:
-        raise UserError(f"{args.config}: has no section `training`")
-    label = args.entry or "sft"
+    label, given, (changes, _) = args.entry or "sft", dict[str, Any](), options.settings(args.set)
     if experiment:
-        label = options.label(trainings, args.entry, "training", f"{args.config}: training")
-    given: dict[str, Any] = trainings[label].model_dump() if experiment else {}
+        label = options.label(experiment.training, args.entry, "training", f"{args.config}: training")
+        given = experiment.training[label].model_dump()
     place = str(args.config) if experiment and not changes else "--set"
     return label, loading.parse_training({**given, **changes}, place, label)

@@ -9,7 +9,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,14 +39,8 @@ LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
 RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 20, 6, 0.25  # for a report when time runs out; at most this share
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A study before its configuration is settled."""
-
-    settings: dict[str, Any]
-    files: dict[str, bytes]  # of its folder, but for the configuration and the account
-    questions: int
-    account: dict[str, Any]  # of retrieval.json
+Draft = tuple[dict[str, Any], int, dict[str, bytes], dict[str, Any]]
+"""A study's settings, the number of its questions, its files, and the account of retrieval.json."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,25 +104,26 @@ def _check(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     """Write the study's folder with its data set and configuration; return the seconds reserved for a report."""
-    draft = _prepare(args, name, deadline)
-    place = str(args.out / writing.CONFIG)
+    settings, count, made, account = _prepare(args, name, deadline)
+    place, cuts, reserve_s = str(args.out / writing.CONFIG), tuple[str, ...](), 0.0
 
-    def files(account: Mapping[str, Any]) -> dict[str, bytes]:
-        return {**draft.files, writing.RETRIEVAL: json.dumps(account, indent=1, ensure_ascii=False).encode()}
+    def files() -> dict[str, bytes]:
+        return {**made, writing.RETRIEVAL: json.dumps(account, indent=1, ensure_ascii=False).encode()}
 
-    folder.write(args.out, files(draft.account))  # which the configuration and the estimate read
-    loading.parse(draft.settings, place)
-    settings, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
+    folder.write(args.out, files())  # which the configuration and the estimate read
+    loading.parse(settings, place)
     if args.budget or not args.no_run:
-        settings, cuts, reserve_s = _limit(draft, place, deadline)
+        settings, cuts, reserve_s = _limit(settings, count, place, deadline)
+    account |= {"budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else {}
     comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
-    account = {**draft.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else draft.account
     config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
-    folder.write(args.out, {**files(account), writing.CONFIG: config})
+    folder.write(args.out, {**files(), writing.CONFIG: config})
     return reserve_s
 
 
-def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
+def _limit(
+    settings: dict[str, Any], count: int, place: str, deadline: Deadline
+) -> tuple[dict[str, Any], tuple[str, ...], float]:
     """Limit the configuration to the budget and print the estimate.
 
     Returns the configuration, a line for each limit and the seconds reserved for a report.
@@ -137,21 +131,21 @@ def _limit(draft: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any]
     from ragauge.cost.machine import MAX_LOAD
     from ragauge.measure.estimate import duration, estimate, machine_for, time_text
 
-    machine = machine_for(loading.parse(draft.settings, place))
+    machine = machine_for(loading.parse(settings, place))
 
     def middle_s(settings: Mapping[str, Any]) -> float:
         wall = estimate(loading.parse(settings, place), machine).wall
         return (wall.likely + wall.high) / 2
 
-    limited, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
+    limited, cuts, reserve_s = settings, tuple[str, ...](), 0.0
     if deadline.budget_s:
         reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
         available, busy = deadline.left_s - reserve_s, machine.load_share > MAX_LOAD
         try:
-            limited, cuts = budget.fit(draft.settings, draft.questions, middle_s, available, busy=busy)
+            limited, cuts = budget.fit(settings, count, middle_s, available, busy=busy)
         except UserError as error:
             raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
-        print(f"{duration(available)} left: {budget.size(limited, draft.questions)}")
+        print(f"{duration(available)} left: {budget.size(limited, count)}")
         print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
     print(time_text(estimate(loading.parse(limited, place), machine)), flush=True)
     return limited, cuts, reserve_s
@@ -188,7 +182,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
         print(f"{unlabelled} of {len(questions)} questions have no known answer (`answers`)")
     count = f"{len(questions)} question{'s' * (len(questions) > 1)}"
     print(f"{count} with {min(args.top, len(made.passages))} passages each, retrieved by {how.chosen}")
-    return Draft(settings, {**files, writing.DATA: lines}, len(questions), account)
+    return settings, len(questions), {**files, writing.DATA: lines}, account
 
 
 def _generated(

@@ -30,10 +30,7 @@ def run(args: argparse.Namespace) -> None:
         return stated | ({"new_tokens": first, "more_new_tokens": more} if first else {})
 
     settings, variants, model, questions, _ = _timing.read(
-        args,
-        LatencySettings,
-        lambda config: config.protocol(args.dataset) or options.first(*config.protocols),
-        lengths,
+        args, LatencySettings, lambda config: config.protocol(args.dataset) or options.first(*config.protocols), lengths
     )
     longest = max(settings.all_new_tokens)
     if questions is None:
