@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pytest
 
 import tiny_models
-from ragauge import methods
+from ragauge import methods, registry
 from ragauge.cost import shapes
 from ragauge.cost.trace import Trace
 from ragauge.engines import Limits, ShapeLM
@@ -45,7 +45,7 @@ BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder h
 TINY = {"kv_link": tiny_models.LINKS}
 VARIANTS = [
     (name, options)
-    for name in methods.names()
+    for name in registry.names("method")
     for options in [TINY.get(name, {}), *OPTIONS.get(name, [])]
     if name not in BY_CONTENT | BY_DEPTH
 ]
@@ -82,14 +82,14 @@ def _beyond(limit: Any) -> list[float]:
 
 def refusals() -> list[tuple[str, str, Any]]:
     found = []
-    for name in methods.names():
+    for name in registry.names("method"):
         kind = type(methods.make(name))
         hints = get_type_hints(kind, include_extras=True)
         found += [(name, f.name, value) for f in fields(kind) for value in wrong_values(hints[f.name])]
     return found
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", registry.names("method"))
 def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name: str) -> None:
     method = methods.make(name)
     assert isinstance(method, Method)
@@ -102,7 +102,7 @@ def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name:
     assert methods.make(name, **options) == method
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", registry.names("method"))
 def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str) -> None:
     with pytest.raises(UserError, match=rf"^c\.yaml: methods\.v: unknown option of {name} 'top_kk'") as caught:
         methods.make(name, where="c.yaml: methods.v", top_kk=1)

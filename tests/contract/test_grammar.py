@@ -36,10 +36,16 @@ SYNONYMS = {"--configuration", "--run-config", "--output", "--out-dir", "--addre
 FLAGS = {"--json", "--quiet", "--overwrite", "--allow-load", "--allow-failed", "--retry-failed", "--insecure"}
 
 
+def parser_of(verb: str) -> argparse.ArgumentParser:
+    actions = _parser.command_parser([verb])._actions
+    [verbs] = [action for action in actions if isinstance(action, argparse._SubParsersAction)]
+    return verbs.choices[verb]
+
+
 def options() -> Iterator[tuple[str, argparse.Action]]:
     """(verb and step, action) of every argument of every verb."""
     for verb in VERBS:
-        for leaf in _parser.leaves(_parser.parser_of(verb)):
+        for leaf in _parser.leaves(parser_of(verb)):
             for action in leaf._actions:
                 yield leaf.prog, action
 
@@ -204,7 +210,7 @@ def commands(path: Path) -> Iterator[list[str]]:
 
 
 def known_options(command: list[str]) -> set[str]:
-    parser = _parser.parser_of(command[0])
+    parser = parser_of(command[0])
     leaves = list(_parser.leaves(parser))
     mine = [leaf for leaf in leaves if leaf.prog.split()[-1] == [*command, ""][1]] or leaves[:1]
     return {name for leaf in mine for name in leaf._option_string_actions}

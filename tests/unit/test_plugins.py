@@ -47,7 +47,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 def test_a_method_of_another_package_is_one_of_ours(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     install("acme-rag", METHODS, FILES)
     assert type(methods.make("last")).__name__ == "Last"
-    assert "last" in methods.names()
+    assert "last" in registry.names("method")
     _, out, err = said(capsys, "list", "methods")
     assert dict(line.split(maxsplit=1) for line in out.splitlines())["last"] == "acme-rag 1.0"
     assert dict(line.split(maxsplit=1) for line in out.splitlines())["naive"] == "ragauge"
@@ -57,7 +57,7 @@ def test_a_method_of_another_package_is_one_of_ours(install: Install, capsys: py
 def test_the_list_as_json_says_where_each_is_from(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     install("acme-rag", METHODS, FILES)
     found = json.loads(said(capsys, "list", "methods", "--json")[1])
-    assert found["methods"] == methods.names()
+    assert found["methods"] == registry.names("method")
     assert (found["from"]["last"], found["from"]["naive"]) == ("acme-rag 1.0", "ragauge")
 
 

@@ -113,12 +113,6 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
-def parser_of(verb: str) -> Parser:
-    parser = Parser(prog=f"ragauge {verb}")
-    _add_options(parser, verb)
-    return parser
-
-
 def _add_options(parser: Parser, verb: str) -> None:
     """Add a verb's options to its parser, and those that every verb has."""
     module = registry.module("verb", verb)

@@ -8,11 +8,10 @@ from ragauge import registry
 from ragauge.cli import _options as options
 from ragauge.cost.hardware import ONNX_DTYPES
 from ragauge.errors import UserError
+from ragauge.generation import modes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.generation import modes
-
     add, own = parser.add_argument, ", ".join(modes.with_option("weights"))
     add("--mode", default="joint", choices=registry.names("mode"), help="how neighbours are read (joint)")
     options.add_reader(parser)
@@ -26,8 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the graphs, complete or not at all."""
     from ragauge.config.checks import check_source
-    from ragauge.generation import modes
-    from ragauge.generation.modes import Checkpoint
     from ragauge.io import folders
     from ragauge.io.files import file_sha256
     from ragauge.retrieval.database import Database
@@ -42,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     if value:
         raise UserError(f"{option}: not valid with mode {args.mode!r}")
     options.check_adapters(args.adapters)
-    checkpoint = Checkpoint(
+    checkpoint = modes.Checkpoint(
         check_source(args.model, "--model"),
         dtype=args.dtype,
         adapters=args.adapters,

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from ragauge.cli import _options as options
 from ragauge.errors import UserError
+from ragauge.generation import modes
+from ragauge.training.settings import RetrofitSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.generation import modes
-    from ragauge.training.settings import RetrofitSettings
-
     add = parser.add_argument
     options.add_decoder(parser)
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
@@ -35,7 +34,6 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.process import running
     from ragauge.training.fit import RetroFit, RetrofitMaterial
-    from ragauge.training.settings import RetrofitSettings
 
     settings = checked_options(RetrofitSettings, options.given(args, RetrofitSettings))
     args.model = check_source(args.model, "--model")

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
 from ragauge.cli import _options as options
+from ragauge.config.reading import checked_options
 from ragauge.cost.hardware import AUTO, DTYPES
 from ragauge.errors import SettingError, UserError
+from ragauge.generation import modes
+from ragauge.generation.settings import PipelineSettings, check_model
+from ragauge.io.specifications import IndexFacts
 
 if TYPE_CHECKING:
     from ragauge.config.schema import ModelEntry
-    from ragauge.generation.modes import Checkpoint
     from ragauge.generation.pipeline import Pipeline
-    from ragauge.generation.settings import PipelineSettings
     from ragauge.generation.specification import PipelineSpecification
-    from ragauge.io.specifications import IndexFacts
     from ragauge.retrieval.database import Database
 
 # Keys of a configuration that are labels, or that other options stand for.
@@ -31,8 +32,6 @@ NO_OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.generation.settings import PipelineSettings
-
     add, choices = parser.add_argument, {key: registry.names(key) for key in ("schedule", "mode")}
     options.add_config(parser, "a configuration; options override it")
     options.add_entry(parser, "pipelines")
@@ -72,7 +71,6 @@ class Plan:
 def run(args: argparse.Namespace) -> None:
     """Score or continue every sequence that --out does not have yet."""
     from ragauge.config.dtypes import with_dtype
-    from ragauge.generation.settings import check_model
     from ragauge.io.records import recorded_dtype
 
     if bool(args.index) + bool(args.server) + bool(args.server_file) > 1:
@@ -115,10 +113,7 @@ def run(args: argparse.Namespace) -> None:
 def _from_options(args: argparse.Namespace) -> Plan:
     """The pipeline of the options; labels are names of folders and sources."""
     from ragauge.config.checks import check_source
-    from ragauge.config.reading import checked_options
     from ragauge.config.schema import ModelEntry
-    from ragauge.generation.settings import PipelineSettings
-    from ragauge.io.specifications import IndexFacts
 
     stated = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
     stated |= {"model": args.model, "database": args.database.name, "index": args.index or "server"}
@@ -134,7 +129,6 @@ def _from_options(args: argparse.Namespace) -> Plan:
 def _from_configuration(args: argparse.Namespace) -> Plan:
     """The pipeline of a configuration, overridden by the options; its seed and its server's options go to `args`."""
     from ragauge.config import loading
-    from ragauge.config.reading import checked_options
     from ragauge.generation.specification import facts_of
 
     experiment = loading.load(args.config)
@@ -165,7 +159,7 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
 def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     """Everything that imports numerical libraries."""
     from ragauge.cost.machine import provenance
-    from ragauge.generation import modes, pipeline
+    from ragauge.generation import pipeline
     from ragauge.generation.evaluation import texts
     from ragauge.generation.specification import index_facts, specify
     from ragauge.io.digest import digest
@@ -222,11 +216,9 @@ def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:
     return " ".join(hashes)
 
 
-def _checkpoint(args: argparse.Namespace, plan: Plan, **facts: Any) -> Checkpoint:
+def _checkpoint(args: argparse.Namespace, plan: Plan, **facts: Any) -> modes.Checkpoint:
     """The weights of the pipeline."""
-    from ragauge.generation.modes import Checkpoint
-
-    return Checkpoint(
+    return modes.Checkpoint(
         plan.model.source,
         dtype=plan.model.dtype,
         device=plan.model.device,

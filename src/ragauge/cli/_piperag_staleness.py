@@ -5,13 +5,12 @@ from pathlib import Path
 
 from ragauge.cli import _options as options
 from ragauge.errors import UserError
+from ragauge.retrieval.settings import StalenessSettings
 
 NO_OPTIONS = ("database",)  # keys that are options of another meaning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ragauge.retrieval.settings import StalenessSettings
-
     add = parser.add_argument
     options.add_config(parser, "a configuration: all settings are those of --entry in its section `staleness`")
     options.add_entry(parser, "staleness")
@@ -28,7 +27,6 @@ def run(args: argparse.Namespace) -> None:
 
     from ragauge.config import loading
     from ragauge.config.reading import checked_options
-    from ragauge.retrieval.settings import StalenessSettings
 
     if args.config:
         entries, where = loading.load(args.config).staleness, f"{args.config}: staleness"

@@ -9,6 +9,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from ragauge.cli import _options as options
 from ragauge.errors import EXTRAS, unknown
 from ragauge.io.files import file_system, write_file
@@ -97,8 +99,6 @@ def findings(measure: bool = False) -> Iterator[Finding]:
 
 
 def processor() -> Finding:
-    import psutil
-
     from ragauge.cost.machine import cpu_model
 
     flags = cpu_flags()
@@ -118,8 +118,6 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 
 
 def memory() -> Finding:
-    import psutil
-
     total, available = psutil.virtual_memory()[:2]
     todo = "the default experiment takes 4 GB; end other programs or choose a smaller model"
     text = f"{total / 1e9:.1f} GB, {available / 1e9:.1f} GB of them available"

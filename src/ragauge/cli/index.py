@@ -1,19 +1,14 @@
 """Build a chunk database and its indexes, whole or one step at a time; resumes an interrupted build."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.io import folders
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.retrieval.settings import DatabaseSettings
 
 RECALL_QUERIES = 200
 logger = logging.getLogger(__name__)

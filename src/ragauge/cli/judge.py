@@ -5,13 +5,10 @@ RAGAUGE_JUDGE_KEY describe, or with --model one on this machine. Missing and unu
 recorded as such, and the next run asks for them again.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -19,15 +16,12 @@ from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint
+from ragauge.evidence.chat import Chat, Endpoint, EndpointChat
+from ragauge.evidence.judge import Inquiry, Judgement, about_answer, about_evidence, drawn, judge
 from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
 from ragauge.io.progress import bar
-
-if TYPE_CHECKING:
-    from ragauge.evidence.chat import Chat
-    from ragauge.evidence.judge import Inquiry, Judgement
-    from ragauge.io.records import Record
+from ragauge.io.records import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.evidence.chat import EndpointChat
-    from ragauge.evidence.judge import drawn
-
     sample = drawn(records.read(args.records), args.limit)
     if (args.of == "answers") != (args.examples is not None):
         raise UserError("--examples: goes with --of answers, whose passages it has")
@@ -68,7 +59,6 @@ def run(args: argparse.Namespace) -> None:
 def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
     """Return the function that asks about a record: its evidence or, by the passages of examples, its answer."""
     from ragauge.datasets import read_examples
-    from ragauge.evidence.judge import about_answer, about_evidence
 
     if examples is None:
         return lambda r: about_evidence(r.key, r.question, r.answers, [piece.text for piece in r.evidence or ()])
@@ -78,8 +68,6 @@ def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
 
 def _judge(chat: Chat, sample: list[Record], out: Path, inquiry: Callable[[Record], Inquiry]) -> list[Judgement]:
     """Judge the records in their order, each safe on disk before the next; the file is put in order at the end."""
-    from ragauge.evidence.judge import judge
-
     judgements: list[Judgement] = []
     with os_errors_as_user_errors(out), locked(out):
         earlier = _read(out)
@@ -102,8 +90,6 @@ def _read(out: Path) -> dict[str, Judgement]:
     Raises:
         UserError: the file holds something else.
     """
-    from ragauge.evidence.judge import Judgement
-
     judgements: dict[str, Judgement] = {}
     for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
         try:

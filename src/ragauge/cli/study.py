@@ -22,12 +22,11 @@ from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
 from ragauge.config.schema import ModelEntry
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint
+from ragauge.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
 from ragauge.study import budget, folder, writing
 from ragauge.study.questions import StudyQuestion, read_questions
 
 if TYPE_CHECKING:
-    from ragauge.evidence.chat import Chat
     from ragauge.study.passages import PassageCorpus
 
 WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
@@ -189,7 +188,6 @@ def _generated(
     args: argparse.Namespace, made: PassageCorpus, deadline: Deadline
 ) -> tuple[list[StudyQuestion], dict[str, bytes], dict[str, Any]]:
     """Have a model write questions: (the questions, the file that holds them, an account of them)."""
-    from ragauge.evidence.chat import EndpointChat, RecordedChat
     from ragauge.study import generation
 
     endpoint = Endpoint.from_environment(WRITER, "writes the questions") if args.writer == ENDPOINT else None

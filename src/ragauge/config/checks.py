@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ragauge import engines, registry
-from ragauge.assets import pins
+from ragauge.assets import catalog, pins, refuse_path, refuse_secret
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.generation.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
@@ -110,8 +110,6 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     Args:
         kind: of the asset in the catalog, `model` or `encoder`.
     """
-    from ragauge.assets import catalog, refuse_path, refuse_secret
-
     refuse_secret(source, where)
     try:
         pins.split_pin(source)

@@ -1,19 +1,15 @@
 """The value of `dtype: auto` in an experiment, decided once, where its run starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from ragauge import registry
+from ragauge.config.schema import Config, ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES
-
-if TYPE_CHECKING:
-    from ragauge.config.schema import Config, ModelEntry
 
 
 def resolved(config: Config, former: Path) -> Config:

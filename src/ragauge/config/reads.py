@@ -6,16 +6,13 @@ Every item states it in its own file:
                   predictions=True)
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from ragauge.datasets import Dataset
+from ragauge.datasets import Dataset
 
 Kind = Literal["single_hop", "multi_hop", "long"]  # of a data set
 Datasets = Literal["single_hop", "multi_hop", "short", "long", "any"]  # short: single-hop or multi-hop

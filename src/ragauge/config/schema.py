@@ -5,7 +5,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -406,15 +406,8 @@ class Config(_Section):
         Unless named, no model trained here or with a finder, nor one of another engine than torch: the protocols time
         calls on caches.
         """
-        sections: dict[Protocol, Sequence[LatencySettings | LoadSettings | StreamSettings | None]] = {
-            "latency": self.protocols,
-            "load": (self.load,),
-            "stream": (self.stream,),
-        }
         pairs = []
-        for section in sections[protocol]:
-            if section is None:
-                continue
+        for section in filter(None, self.protocols if protocol == "latency" else (getattr(self, protocol),)):
             labels = getattr(section, "models", None) or [
                 label
                 for label, model in self.models.items()

@@ -32,11 +32,6 @@ class TokenCounts:
         return self.preamble + sum(self.documents) + self.query + self.task
 
 
-def names() -> list[str]:
-    """The named token counts, sorted."""
-    return sorted(_entries())
-
-
 def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCounts:
     """Load token counts: those of `tokens.yaml` under a name, or of a JSON or YAML file with the same four keys.
 

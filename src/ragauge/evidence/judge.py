@@ -1,21 +1,16 @@
 """Whether evidence supports an answer (CFIC, Table 7), or whether an answer is correct, judged by a language model."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Chat
-
-if TYPE_CHECKING:
-    from ragauge.io.records import Record
+from ragauge.io.records import Record
 
 QUESTION = """Question: {question}
 Reference answer: {answer}

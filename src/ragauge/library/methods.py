@@ -113,20 +113,15 @@ class Method:
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
         trace = tuple(Call.from_json(call) for call in record.trace)
         shape = model.shape if trace else None  # a server's trace can be empty
+        same = ("text", "prediction", "tokens", "online_s", "first_token_s", "offline_s", "cache_bytes")
         return Answer(
-            text=record.text,
-            prediction=record.prediction,
+            **{name: getattr(record, name) for name in same},
             kept=tuple(record.kept),
             documents=tuple(example.documents[at] for at in record.kept),
             saliency=tuple(record.saliency),
             evidence=None if record.evidence is None else tuple(piece.text for piece in record.evidence),
-            tokens=record.tokens,
             macs=compute_cycles(trace, shape, "total") if shape else None,
             cycles=compute_cycles(trace, shape) if shape else None,
-            online_s=record.online_s,
-            first_token_s=record.first_token_s,
-            offline_s=record.offline_s,
-            cache_bytes=record.cache_bytes,
             trace=trace,
         )
 

@@ -1,13 +1,11 @@
 """Models, loaded once for any number of questions."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.config import schema
 from ragauge.config.checks import check_source
@@ -15,12 +13,10 @@ from ragauge.config.dtypes import with_dtype
 from ragauge.config.reading import checked
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.cost.shape import Shape
+from ragauge.engines import Engine
 from ragauge.errors import explain_missing_extra
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure import inputs, runner
-
-if TYPE_CHECKING:
-    from ragauge.engines import Engine
 
 
 @dataclass(frozen=True, eq=False)

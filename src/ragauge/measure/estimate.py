@@ -7,13 +7,11 @@ sheet gives lower bounds alone: documents read again for each question, every an
 activations and everything between calls left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -46,9 +44,6 @@ from ragauge.methods.dense import Dense
 from ragauge.prompts import Prompt
 from ragauge.retrieval import sizes
 from ragauge.retrieval.sizes import DatabaseSize
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SAMPLED = 3  # prompts of a data set whose questions are at hand
 PROTOCOL_PROMPTS = 3  # that the latency protocol is divided over, as `ragauge time` does
@@ -364,7 +359,7 @@ class Estimator:
             download_gb = _asset_gb(model.source)
         elif shape and not (model.training or model.served or source.startswith("path:")):
             download_gb = CHECKPOINT_BYTES * parameters(shape) / 1e9
-        requests = model.resources
+        requests = f"{self.config.gpus(label)} GPU, {model.resources.mem_mb // 1000} GB"
         return {
             "model": label,
             "source": f"training {model.training}" if model.training else source,
@@ -373,9 +368,7 @@ class Estimator:
             "memory_gb": (weights + max((one.kv_bytes for one in work), default=0)) / 1e9 if loaded else None,
             "jobs": len(work),
             "hours": _total(work).likely / 3600,  # of its jobs, one after another
-            "job_requests": (
-                f"{self.config.gpus(label)} GPU, {requests.mem_mb // 1000} GB, {requests.runtime / 60:g} h"
-            ),
+            "job_requests": f"{requests}, {model.resources.runtime / 60:g} h",
         }
 
     def gigabytes(self, models: Sequence[dict[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
@@ -432,13 +425,11 @@ def _roughly(seconds: float) -> Span:
 
 def text(made: Estimate) -> str:
     """The whole estimate, as tables."""
-    import pandas as pd
-
-    parts = [time_text(made), _shown(pd.DataFrame(made.models))]
+    parts = [time_text(made), _table(made.models)]
     core_h = made.machine.encode_s / 3600
     rows = {label: {**asdict(s), "core_hours": s.chunks * core_h} for label, s in made.databases.items() if s}
     if rows:
-        parts.append(_shown(pd.DataFrame([{"database": label, **rows.get(label, {})} for label in made.databases])))
+        parts.append(_table([{"database": label, **rows.get(label, {})} for label in made.databases]))
     for name, parts_gb in (("downloads", made.downloads_gb), ("disk", made.disk_gb)):
         listed = ", ".join(f"{part} {size:,.2f}" for part, size in parts_gb.items() if size)
         parts.append(f"{name}: {sum(parts_gb.values()):,.2f} GB ({listed})")
@@ -447,22 +438,19 @@ def text(made: Estimate) -> str:
 
 def time_text(made: Estimate) -> str:
     """A line a section, the machine's speed, and what is not included."""
-    import pandas as pd
-
     sections = [*made.sections, Section("together", sum(one.jobs for one in made.sections), made.wall)]
-    bounds = ["likely", "low", "high"] if made.machine.is_measured else ["low"]
-    spans = [
-        {"section": one.name, "jobs": one.jobs, **{name: duration(getattr(one.wall, name)) for name in bounds}}
-        for one in sections
-    ]
-    times = pd.DataFrame(spans).rename(columns={} if made.machine.is_measured else {"low": "at least"})
+    bounds = {name: name for name in ("likely", "low", "high")} if made.machine.is_measured else {"at least": "low"}
+    times = [{text: duration(getattr(one.wall, name)) for text, name in bounds.items()} for one in sections]
+    rows = [{"section": one.name, "jobs": one.jobs, **shown} for one, shown in zip(sections, times, strict=True)]
     sizes = f"disk {sum(made.disk_gb.values()):,.2f} GB, memory {made.memory_gb:.1f} GB"
     unknown = [f"not included: {one.name}: {reason}" for one in made.sections for reason in one.unknown]
-    return "\n".join([made.speed, _shown(times), sizes, *unknown])
+    return "\n".join([made.speed, _table(rows), sizes, *unknown])
 
 
-def _shown(rows: pd.DataFrame) -> str:
-    return rows.to_string(index=False, float_format="{:,.1f}".format, na_rep="")
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    import pandas as pd
+
+    return str(pd.DataFrame(rows).to_string(index=False, float_format="{:,.1f}".format, na_rep=""))
 
 
 def duration(seconds: float) -> str:

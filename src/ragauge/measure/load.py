@@ -31,12 +31,7 @@ CACHE_STATES = {
 
 
 def measure_load(
-    variants: Mapping[str, Method],
-    bench: Bench,
-    settings: LoadSettings,
-    *,
-    seed: int = 0,
-    allow_load: bool = False,
+    variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0, allow_load: bool = False
 ) -> dict[str, Any]:
     """The load protocol, one variant after another.
 

@@ -16,7 +16,7 @@ import torch
 
 from ragauge import assets, engines, registry
 from ragauge.config.schema import Served
-from ragauge.cost.machine import cpu_model
+from ragauge.cost.machine import cpu_model, provenance
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
@@ -414,8 +414,6 @@ def timed(engine: Engine, method: Method, prompt: Prompt, limits: Limits) -> tup
 
 def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
     """The metadata of the records; the shape comes from the configuration, as weights may not have been loaded."""
-    from ragauge.cost.machine import provenance
-
     return {
         "variant": variant,
         "specification": specification.model_dump(),

@@ -11,12 +11,7 @@ from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError, unknown
 from ragauge.methods.base import Answer, Evidence, Method, read_plain
 
-__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "names", "options", "read_plain"]
-
-
-def names() -> list[str]:
-    """All methods."""
-    return registry.names("method")
+__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "options", "read_plain"]
 
 
 def make(name: str, where: str = "", **options: Any) -> Method:

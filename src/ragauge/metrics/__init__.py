@@ -18,11 +18,6 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 
-def names() -> list[str]:
-    """The names of all metrics."""
-    return registry.names("metric")
-
-
 def score(name: str, record: Fields) -> float | None:
     """One record's score: None if the question failed or the metric does not apply.
 

@@ -56,6 +56,8 @@ def size(settings: DatabaseSettings) -> DatabaseSize | None:
     tokens = share * sum(corpus.documents * corpus.document_bytes for corpus in corpora) / BYTES_PER_TOKEN
     chunks = tokens / settings.chunk_tokens + documents / 2
     sets = list(_evaluation_sets(settings))
+    # The shards' vectors, the merged index, and its parts where servers share it.
+    indexes = [(index, 2 + (index.parts > 1)) for index in settings.indexes.values()]
     return DatabaseSize(
         round(documents),
         _held_out(settings.evaluation, settings.evaluation_share, documents) + sum(texts for texts, _ in sets),
@@ -63,12 +65,7 @@ def size(settings: DatabaseSettings) -> DatabaseSize | None:
         streams * share * sum(corpus.download_gb for corpus in corpora) + sum(download for _, download in sets),
         (TOKEN_BYTES * tokens + DOCUMENT_BYTES * documents) / GB,
         2 * width * chunks / GB,
-        # The shards' vectors, the merged index, and its parts where servers share it.
-        sum(
-            (2 + (i.parts > 1)) * vectors(i, chunks, settings) * i.vector_bytes(width)
-            for i in settings.indexes.values()
-        )
-        / GB,
+        sum(copies * vectors(i, chunks, settings) * i.vector_bytes(width) for i, copies in indexes) / GB,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge import methods
+from ragauge import methods, registry
 from ragauge.engines import LM, Limits, Row, Span
 from ragauge.engines.batching import BatchScheduler, EngineProxy
 from ragauge.engines.protocol import SpanEngine
@@ -66,7 +66,7 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     works: dict[str, Work] = {}
     needed: dict[str, dict[str, Any]] = {"dense": {"encoder": encoder}, "kv_link": tiny_models.LINKS}
-    for number, name in enumerate(methods.names()):
+    for number, name in enumerate(registry.names("method")):
         for options in [{}, *OPTIONS.get(name, [])]:
             method = methods.make(name, **options, **needed.get(name, {}))
             if method.sequential():

@@ -12,7 +12,7 @@ import torch
 
 import tiny_models
 from prompt_graphs import chain, generations, mask
-from ragauge import methods
+from ragauge import methods, registry
 from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
 from ragauge.methods import Answer, Method
@@ -110,7 +110,7 @@ def mean_attention(graph: PromptGraph, attention: torch.Tensor, query: Name, doc
 # ---- every method
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", registry.names("method"))
 def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(name: str, llama: LM, encoder: str) -> None:
     prompt, method = replace(tiny_prompt([12]), gold=(0,)), make(name, encoder)
     long, short = (fresh(llama, method, prompt, Limits(max_new_tokens=n, ignore_stop=True)) for n in (6, 1))
@@ -123,7 +123,7 @@ def test_a_top_k_beyond_the_documents_keeps_all(name: str, llama: LM, encoder: s
     assert sorted(fresh(llama, make(name, encoder, top_k=9), prompt).kept) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", registry.names("method"))
 def test_one_state_serves_many_questions(name: str, lm: LM, encoder: str) -> None:
     """Answers from one prepared state are those from fresh states, in any order, again and again."""
     method = make(name, encoder)

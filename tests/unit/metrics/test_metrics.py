@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ragauge import metrics
+from ragauge import metrics, registry
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 
@@ -105,7 +105,7 @@ def test_a_method_that_looks_for_no_evidence_has_no_score(name: str) -> None:
     assert metrics.score(name, {**grounded(gold=(0, 1)), "evidence": None}) is None
 
 
-@pytest.mark.parametrize("name", metrics.names())
+@pytest.mark.parametrize("name", registry.names("metric"))
 def test_a_failed_question_has_no_score(name: str) -> None:
     found = {**grounded(("x", 0), gold=(0, 1)), "tokens": {"evidence": 1}}
     found |= {"question": "q", "full_prompt": "x", "passages": ["x"], "judged": "correct"}

@@ -10,7 +10,7 @@ import pytest
 
 from ragauge.cli import main
 from ragauge.cli._deadline import Deadline
-from ragauge.cli._parser import parser_of
+from ragauge.cli._parser import command_parser
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.study import budget, writing
@@ -76,8 +76,8 @@ def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200)])
 def test_a_budget_is_a_time(text: str, expected: float) -> None:
-    asked = ["--documents", "d", "--questions", "q.csv", "--model", "m", "--out", "o", "--budget", text]
-    assert parser_of("study").parse_args(asked).budget == expected
+    asked = ["study", "--documents", "d", "--questions", "q.csv", "--model", "m", "--out", "o", "--budget", text]
+    assert command_parser(asked).parse_args(asked).budget == expected
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "0m", "1.5h", "10m x"])
