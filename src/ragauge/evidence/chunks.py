@@ -8,7 +8,7 @@ from ragauge.evidence.sentences import Sentence
 from ragauge.evidence.skip import Range
 from ragauge.prompts import Source
 
-LINE_ENDS = (re.compile(r"\n[^\S\n]*\n"), re.compile(r"\n"))  # of blank lines, of all lines
+BREAKS = {"newline": re.compile(r"\n"), "blank_line": re.compile(r"\n[^\S\n]*\n")}  # what ends a paragraph
 
 
 def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], words: int) -> list[Range]:
@@ -30,17 +30,22 @@ def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], wo
     return windows
 
 
-def paragraphs(sources: Sequence[Source], sentences: Sequence[Sentence], words: int) -> list[Range]:
+def paragraphs(
+    sources: Sequence[Source], sentences: Sequence[Sentence], words: int, mark: str = "newline"
+) -> list[Range]:
     """The documents' own paragraphs; one of more than `words` words is cut at sentence ends into pieces of that size.
 
-    Paragraphs end at blank lines, in a document without any at every line's end. A sentence belongs to the paragraph
-    in which it begins.
+    A sentence belongs to the paragraph in which it begins.
+
+    Args:
+        mark: a key of `BREAKS`: every newline, as in CFIC (section 4.2), or blank lines, in a document without any
+            every newline.
     """
     counts, breaks = word_counts(sources, sentences), list[list[int]]()  # where each source's paragraphs end
     for text in (source.text for source in sources):
         begin = len(text) - len(text.lstrip())
-        blank, every = ([m.end() for m in ends.finditer(text.rstrip(), begin)] for ends in LINE_ENDS)
-        breaks.append(blank or every)
+        ends = ([m.end() for m in BREAKS[name].finditer(text.rstrip(), begin)] for name in (mark, "newline"))
+        breaks.append(next(ends) or next(ends))
     pieces: list[Range] = []
     current, total = (-1, -1), 0
     for index, sentence in enumerate(sentences):

@@ -15,8 +15,6 @@ from ragauge.methods.base.ranked import embed
 from ragauge.prompts import Prompt
 from ragauge.rankers import bm25
 
-CUTTERS = {"sliding_window": chunks.sliding_windows, "paragraph": chunks.paragraphs}
-
 Cut = tuple[GroundingText, list[Range], list[str], np.ndarray | None]
 """Documents; first and last sentence of each chunk; the chunks' texts; of dense rankers their vectors (chunk, dim)."""
 
@@ -33,6 +31,7 @@ class Chunks(Method):
     requires = frozenset({Capability.TEXT, Capability.WEIGHTS})
 
     chunking: Literal["sliding_window", "paragraph"] = "sliding_window"
+    paragraph_end: Literal["newline", "blank_line"] = "newline"  # what ends a paragraph; the paper's is the first
     words: Annotated[int, Field(ge=1)] = 256  # of a window; longer paragraphs are cut at sentence ends
     ranker: Literal["dense", "bm25"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
@@ -46,7 +45,10 @@ class Chunks(Method):
 
     def prepare(self, engine: Engine, prompt: Prompt) -> Cut:
         text = sentences_of(engine, prompt.sources)
-        ranges = CUTTERS[self.chunking](text.sources, text.sentences, self.words)
+        if self.chunking == "paragraph":
+            ranges = chunks.paragraphs(text.sources, text.sentences, self.words, self.paragraph_end)
+        else:
+            ranges = chunks.sliding_windows(text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
         vectors = embed(engine, self.encoder, texts, offline=True) if self.ranker == "dense" else None
         return text, ranges, texts, vectors

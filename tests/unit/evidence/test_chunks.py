@@ -62,7 +62,16 @@ def test_a_sentence_longer_than_a_window_stands_alone() -> None:
 )
 def test_paragraphs_are_the_documents_own(text: str, expected: list[str]) -> None:
     sources, sentences = sentences_of(text)
-    assert said(chunks.paragraphs(sources, sentences, words=6), sources, sentences) == expected
+    assert said(chunks.paragraphs(sources, sentences, 6, "blank_line"), sources, sentences) == expected
+
+
+def test_paragraphs_end_at_every_newline_by_default() -> None:
+    sources, sentences = sentences_of("Ants run. Bees run.\nCats run.\n\nDogs run.")
+    assert said(chunks.paragraphs(sources, sentences, 6), sources, sentences) == [
+        "Ants run. Bees run.",
+        "Cats run.",
+        "Dogs run.",
+    ]
 
 
 def test_documents_have_paragraphs_of_their_own() -> None:
