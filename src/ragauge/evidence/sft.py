@@ -43,6 +43,11 @@ class TrainingDocument:
     text: str
     spans: tuple[SpanQuestion, ...] = ()
 
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus that it comes from."""
+        return self.key.partition("/")[0]
+
     def span_text(self, span: SpanQuestion) -> str:
         """A span's text, without white space at its ends."""
         return self.text[span.start : span.stop].strip()

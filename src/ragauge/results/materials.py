@@ -26,13 +26,17 @@ def documents(runs: Runs, dataset: str) -> dict[str, list[str]] | None:
     return by_key
 
 
-def training_spans(runs: Runs, training: str) -> list[tuple[int, str]] | None:
-    """(spans with a question, text) of each stretch of an article that a training reads; None if there is no data."""
+def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | None:
+    """(spans with a question, text, corpus) of each stretch of an article that is trained on; None without data."""
     path = runs.folder / "training" / training / "data" / "train.jsonl"
     if not path.is_file():
         return None
-    lines = ((line.get("spans"), str(line.get("text", ""))) for _, line in read_jsonl(path))
-    return [(len(spans) if isinstance(spans, list) else 0, text) for spans, text in lines]
+    keys = ("spans", "text", "key")
+    lines = ([line.get(key, "") for key in keys] for _, line in read_jsonl(path))
+    return [
+        (len(spans) if isinstance(spans, list) else 0, str(text), str(key).partition("/")[0])
+        for spans, text, key in lines
+    ]
 
 
 def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:

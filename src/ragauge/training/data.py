@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,7 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     }
     for stem, documents in (("held_out", parts[HELD_OUT]), ("train", parts[TRAIN])):
         sizes |= {f"{stem}_documents": len(documents), f"{stem}_questions": sum(len(d.spans) for d in documents)}
+    sizes |= {f"train_documents_of_{name}": n for name, n in Counter(d.corpus for d in parts[TRAIN]).items()}
     manifest = {
         "settings": settings.model_dump(),
         "counts": sizes,
@@ -121,9 +122,12 @@ def long_articles(settings: Data) -> list[TrainingDocument]:
     once: dict[str, TrainingDocument] = {}
     for name in settings.corpora:
         corpus = Corpus((name,), limit=settings.corpus_documents)
-        for number, read in enumerate(corpus.documents(Share())):
-            if len(read.text) >= settings.min_characters:
-                once[read.text] = TrainingDocument(f"{Path(name).name}/{number}", read.title, read.text)
+        long = (
+            TrainingDocument(f"{Path(name).name}/{number}", read.title, read.text)
+            for number, read in enumerate(corpus.documents(Share()))
+            if len(read.text) >= settings.min_characters
+        )
+        once |= {article.text: article for article in islice(long, settings.corpus_articles)}
     return in_random_order(once.values(), settings)
 
 
@@ -142,13 +146,16 @@ def split(
 def passages(
     articles: Iterable[TrainingDocument], settings: Data, one_each: bool = False
 ) -> Iterator[TrainingDocument]:
-    """Passages of the articles, with spans, in a fixed random order over all articles."""
+    """Passages of the articles, with spans: in a fixed random order, the corpora in turn while they have any."""
     tokenizer = load_tokenizer(assets.resolve(settings.model))
     documents: list[TrainingDocument] = []
     for article in articles:
         own = in_random_order(sft.cut(article, tokenizer, settings.document_tokens), settings)
         documents += own[:1] if one_each else own
+    by_corpus: dict[str, list[TrainingDocument]] = {}
     for document in in_random_order(documents, settings):
+        by_corpus.setdefault(document.corpus, []).append(document)
+    for document in filter(None, chain.from_iterable(zip_longest(*by_corpus.values()))):
         yield sft.draw_spans(document, tokenizer, settings.spans, settings.span_sentences, settings.seed)
 
 

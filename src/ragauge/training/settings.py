@@ -35,6 +35,9 @@ class Data(BaseModel):
     seed: int = Field(0, description="seed of the documents, the spans and the training order")
     corpora: list[str] = Field(["wikipedia-sample"], min_length=1, description="sources of articles, as in `databases`")
     corpus_documents: int | None = Field(None, ge=1, description="most texts of each corpus, its first; default: all")
+    corpus_articles: int | None = Field(
+        None, ge=1, description="most long articles of each corpus, its first; default: all"
+    )
     writer: str = Field("smollm2-135m-instruct", description="the model that writes the questions, or 'endpoint'")
     documents: int = Field(64, ge=1, description="passages of articles to train on")
     held_out_documents: int = Field(6, ge=0, description="held-out articles; one passage of each measures the loss")

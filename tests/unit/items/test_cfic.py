@@ -54,6 +54,20 @@ def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path
     assert "wiki_long.jsonl" in words["note"]
 
 
+def test_table_1_says_how_near_the_training_data_are_to_the_papers_and_of_what_corpora(tmp_path: Path) -> None:
+    write(tmp_path, "cfic", "cfic", RIGHT)
+    folder = tmp_path / "training/sft/data"
+    folder.mkdir(parents=True)
+    drawn = [("pg19/0#0", 2, 9), ("wiki/4#0", 1, 3)]  # key, pairs, words
+    lines = [json.dumps({"key": key, "spans": [{}] * pairs, "text": "word " * words}) for key, pairs, words in drawn]
+    (folder / "train.jsonl").write_text("\n".join(lines))
+    config = CONFIG | {"models": {MODEL: {}, "tuned": {"training": "sft"}}, "training": {"sft": {"model": MODEL}}}
+    found = line(table("cfic_table_1", tmp_path, config), quantity="average_words", dataset="sft")
+    assert (found["measured"], found["n"], found["published"]) == (7, 3, 12248)
+    assert found["ratio"] == pytest.approx(7 / 12248, abs=1e-4)
+    assert found["note"].endswith("smaller set than the paper's; pg19 2 pairs of 9 words; wiki 1 pairs of 3 words")
+
+
 def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Path) -> None:
     found = table("cfic_table_3", small)
     mine = {"model": MODEL, "dataset": "wiki_long"}

@@ -23,7 +23,7 @@ from ragauge.prompts import build_prompt, unit_steps
 from ragauge.prompts.templates import token_ids, wrapper
 from ragauge.training import data
 from ragauge.training.data import near_duplicates
-from sft_material import DAMAGED_REPLIES, Parrot, article, settings
+from sft_material import DAMAGED_REPLIES, Parrot, article, settings, write_corpus
 
 TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)
 
@@ -199,6 +199,19 @@ def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert (counts["long_articles"], counts["train_articles"], counts["evaluation_documents"]) == (10, 8, 2)
     assert counts["asked"] == counts["kept"] + sum(manifest["questions_left_out"].values())
     assert counts["kept"] >= counts["train_questions"] + counts["held_out_questions"] > 0
+
+
+def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path: Path) -> None:
+    paths = [write_corpus(tmp_path / "many.jsonl", 10)]
+    lines = [json.dumps({"title": "", "text": article(n)}) + "\n" for n in range(50, 53)]
+    paths.append(tmp_path / "few.jsonl")
+    paths[1].write_text("".join(lines))
+    given = settings(tmp_path, corpora=[str(path) for path in paths], document_tokens=5000).data()
+    drawn = [d.corpus for d in data.passages(data.long_articles(given), given)]
+    assert drawn[:6].count("many.jsonl") == drawn[:6].count("few.jsonl") == 3
+    assert drawn[6:] == ["many.jsonl"] * 7
+    few = data.long_articles(given.model_copy(update={"corpus_articles": 2}))
+    assert sorted(a.key for a in few) == ["few.jsonl/0", "few.jsonl/1", "many.jsonl/0", "many.jsonl/1"]
 
 
 # ---- a run that is cut off

@@ -74,8 +74,13 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     if spans is None:
         reason = Measure(reason=f"not run: training {label} left no data")
         return [Cell(keys, q, reason, printed[q]) for q in QUANTITIES]
-    note = f"training {label}: a smaller set than the paper's"
-    lengths = [float(len(text.split())) for count, text in spans for _ in range(count)]  # one a pair
+    by_corpus: dict[str, list[float]] = {}
+    for count, text, corpus in spans:
+        by_corpus.setdefault(corpus, []).extend([float(len(text.split()))] * count)  # one a pair
+    lengths = [length for of_one in by_corpus.values() for length in of_one]
+    smaller = ": a smaller set than the paper's" if len(lengths) < printed["samples"] else ""
+    parts = (f"{c} {len(of)} pairs of {sum(of) / len(of):,.0f} words" for c, of in sorted(by_corpus.items()) if of)
+    note = "; ".join((f"training {label}{smaller}", *parts))
     values = (Measure(float(len(lengths)), n=len(lengths)), mean(lengths, runs.seed))
     return [Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)]
 
