@@ -157,7 +157,7 @@ def assert_alike(found: Answer, lm: LM, name: str, options: dict[str, Any]) -> N
 def variants(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[str, Any]]]:
     """Every method, under some options."""
     encoder = {"encoder": f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"}
-    return [(n, o) for n in methods.names() for o in ([encoder] if n == "dense" else OPTIONS.get(n, [{}]))]
+    return [(n, o) for n in registry.names("method") for o in ([encoder] if n == "dense" else OPTIONS.get(n, [{}]))]
 
 
 @pytest.mark.parametrize("family", sorted(tiny_models.FAMILIES))

@@ -42,16 +42,17 @@ def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> Non
     from snakemake.utils import format
 
     values = {key: Values() for key in ("input", "output", "params", "wildcards")}
-    resources = SimpleNamespace(runtime=1)
+    resources = SimpleNamespace(runtime=1, gpu=1)
     line = format(LINES[name], **values, log=HOSTILE, resources=resources, threads=1)
     stub = 'ragauge() { printf \'%s\\0\' "$@" >> arguments; }; cp() { ragauge "$@"; }\n'
+    stub += 'openssl() { ragauge "$@"; }\n'
     stub += 'tee() { cat > /dev/null; printf %s "$1" > log; }\n'
     done = subprocess.run(["bash", "-euc", stub + line], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arguments", "log"]
     assert (tmp_path / "log").read_text() == HOSTILE
     arguments = (tmp_path / "arguments").read_text().split("\0")[:-1]
-    expected = {HOSTILE, *shlex.split(re.sub(r"\{[^}]*\}", "", LINES[name].split("2>&1")[0]))}
+    expected = {HOSTILE, *shlex.split(re.sub(r"\{[^}]*\}|[()]", "", LINES[name].split("2>&1")[0]))}
     assert HOSTILE in arguments
     assert all(argument in expected or argument == "1" for argument in arguments)
 
