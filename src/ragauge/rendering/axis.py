@@ -31,6 +31,8 @@ class Axis:
             base2_axis(ax, known)
         elif self.scale == "log" or (self.scale == "log_if_wide" and is_wide):
             log_axis(ax, known, which)
+        elif which == "x":
+            ax.locator_params(axis="x", nbins=4)  # labels of five digits fit a third of the page
         if self.from_zero:
             top = max([getattr(ax, f"get_{which}lim")()[1], *(1.06 * v for v in known)])
             getattr(ax, f"set_{which}lim")(min(0.0, -0.03 * top), max(top, 0.05))

@@ -22,7 +22,7 @@ def footer(runs: Runs, table: Table) -> str:
         return sentence(*_of_answers(runs, answered), timed)
     if sentences := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
         return sentence(*sentences)
-    return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers only."
+    return "Nothing measured yet." if table.empty else "Nothing measured here: published and predicted numbers only."
 
 
 def sentence(*parts: str) -> str:
