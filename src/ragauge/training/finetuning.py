@@ -94,6 +94,9 @@ class Material:
         self.base = Path(assets.resolve(settings.model))
         # positions continue beyond those that it was trained on
         self.shape = read_shape(self.base, settings.max_length)
+        if settings.rope_scale and (self.shape.position != "rope" or self.shape.rope_divisors):
+            reason = "only rotary positions without Llama 3's scaling can be divided"
+            raise UserError(f"rope_scale {settings.rope_scale:g}: {settings.model}: {reason}")
         self.tokenizer = load_tokenizer(self.base)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
@@ -126,11 +129,15 @@ class Material:
         return [one for e in encoded if e.requests for one in ([e] if shared else separate(e))]
 
     def model(self) -> Any:
-        """The initial decoder, in fp32."""
-        from transformers import AutoModelForCausalLM
+        """The initial decoder, in fp32; with `rope_scale` its positions are interpolated (arXiv 2306.15595)."""
+        from transformers import AutoConfig, AutoModelForCausalLM
 
+        local = {"local_files_only": True, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(self.base, **local)
+        if scale := self.settings.rope_scale:
+            config.rope_parameters = {"rope_type": "linear", "factor": scale, "rope_theta": self.shape.rope_theta}
         return AutoModelForCausalLM.from_pretrained(
-            self.base, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True, trust_remote_code=False
+            self.base, config=config, dtype=torch.float32, attn_implementation="sdpa", **local
         )
 
     @cached_property

@@ -72,6 +72,9 @@ class TrainingSettings(Data):
     warmup_steps: int = Field(20, ge=0, description="steps over which the learning rate rises")
     clip: float = Field(1.0, gt=0, description="maximum norm of a step's gradient")
     max_length: int = Field(2048, ge=64, description="maximum tokens of a document, a request and a response together")
+    rope_scale: float | None = Field(
+        None, ge=1, description="factor by which rotary positions are divided; default: the checkpoint's own"
+    )
     gradient_checkpointing: bool = Field(True, description="recompute activations in the backward pass")
     checkpoint_steps: int = Field(50, ge=1, description="steps between checkpoints")
     evaluate_steps: int = Field(50, ge=1, description="steps between measurements of the held-out loss")

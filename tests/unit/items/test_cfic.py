@@ -155,6 +155,19 @@ def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path:
     assert set(found[found["model"] == "tuned"]["setting"]) == {"cfic", "without_sft"}
 
 
+@pytest.mark.parametrize(
+    ("base", "finder"),
+    [("llama-2-7b-chat", "cfic_7b"), ("hf:Yukang/LongAlpaca-7B", "cfic_7b"), ("llama-2-7b", "pair")],
+)
+def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(tmp_path: Path, base: str, finder: str) -> None:
+    config = CONFIG | {
+        "models": {"tuned": {"training": "sft", "methods": []}, "pair": {"source": MODEL, "finder": "tuned"}},
+        "training": {"sft": {"model": base}},
+    }
+    write(tmp_path, "cfic", "cfic", [True], model="pair")
+    assert line(table("cfic_table_3", tmp_path, config), model="pair", method="cfic", quantity="f1")["finder"] == finder
+
+
 def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
     path = write(tmp_path, "cfic", "cfic", [True])
     (path.parent / "cfic_no_skip.jsonl.partial").write_text("{}\n")

@@ -117,6 +117,36 @@ def test_documents_longer_than_the_checkpoints_positions_are_trained_whole_under
     assert curve[-1] < curve[0]
 
 
+def test_scaled_positions_are_those_of_transformers_and_stay_with_the_trained_model(folder: Path) -> None:
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    scaled = finetuning.Material(settings(folder, rope_scale=8), folder / "data")
+    plain = finetuning.Material(settings(folder), folder / "data")
+    assert scaled.digest != plain.digest
+    linear = {"rope_type": "linear", "factor": 8.0}
+    config = LlamaConfig.from_pretrained(folder / "model", rope_parameters=linear | {"rope_theta": 10000.0})
+    theirs = AutoModelForCausalLM.from_pretrained(folder / "model", config=config)
+    ids = torch.arange(3, 63)[None]
+    logits, unscaled = scaled.model()(ids).logits, plain.model()(ids).logits
+    torch.testing.assert_close(logits, theirs(ids).logits)
+    assert (logits - unscaled).abs().max() > 1e-3
+    trained(folder, "m", rope_scale=8)
+    lm, saved = load_lm(str(folder / "m"), threads=1), AutoModelForCausalLM.from_pretrained(folder / "m")
+    assert (lm.shape.rope_scale, lm.shape.rope_theta) == (8.0, 10000.0)
+    assert saved.config.rope_parameters.items() >= linear.items()
+    one = separate(plain.held_out[0])[0]
+    loss = response_loss(saved, pack(one)).detach()
+    torch.testing.assert_close(loss, engine_loss(folder / "m", one), atol=1e-5, rtol=1e-5)
+
+
+def test_positions_that_are_scaled_in_another_way_are_not_scaled_again(folder: Path) -> None:
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    llama3 |= {"original_max_position_embeddings": 64, "rope_theta": 500.0}
+    write_checkpoint(folder / "model", rope_parameters=llama3)
+    with pytest.raises(UserError, match=r"rope_scale 8: .*/model: only rotary positions without Llama 3's scaling"):
+        finetuning.Material(settings(folder, rope_scale=8), folder / "data")
+
+
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -> None:
     assert {len(e.requests) for e in finetuning.Material(settings(folder), folder / "data").train} == {2}
     material = finetuning.Material(settings(folder), folder / "data")

@@ -29,6 +29,7 @@ OURS = ("minilm", "bm25")
 HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/papers/paper.yaml has it"
 # The paper's extractors, by what the names of their checkpoints begin with.
 EXTRACTORS = {"vicuna-7b": "vicuna_7b", "longchat-7b": "longchat_7b", "longalpaca-7b": "longalpaca_7b"}
+FOUNDATIONS = ("llama-2-7b-chat", "longalpaca-7b")  # of CFIC-7B: by section 4.3, and of the ablation
 SHORT = {"sliding_window": "windows", "paragraph": "paragraphs"}
 
 READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long")
@@ -85,7 +86,8 @@ def _finder(runs: Runs, variant: Variant) -> str | None:
     if variant.method == "cfic":
         config = runs.config if runs.config and variant.model in runs.config.models else None
         bases = [config.training[name].model for name in config.trainings(variant.model)] if config else []
-        return "cfic_7b" if any(_extractor(base) == "longalpaca_7b" for base in bases) else None
+        names = [name for base in bases for name in known_names(base)]
+        return "cfic_7b" if any(name.startswith(FOUNDATIONS) for name in names) else None
     stated = variant.specification.finder if variant.specification else None
     return _extractor(stated.model if stated else runs.source(variant.model))
 
