@@ -1,23 +1,20 @@
 """GGUF files, converted once to the hub's layout: a folder of safetensors, configuration and tokenizer."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.errors import UserError
+from ragauge.assets.pretokenizers import set_splits
+from ragauge.errors import UserError, unknown
 
-CONVERSION = 2  # raised when the result of a conversion changes
+CONVERSION = 3  # raised when the result of a conversion changes
 DECODERS = ("llama", "qwen2")  # architectures whose tensors are checked; Mistral and SmolLM files are of the first
 
-# Tokenizer details that transformers' reader leaves out, by values of `tokenizer.ggml.pre`.
-DIGIT_SPLITS = ("smollm", "starcoder", "refact", "command-r")  # each digit is a token of its own
-IGNORE_MERGES = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral")  # vocabulary words stay whole
 ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
 
-# what transformers and its reader raise on a file that they cannot convert
-DAMAGE = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # Llama 3's scaling of rotary frequencies, without its factor
 LLAMA3: dict[str, Any] = {"rope_type": "llama3", "original_max_position_embeddings": 8192}
@@ -42,18 +39,26 @@ def convert(path: Path, folder: Path) -> None:
         is_checked = header.values.get("general.architecture") in DECODERS
         if is_checked:
             check_decoder(header)
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        _set_splits(header, tokenizer)
         model = AutoModelForCausalLM.from_pretrained(
             **source, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
         )
-        tokenizer = AutoTokenizer.from_pretrained(**source)
         if is_checked:
             model.config.rope_parameters = _rope_parameters(header, model.config)
-    except DAMAGE as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # the tokenizers library raises the bare class, for a merge of a missing token
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
-    _complete(header, model, tokenizer)
+    _set_ends(header, model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if header.values["tokenizer.ggml.model"] == "gpt2":
+        # Qwen's own class would put back its normalisation and cuts, whatever the file says.
+        settings = folder / "tokenizer_config.json"
+        stated = {**json.loads(settings.read_bytes()), "tokenizer_class": "PreTrainedTokenizerFast"}
+        settings.write_text(json.dumps(stated, indent=2), encoding="utf-8")
     for weights in folder.glob("*.safetensors"):
         weights.chmod(0o644)  # safetensors writes for the owner alone; the cache may be shared
 
@@ -140,16 +145,17 @@ def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
 # --- what transformers leaves out ---
 
 
-def _complete(header: Header, model: Any, tokenizer: Any) -> None:
-    """Set the tokenizer's splits and the end tokens."""
-    from tokenizers import pre_tokenizers
+def _set_splits(header: Header, tokenizer: Any) -> None:
+    """Cut texts as llama.cpp does: by a named rule, for vocabularies of bytes. Raises UserError for an unknown one."""
+    kind = header.values.get("tokenizer.ggml.model")
+    if kind == "gpt2":
+        set_splits(tokenizer.backend_tokenizer, header.values.get("tokenizer.ggml.pre", "default"))
+    elif kind != "llama":
+        raise unknown("tokenizer.ggml.model", kind, ("gpt2", "llama"))
 
-    kind, inner = header.values.get("tokenizer.ggml.pre"), tokenizer.backend_tokenizer
-    if kind in DIGIT_SPLITS:
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        inner.pre_tokenizer = pre_tokenizers.Sequence([digits, inner.pre_tokenizer])
-    if kind in IGNORE_MERGES:
-        inner.model.ignore_merges = True
+
+def _set_ends(header: Header, model: Any) -> None:
+    """State all tokens that end a response."""
     ends = dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS)
     if len(known := [end for end in ends if end is not None]) > 1:
         model.generation_config.eos_token_id = known

@@ -1,6 +1,9 @@
 """GGUF headers that lie, a small GGUF converted, and the embedded default itself where it can be had."""
 
+import json
 import math
+import random
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,10 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from tokenizers import pre_tokenizers
 
 from ragauge import assets
+from ragauge.assets.pretokenizers import SPLITS
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.engines import load_lm
 from ragauge.engines.checkpoint import read_shape
@@ -20,6 +25,7 @@ from ragauge.prompts.templates import wrapper
 D, FFN = 32, 64
 BYTES = [chr(b) for b in range(33, 127)]  # those that byte-level BPE writes as themselves
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "Ġ", "Ċ", "ĊĊ", "ll", "hell"]
+MERGES = ["Ċ Ċ", "l l"]
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -82,10 +88,11 @@ def write_tokenizer(writer: Any, pre: str) -> None:
         write_sentencepiece(writer)
         return
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    if pre != "absent":
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list(TOKENS)
     writer.add_token_types([3, 3, 3] + [1] * (len(TOKENS) - 3))
-    writer.add_token_merges(["Ċ Ċ", "l l"])
+    writer.add_token_merges(MERGES)
     writer.add_chat_template(CHATML)
 
 
@@ -223,6 +230,7 @@ def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) ->
         ({"tensors": {"blk.0.attn_q.bias": "d"}}, "tensor 'blk.0.attn_q.bias' is not of a plain llama decoder"),
         ({"tensors": {"rope_freqs.weight": "d"}}, "'rope_freqs.weight' does not scale positions as Llama 3 does"),
         ({"architecture": "no-such-architecture"}, "no-such-architecture"),
+        ({"pre": "jina-v2-zh"}, "unknown tokenizer.ggml.pre 'jina-v2-zh'; known: bloom, "),
         ({"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}, "type 'yarn' and factor 4.0"),
     ],
     ids=lambda value: str(value)[:30],
@@ -236,6 +244,43 @@ def test_a_file_that_contradicts_itself_is_one_line(options: dict[str, Any], mes
     write_gguf(tmp_path / "m.gguf", tensors={**tensors, **ones}, **options)
     with pytest.raises(UserError, match=rf"m\.gguf: cannot be converted: .*{message}"):
         assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+
+
+def test_a_merge_of_a_missing_token_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "MERGES", ["l l", "x yz"])
+    write_gguf(tmp_path / "m.gguf")
+    with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*`yz` out of vocabulary"):
+        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+
+
+HARD = "\u2003\u1680aBz'S s\r\n\t1٣½éÀ中ひ한😀\u0301\u3000\u00a0.,$`_/(ªǅѠ\ua790"
+RULES = {rule: (name, "llama") for name, rule in reversed(SPLITS.items())}.values()
+
+
+@pytest.mark.parametrize(("name", "architecture"), [*RULES, ("absent", "llama"), ("falcon", "qwen2")])
+def test_texts_are_cut_as_llama_cpp_cuts_them(
+    name: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any two bytes of a word become one token, so that each cut shows in the ids."""
+    llama = pytest.importorskip("xllamacpp")
+    [(used, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(HARD)
+    merges = [f"{a} {b}" for a in sorted(set(used)) for b in sorted(set(used))]
+    letters = [*TOKENS[:3], *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    monkeypatch.setitem(globals(), "MERGES", merges)
+    monkeypatch.setitem(globals(), "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)])
+    write_gguf(tmp_path / "m.gguf", architecture, pre=name)
+    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    settings = llama.CommonParams()
+    settings.model.path, settings.n_ctx, settings.n_parallel = str(tmp_path / "m.gguf"), 64, 1
+    settings.warmup, settings.verbosity, settings.cpuparams.n_threads = False, 0, 1
+    server, rng = llama.Server(settings), random.Random(0)
+    for text in ("".join(rng.choices(HARD, k=60)) for _ in range(40)):
+        body = json.dumps({"content": text, "add_special": False}).encode()
+        sent = urllib.request.Request(
+            f"{server.listening_address}/tokenize", body, {"Content-Type": "application/json"}
+        )
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert ids == json.load(urllib.request.urlopen(sent))["tokens"]
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
