@@ -1,6 +1,6 @@
 // An engineer's question: which variants keep a latency target, a memory limit and a reuse of documents, at what price?
 
-const setting = { group: 0, kind: null, target: null, memory: null, asked: null };
+const setting = { group: 0, kind: null, target: null, memory: null, questions: null };
 
 function start() {
   buildChooser(document.getElementById("chooser"));
@@ -49,7 +49,7 @@ function buildControls() {
     picker("kind", "Cost to limit", kinds, setting.kind, chooseKind),
     number("target", `At most (${unit})`, setting.target, (value) => (setting.target = value)),
     number("memory", "Memory at most (GB)", setting.memory, (value) => (setting.memory = value)),
-    number("reuse", "Questions on the same documents", setting.asked, (value) => (setting.asked = value), "prepared before"),
+    number("reuse", "Questions on the same documents", setting.questions, (value) => (setting.questions = value), "prepared before"),
   );
 }
 
@@ -69,12 +69,12 @@ function number(id, label, value, change, placeholder = "no limit") {
 const percent = (part) => `${Math.round(part * 100)}%`;
 
 /**
- * The part of a question's documents that others have paid for. Of `asked` questions on the same documents one prepares
+ * The part of a question's documents that others have paid for. Of `questions` questions on the same documents one prepares
  * them; what depends on the question is prepared for each.
  */
 function reuse(variant) {
   if (!variant.stored && variant.costs[setting.kind]?.offline > 0) return 0;
-  return setting.asked ? 1 - 1 / Math.max(1, setting.asked) : 1;
+  return setting.questions ? 1 - 1 / Math.max(1, setting.questions) : 1;
 }
 
 /** Every variant of the group with what the settings make of it. */
@@ -196,7 +196,7 @@ function advice(points, first, best) {
   return [
     el("p", { class: "kicker" }, "Recommended"),
     el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
-    el("dl", { class: "sums" }, ...askedLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
+    el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
     ...rivals(points, first),
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
   ];
@@ -204,13 +204,13 @@ function advice(points, first, best) {
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
-const line = (term, ...said) => [el("dt", {}, term), el("dd", {}, ...said)];
+const line = (term, ...content) => [el("dt", {}, term), el("dd", {}, ...content)];
 
 /** The limits, for those who read the page on paper. */
-function askedLines() {
-  const { kind, target, memory, asked } = setting;
+function limitLines() {
+  const { kind, target, memory, questions } = setting;
   const limits = [kind && known(target) && `at most ${digits(target)} ${unitOf(kind).name}`, known(memory) && `at most ${digits(memory)} GB`];
-  return line("asked", [...limits.filter(Boolean), asked ? `${digits(asked)} questions on the same documents` : "documents prepared before"].join(", "));
+  return line("limits", [...limits.filter(Boolean), questions ? `${digits(questions)} questions on the same documents` : "documents prepared before"].join(", "));
 }
 
 function qualityLines({ variant }) {
@@ -263,7 +263,7 @@ function nearest(points) {
 // --- the tables ---
 
 function ranking(points, first, best) {
-  const names = ["Variant", group().metric, "Waits", "Holds", "On the frontier", best ? `Below ${best.variant.name}` : "Below the best", "Verdict"];
+  const names = ["Variant", group().metric, "Wait", "Memory", "On the frontier", best ? `Below ${best.variant.name}` : "Below the best", "Verdict"];
   const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
   const rows = points.map((p) => rankingRow(p, first, best));
   const caption = el("caption", { class: "unseen" }, "Every variant: quality, cost, memory, probability of being on the frontier, verdict");
