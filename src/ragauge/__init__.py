@@ -12,6 +12,8 @@ until a name is used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ragauge._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from ragauge.errors import UserError
     from ragauge.library.evaluation import evaluate
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from ragauge.library.questions import Dataset, Question, load_dataset
     from ragauge.library.results import Results
 
-__version__ = "0.1.0"
 __all__ = [
     "Answer",
     "Dataset",

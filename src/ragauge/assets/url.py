@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ragauge import __version__
+from ragauge._version import __version__
 from ragauge.assets import archive
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError

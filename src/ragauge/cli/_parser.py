@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ragauge import __version__, registry
+from ragauge import registry
+from ragauge._version import __version__
 from ragauge.errors import meant, unknown
 
 # The verbs by topic, for the help.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ragauge import __version__
+from ragauge._version import __version__
 from ragauge.assets import pins
 from ragauge.config import checks
 from ragauge.config.reading import checked, read

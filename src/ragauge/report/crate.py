@@ -12,7 +12,7 @@ from urllib.parse import quote
 from rocrate.model.contextentity import ContextEntity
 from rocrate.rocrate import ROCrate
 
-from ragauge import __version__
+from ragauge._version import __version__
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import file_sha256

@@ -16,7 +16,7 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-import ragauge
+from ragauge._version import __version__
 from ragauge.report import blocks, numbers, rendered
 from ragauge.report.problems import Problem, problems
 from ragauge.results import Runs, Variant, provenance
@@ -53,7 +53,7 @@ def page(runs: Runs, folder: Path) -> str:
     environment.filters.update(shown=shown, code=with_code)
     return environment.from_string(_own("page.html")).render(
         run=runs.config.run if runs.config else runs.folder.name,
-        version=ragauge.__version__,
+        version=__version__,
         summary=_summary(runs),
         sections=sections,
         problems=lacking,

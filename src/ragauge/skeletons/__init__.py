@@ -5,8 +5,8 @@ from keyword import iskeyword
 from pathlib import Path
 from string import Template
 
-import ragauge
 from ragauge import registry
+from ragauge._version import __version__
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import write_file
@@ -72,7 +72,7 @@ def _files(kind: str, name: str, variant: str) -> dict[str, str]:
         "cls": "".join(part.capitalize() for part in name.split("_")),
         "package": package(name),
         "module": module,
-        "version": ragauge.__version__,
+        "version": __version__,
         "entry_points": "\n".join(points),
     }
     files = {

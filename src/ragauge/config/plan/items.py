@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import ragauge
 from ragauge import methods, registry
 from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.part import PlanPart, code_of
@@ -84,7 +83,7 @@ class ItemPlan(PlanPart):
 
     def page_parts(self) -> list[str]:
         """What the page is put together from."""
-        folder = Path(os.path.relpath(ragauge.__file__)).parent / "report"
+        folder = Path(os.path.relpath(__file__)).parents[2] / "report"
         return sorted(str(path) for kind in ("html", "css", "js") for path in folder.glob(f"*.{kind}"))
 
     # --- small print ---
