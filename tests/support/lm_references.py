@@ -73,6 +73,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "mistral": rope("Mistral", 2, head_dim=16, sliding_window=None),
     "qwen2": rope("Qwen2", 2),
     "qwen2_tied": rope("Qwen2", 1, tie_word_embeddings=True, rope_parameters=MILLION),
+    "qwen3": rope("Qwen3", 2, head_dim=16),
+    "qwen3_tied_biases": rope("Qwen3", 1, head_dim=8, attention_bias=True, tie_word_embeddings=True),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
     "bloom_6_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=6),
     "mpt_4_heads": lambda: transformers.MptConfig(**MPT, n_heads=4),
