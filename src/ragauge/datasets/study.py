@@ -15,11 +15,13 @@ RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold p
 class StudyQuestions(Dataset):
     """Passages stand in the order of retrieval, as a server would have them; gold are those that hold an answer.
 
+    Answers are compared without regard to Unicode forms and punctuation (`contains_answer`), F1 as in the papers.
+
     A question may have no known answer.
     """
 
     preamble = SEARCH_RESULTS
-    metrics = ("best_subspan_em", "f1")
+    metrics = ("contains_answer", "f1")
     unlabelled = True
 
     def default_path(self) -> Path:

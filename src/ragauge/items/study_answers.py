@@ -20,7 +20,7 @@ from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, material
 from ragauge.results.stats import resampled_means
 
 KEYS = ("model", "dataset", "method", "variant")
-LABELLED = "best_subspan_em"
+LABELLED = "contains_answer"
 AXES = {
     LABELLED: Axis("right, by labels"),
     "agreement": Axis("agrees with full prompt"),

@@ -1,15 +1,20 @@
 """Metrics: one file each, with `score(record)` -> a number, or None if the metric does not apply to the record.
 
-Answers are compared as text by SQuAD's normalisation (Rajpurkar et al., EMNLP 2016).
+Answers are compared as text by SQuAD's normalisation (Rajpurkar et al., EMNLP 2016), to the letter in the metrics of
+papers; a study's own comparison, `comparable`, sets more aside.
 """
 
 import re
 import string
+import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ragauge import registry
+from ragauge.text import fold
 
 Fields = Mapping[str, Any]
 """The fields of a record."""
@@ -38,6 +43,17 @@ def score(name: str, record: Fields) -> float | None:
 def normalise(text: str) -> str:
     """Lower case, without ASCII punctuation, articles and spare white space."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def comparable(text: str) -> str:
+    """Normalise a text as a study compares it: as `normalise`, after `fold`, without punctuation of any script."""
+    return normalise(text if text.isascii() else fold(text).translate(_all_punctuation()))
+
+
+@cache
+def _all_punctuation() -> dict[int, None]:
+    """Map every punctuation character of Unicode to nothing."""
+    return dict.fromkeys(i for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)).startswith("P"))
 
 
 def token_f1(prediction: str, answer: str) -> float:

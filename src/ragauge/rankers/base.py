@@ -1,11 +1,14 @@
 """What rankers with a model share: its checkpoint, and batches of texts of like length."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
@@ -34,3 +37,8 @@ def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     """The places of texts in batches of at most `size`, the shortest first, to pad little."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return (order[start : start + size] for start in range(0, len(order), size))
+
+
+def warn_of_ties(ranker: str, query: str) -> None:
+    """Warn that a ranking is only the order in which the documents were given."""
+    logger.warning("%s: no word of %.80r occurs in its documents, which stay in their order", ranker, query)

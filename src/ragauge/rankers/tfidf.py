@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ragauge.rankers.base import warn_of_ties
+
 
 def rank(query: str, documents: Sequence[str]) -> np.ndarray:
     """Cosines of the query with the documents, the vectorizer fitted on these documents alone.
@@ -16,6 +18,10 @@ def rank(query: str, documents: Sequence[str]) -> np.ndarray:
     vectorizer = TfidfVectorizer()
     analyze = vectorizer.build_analyzer()
     if not any(analyze(document) for document in documents):  # no word at all: nothing to fit on
+        warn_of_ties("TF-IDF", query)
         return np.zeros(len(documents))
     vectors = vectorizer.fit_transform(documents)  # (document, word), rows of length 1
-    return np.asarray((vectors @ vectorizer.transform([query]).T).toarray()[:, 0])
+    scores = np.asarray((vectors @ vectorizer.transform([query]).T).toarray()[:, 0])
+    if not scores.any():
+        warn_of_ties("TF-IDF", query)
+    return scores

@@ -18,6 +18,7 @@ WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be b
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
 METRICS = {
     "best_subspan_em": "best EM subspan",
+    "contains_answer": "contains an answer",
     "f1": "F1",
     "em": "exact match",
     "kept_gold_recall": "gold kept",

@@ -275,7 +275,7 @@ class _Checks:
             one: {"prediction": reply or "", "answers": [one.spot.answer]}
             for one, reply in zip(requests, replies, strict=True)
         }
-        return {one for one, record in records.items() if score("best_subspan_em", record)}
+        return {one for one, record in records.items() if score("contains_answer", record)}
 
 
 def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
 from ragauge.io.progress import bar
-from ragauge.metrics import normalise
+from ragauge.metrics import comparable
 from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
@@ -23,9 +24,12 @@ DEPTH = 100  # ranks of a ranking that are fused and reported; more where questi
 FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the sum of 1 / (k + rank)
 RERANKED = 50  # first passages of a ranking that a cross-encoder reads; more where questions need more
 SHARD = 10_000  # passages whose embeddings are a file: what is encoded when a study is stopped stays encoded
+SHOWN = 3  # questions that a warning names
 BLOCK = 256  # passages encoded between two updates of the progress bar
 
 Ranking = list[list[int]]  # (question, rank) passages, the best first
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,32 @@ def rankings(
     queries = [question.question for question in questions]
     texts = [f"{passage.document} {passage.text}" for passage in passages]
     made: dict[str, Ranking] = {}
+    matched: Ranking = []
     if retrieval.kind in ("bm25", "fused"):
-        made["bm25"] = [_best(scores, depth) for scores in CorpusBM25(texts).scores(queries)]
+        made["bm25"], matched = _lexical(queries, texts, depth)
     if retrieval.kind in ("dense", "fused"):
         made["dense"] = dense(queries, texts, depth, retrieval.encoder, folder)
     if retrieval.kind == "fused":
-        made["fused"] = fused(list(made.values()), depth)
+        made["fused"] = fused([matched, made["dense"]], depth)
     if retrieval.reranker:
         made["reranked"] = reranked(queries, texts, made[retrieval.kind], max(count, RERANKED), retrieval.reranker)
     return made
+
+
+def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
+    """Rank all passages by BM25; return the ranking, and its part that has a word of the question.
+
+    Passages without one stay in the order of the corpus, which says nothing: it is not fused, and a question that has
+    no others is named.
+    """
+    ranking, matched = Ranking(), Ranking()
+    for scores in CorpusBM25(texts).scores(queries):
+        ranking.append(_best(scores, depth))
+        matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
+    if unmatched := [query for query, order in zip(queries, matched, strict=True) if not order]:
+        text = "BM25: %d of %d questions share no word with any passage, so passages stay in their order: %s"
+        logger.warning(text, len(unmatched), len(queries), "; ".join(f"{query:.80}" for query in unmatched[:SHOWN]))
+    return ranking, matched
 
 
 def dense(queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str, folder: Path) -> Ranking:
@@ -148,7 +169,7 @@ def gold_passages(
     Raises:
         UserError: a gold document is not in the corpus.
     """
-    texts = [normalise(passage.text) for passage in passages]
+    texts = [comparable(passage.text) for passage in passages]
     by_document = defaultdict[str, list[int]](list)
     for place, passage in enumerate(passages):
         by_document[originals[passage.document]].append(place)
@@ -156,7 +177,7 @@ def gold_passages(
         if question.gold is not None and question.gold not in originals:
             raise UserError(f"question {question.question!r}: gold {question.gold!r} is not a document of the corpus")
         within = by_document[originals[question.gold]] if question.gold is not None else []
-        answers = [answer for answer in map(normalise, question.answers) if answer]
+        answers = [answer for answer in map(comparable, question.answers) if answer]
         places = within or range(len(texts))  # all, too, where every passage of the gold document was dropped
         yield [i for i in places if any(answer in texts[i] for answer in answers)] or within
 

@@ -11,6 +11,7 @@ from ragauge.datasets import study
 from ragauge.study.budget import DATASET
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
+from ragauge.text import clean
 
 METHODS: dict[str, dict[str, Any]] = {name: {} for name in ("closed_book", "naive", "prompt_cache")} | {
     f"{name}_k{k}": {"method": name, "top_k": k} for name in ("bm25", "dense", "superposition") for k in (1, 2)
@@ -38,8 +39,8 @@ def records(
             {"title": p.document, "text": p.text, "is_gold": i in answering, "near_duplicate": p.near_duplicate}
             for i, p in ((i, passages[i]) for i in places)
         ]
-        answers = list(question.answers)
-        yield {"id": question.key, "question": question.question, "answers": answers, "documents": documents}
+        answers = list(map(clean, question.answers))
+        yield {"id": question.key, "question": clean(question.question), "answers": answers, "documents": documents}
 
 
 def configuration(

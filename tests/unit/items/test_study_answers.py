@@ -101,7 +101,7 @@ def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
     found = cells(runs)
     assert found["naive", "agreement"]["measured"] == 1.0
     assert found["bm25_k1", "agreement"]["measured"] < 1.0
-    assert found["naive", "best_subspan_em"]["measured"] == 0.5
+    assert found["naive", "contains_answer"]["measured"] == 0.5
     assert found["bm25_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
     assert found["naive", "groundedness"]["measured"] is not None
     assert "not judged" in found["naive", "judged_correct"]["note"]
@@ -114,7 +114,7 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
     assert quality(runs, naive).value == 1.0
     assert set(scored(runs, bm25)) == set(bm25.records)
     found = cells(runs)
-    assert "no question has a known answer" in found["naive", "best_subspan_em"]["note"]
+    assert "no question has a known answer" in found["naive", "contains_answer"]["note"]
     assert "nothing says what the judge is worth" in found["all variants", "judge_kappa"]["note"]
 
 

@@ -33,6 +33,12 @@ def test_best_subspan_em_agrees_with_every_official_record(shared_data: Path) ->
         ("best_subspan_em", "It was the Röntgen-man.", ["röntgenman"], 1.0),
         ("best_subspan_em", "nobody\nRöntgen", ["Röntgen"], 0.0),
         ("best_subspan_em", "\nRöntgen", ["Röntgen"], 0.0),
+        ("best_subspan_em", "Zoe\u0308", ["Zo\u00eb"], 0.0),  # to the letter of the official evaluation
+        ("contains_answer", "Zoe\u0308", ["Zo\u00eb"], 1.0),
+        ("contains_answer", "The o\ufb03ce of Holm\u00adberg.", ["office of holmberg"], 1.0),
+        ("contains_answer", "nobody\nR\u00f6ntgen", ["R\u00f6ntgen"], 0.0),
+        ("contains_answer", "Anything.", ["The", "!!!", "\u3002"], 0.0),  # nothing is left of them
+        ("best_subspan_em", "Anything.", ["The"], 1.0),
         ("em", "The  Beatles!", ["beatles"], 1.0),
         ("em", "The Beatles band", ["Beatles"], 0.0),
         ("em", "Democrat", ["Democratic Party", "Democrat"], 1.0),

@@ -59,6 +59,39 @@ def test_words_between_white_space_keep_case_and_punctuation() -> None:
     assert not bm25.rank("nothing prize?", documents, split="white_space").any()
 
 
+WORDS = {
+    "The café of Zoe\u0308, o\ufb03ce 12.": "the café of zoë office 12",
+    "Leucht\u00adturm": "leuchtturm",
+    "青石镇的灯塔？": "青石 石镇 镇的 的灯 灯塔",
+    "Python入门 猫": "python 入门 猫",
+    "灯台とタワー": "灯台 台と とタ タワ ワー",
+    "등대는 어디": "등대 대는 어디",
+    "\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48": "\u0e17\u0e35 \u0e35\u0e48 \u0e48\u0e19 \u0e19\u0e35 \u0e35\u0e48",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), WORDS.items())
+def test_words_are_folded_and_bigrams_where_no_blanks_part_them(text: str, words: str) -> None:
+    assert bm25.terms(text) == words.split()
+
+
+def test_a_corpus_is_searched_by_the_words_of_the_library() -> None:
+    """In English text; a query without words, which the library cannot score, scores zero."""
+    import bm25s
+
+    words = bm25s.tokenize(DOCUMENTS, stopwords="en", return_ids=False, show_progress=False)
+    index = bm25s.BM25(k1=1.5, b=0.75)
+    index.index(words, show_progress=False)
+    made = list(bm25.CorpusBM25([*DOCUMENTS]).scores(["physics prize of 1901", "the", "zebra"]))
+    np.testing.assert_array_equal(made, [index.get_scores(["physics", "prize", "1901"]), np.zeros(4), np.zeros(4)])
+
+
+def test_chinese_questions_find_their_passages() -> None:
+    passages, query = ["港口的渡船每天开。", "点灯的人是林秀兰。"], "谁是点灯人？"
+    for scores in (bm25.rank(query, passages, idf="lucene"), *bm25.CorpusBM25(passages).scores([query])):
+        assert scores[0] == 0 < scores[1]
+
+
 FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
 
 
@@ -84,8 +117,12 @@ def test_bm25_is_its_formula_on_any_text(idf: bm25.Idf, query: str, documents: l
 @pytest.mark.parametrize(
     ("query", "documents"), [("", DOCUMENTS), ("?!", DOCUMENTS), ("zebra", DOCUMENTS), ("physics", ["...", "!"])]
 )
-def test_nothing_in_common_scores_zero(rank, query: str, documents: list[str]) -> None:
+def test_nothing_in_common_scores_zero_and_is_warned_of(
+    rank: Callable[..., np.ndarray], query: str, documents: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     np.testing.assert_array_equal(rank(query, documents), np.zeros(len(documents)))
+    [warning] = caplog.messages
+    assert f"no word of {query!r} occurs in its documents, which stay in their order" in warning
 
 
 def test_tfidf_is_the_cosine_of_sklearn_vectors() -> None:

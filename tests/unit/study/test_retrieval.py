@@ -106,6 +106,32 @@ def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: l
     assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)
 
 
+def test_a_question_that_shares_no_word_with_any_passage_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its passages stay in the order of the corpus, which fusion leaves out."""
+    asked, how = [StudyQuestion("Wohin?", ()), *ASKED], Retrieval("fused", str(encoder(tmp_path / "encoder")))
+    made = retrieval.rankings(how, asked, PASSAGES, 2, tmp_path)
+    text = "BM25: 1 of 3 questions share no word with any passage, so passages stay in their order: Wohin?"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [text]
+    assert made["bm25"][0] == [0, 1, 2, 3]
+    assert made["fused"][0] == made["dense"][0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("Zo\u00eb Cr\u00e8me", "Das Cafe\u0301 geho\u0308rt Zoe\u0308 Cre\u0300me."),
+        ("office", "The o\ufb03ce is closed."),
+        ("Holmberg", "Greta Holm\u00adberg."),
+        ("43 m", "It is 43\u00a0m high."),
+        ("it's", "It\u2019s open."),
+    ],
+)
+def test_gold_are_passages_that_hold_the_words_in_any_unicode_form(answer: str, text: str) -> None:
+    assert gold_of(StudyQuestion("?", (answer,)), [Passage("a", text), PASSAGES[1]]) == [0]
+
+
 def gold_of(question: StudyQuestion, passages: list[Passage] = PASSAGES, **repeats: str) -> list[int]:
     [gold] = gold_passages([question], passages, {**SAME, **repeats})
     return gold
