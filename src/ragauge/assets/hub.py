@@ -53,9 +53,9 @@ def fetch(
     return folder
 
 
-def file(repository: str, name: str) -> Path:
+def file(repository: str, name: str, revision: str | None = None) -> Path:
     """Return one file of a repository, in the hub's own cache. Raises UserError if it cannot be fetched."""
-    path = _snapshot(repository, None, [name]) / name
+    path = _snapshot(repository, revision, [name]) / name
     if not path.is_file():
         raise UserError(f"hf:{repository}: holds no {name}")
     return path

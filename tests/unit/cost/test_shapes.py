@@ -9,6 +9,8 @@ from ragauge.errors import UserError
 PARAMETERS = {
     "smollm2-135m-instruct": 134_515_008,
     "smollm2-360m": 361_821_120,
+    "qwen2.5-coder-0.5b-instruct": 494_032_768,
+    "qwen2.5-coder-1.5b-instruct": 1_543_714_304,
     **dict.fromkeys(
         ("llama-2-7b", "llama-2-7b-chat", "vicuna-7b-16k", "longchat-7b-32k", "longalpaca-7b-32k"), 6_738_415_616
     ),

