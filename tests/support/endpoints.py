@@ -25,14 +25,24 @@ def says(text: Any) -> Reply:
 
 
 def streams(*pieces: str, done: bool = True, **usage: Any) -> Reply:
-    """A streamed chat completion in these pieces; `done=False`: torn before its end mark."""
+    """A streamed chat completion in these pieces; `done=False`: torn before its end."""
     choices: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": None}}]
     choices += [{"delta": {"content": piece}, "text": piece} for piece in pieces]
-    choices.append({"delta": {}, "finish_reason": "stop"})
+    choices += [{"delta": {}, "finish_reason": "stop"}] if done else []
     events = [json.dumps({"choices": [choice]}) for choice in choices]
     events += [json.dumps({"choices": [], "usage": usage})] if usage else []
     text = "".join(f"data: {event}\n\n" for event in [*events, *(["[DONE]"] if done else [])])
     return Reply(text.encode(), headers={"Content-Type": "text/event-stream"})
+
+
+def sse(*events: Any, done: bool = True) -> Reply:
+    """A stream of these events as they are."""
+    return Reply("".join(f"data: {json.dumps(event)}\n\n" for event in events).encode() + b"data: [DONE]\n\n" * done)
+
+
+def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    """An event of a streamed chat completion."""
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
 @dataclass
@@ -44,8 +54,12 @@ class Served:
 
 
 @contextmanager
-def served(replies: Sequence[Reply] | Callable[[str], Reply]) -> Iterator[Served]:
+def served(
+    replies: Sequence[Reply] | Callable[[str], Reply] = (), whole: Callable[[dict[str, Any]], Reply] | None = None
+) -> Iterator[Served]:
     """Serve the replies in turn, the last one for ever, or what a function of the last message or the prompt says.
+
+    `whole` is a function of the request's body.
 
     A reply with status 0 closes the connection without a word.
     """
@@ -55,7 +69,9 @@ def served(replies: Sequence[Reply] | Callable[[str], Reply]) -> Iterator[Served
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
-            if callable(replies):
+            if whole:
+                reply = whole(body)
+            elif callable(replies):
                 reply = replies(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
             else:
                 reply = left.pop(0) if len(left) > 1 else left[0]

@@ -15,6 +15,7 @@ from ragauge.errors import UserError
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import field, objects, read_jsonl, strings
 from ragauge.io.redaction import redacted
+from ragauge.metrics import wordless
 
 if TYPE_CHECKING:
     from ragauge.assets.pins import Pin
@@ -52,6 +53,11 @@ class Example:
     answers: tuple[str, ...]  # the answer and its aliases
     gold: tuple[int, ...]  # indices into `documents` of those that hold the answer
     gold_stretches: tuple[Stretch, ...] = ()  # where in them, as far as the data set says
+
+    @property
+    def wordless_answers(self) -> list[str]:
+        """The answers of which a metric's normalisation leaves nothing."""
+        return wordless(self.answers)
 
 
 @dataclass(frozen=True)

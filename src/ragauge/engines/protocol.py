@@ -87,11 +87,16 @@ class Exchange:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None  # of the prompt, in the server's cache already
     new_tokens: int | None = None
-    token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text
+    token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text, thoughts included
+    first_answer_s: float | None = None  # of them, to the first piece of the answer
+    thought_tokens: int = 0
+    thought_tokens_source: Literal["server", "pieces"] | None = None  # who counted them
+    thoughts: str = ""
     attempts: int = 1
     concurrency: int = 1  # requests at a time
     finish: str | None = None
     stack: str = ""  # the server's name for itself
+    remarks: tuple[str, ...] = ()  # how the request was changed for the server, and "not streamed"
 
 
 class ExtendOptions(TypedDict, total=False):

@@ -13,8 +13,9 @@ from pathlib import Path
 from ragauge.engines.protocol import Row, SpanEngine
 from ragauge.errors import UserError
 from ragauge.evidence.writing import write
+from ragauge.io.completions import read_completion, text_of
 from ragauge.io.files import text_sha256
-from ragauge.io.http import MAX_REPLY, EndpointError, JsonServer
+from ragauge.io.http import EndpointError, JsonServer
 from ragauge.prompts import unit_steps
 from ragauge.prompts.templates import token_ids, wrapper
 
@@ -106,15 +107,11 @@ class Endpoint(JsonServer):
 
 
 def _text(response: HTTPResponse) -> str:
-    """The text of a chat completion; raises ValueError if the reply is no such thing or empty."""
-    reply = response.read(MAX_REPLY)
-    try:
-        text = json.loads(reply)["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise ValueError(f"the reply is not a chat completion: {reply[:80].decode(errors='replace')!r}") from None
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError("the reply holds no text")
-    return text.strip()
+    """The answer of a chat completion; raises ValueError if the reply is no such thing or has no answer."""
+    completion = read_completion(response)
+    if problem := completion.problem():
+        raise ValueError(problem)
+    return text_of(completion.split()[0])
 
 
 class EndpointChat(Chat):

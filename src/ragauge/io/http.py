@@ -17,17 +17,25 @@ from ragauge.io.redaction import HIDDEN, holds_secret, redacted
 
 TRANSIENT = {408, 409, 425, 429}  # besides 5xx
 MAX_PAUSE_S = 60.0
-MAX_REPLY = 8 << 20  # bytes
+MAX_PROBLEM = 230  # characters of what an endpoint says, in an error
+MAX_REPLY = 64 << 20  # bytes; an event of a token has some 300
 
 Read = TypeVar("Read")
 
 
 class EndpointError(UserError):
-    """The endpoint returned no usable reply in any attempt; `status` is the last HTTP status, None without one."""
+    """The endpoint returned no usable reply in any attempt.
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    `status` is the last HTTP status, None without one, and `detail` what the endpoint said.
+    """
+
+    def __init__(self, message: str, status: int | None = None, detail: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.detail = status, detail
+
+
+class TornStreamError(ValueError):
+    """A stream ended before its end mark."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class JsonServer:
                 if attempt >= self.attempts or not (status is None or status >= 500 or status in TRANSIENT):
                     place = f"endpoint {self.url}{f', model {name}' if name else ''}"
                     tries = f" (asked {attempt} times)" if attempt > 1 else ""
-                    raise EndpointError(f"{place}: {problem}{tries}", status) from None
+                    raise EndpointError(f"{place}: {problem[:MAX_PROBLEM]}{tries}", status, problem) from None
                 wish_s = 0.0
                 with suppress(AttributeError, ValueError):  # none, or a date, as clocks disagree
                     wish_s = float(error.headers.get("Retry-After", 0))  # type: ignore[union-attr]
@@ -95,8 +103,11 @@ class JsonServer:
 def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a stream of server-sent events as they arrive, up to its end mark `[DONE]`.
 
+    A reply that is one JSON object, not a stream, is yielded as one event.
+
     Raises:
-        ValueError: the stream breaks off before its end mark, is too long, or holds something else.
+        TornStreamError: the stream breaks off before its end mark, or is too long.
+        ValueError: it holds something else.
     """
     left = MAX_REPLY
     while line := response.readline(left):
@@ -105,16 +116,21 @@ def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
             data = line[len(b"data:") :].strip()
             if data == b"[DONE]":
                 return
-            try:
-                event = json.loads(data)
-            except (ValueError, RecursionError):
-                event = None
-            if not isinstance(event, dict):
-                raise ValueError(f"an event of the stream is not a JSON object: {data[:80].decode(errors='replace')!r}")
-            yield event
-        elif line.startswith((b"{", b"<")):
-            raise ValueError(f"the reply is not a stream of events: {line[:80].decode(errors='replace')!r}")
-    raise ValueError("the stream broke off before its end")
+            if data:
+                yield _object(data, "an event of the stream")
+        elif line.startswith((b"{", b"<", b"[")):
+            yield _object(line + response.read(left), "the reply is not a stream of events and")
+            return
+    raise TornStreamError("the stream broke off before its end")
+
+
+def _object(data: bytes, place: str) -> dict[str, Any]:
+    """Parse a JSON object; raises ValueError naming the place if it is none."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(data)
+        if isinstance(value, dict):
+            return value
+    raise ValueError(f"{place} is not a JSON object: {data[:80].decode(errors='replace')!r}")
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -130,5 +146,5 @@ def _problem(error: Exception, key: str | None) -> str:
     if isinstance(error, HTTPError):
         with error:
             start, detail = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")
-    detail = redacted(" ".join((detail.replace(key, HIDDEN) if key else detail).split()))[:200]
+    detail = redacted(" ".join((detail.replace(key, HIDDEN) if key else detail).split()))
     return ": ".join(filter(None, (start, detail))) or type(error).__name__

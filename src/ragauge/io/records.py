@@ -39,11 +39,18 @@ class ServedResponse(BaseModel, extra="forbid"):
     prompt_tokens: int | None = Field(None, description="by the server's count; null: it did not say")
     cached_tokens: int | None = Field(None, description="of the prompt, found in the server's cache")
     new_tokens: int | None = Field(None, description="by the server's count")
-    token_s: list[float] = Field(description="seconds from the request to each piece of text, mostly a token each")
+    token_s: list[float] = Field(description="seconds from the request to each piece of text, thoughts included")
+    first_answer_s: float | None = Field(None, description="of them, to the first piece of the answer; null: none came")
+    thought_tokens: int = Field(0, description="of the new tokens, thoughts before the answer")
+    thought_tokens_source: Literal["server", "pieces"] | None = Field(
+        None, description="who counted the thoughts: the server, or their pieces; null: there are none"
+    )
+    thoughts: str = Field("", description="their text, as far as the server shows it")
     attempts: int = Field(description="requests until one was answered; only that one is timed")
     concurrency: int = Field(description="requests under way at a time")
     finish: str | None = Field(None, description="why the response ended, in the server's words")
     stack: str = Field(description="what the server calls itself")
+    remarks: list[str] = Field([], description="how the request was changed for the server; `not streamed`")
 
 
 class AnyRecord(BaseModel, extra="forbid"):
@@ -59,6 +66,7 @@ class Record(AnyRecord):
 
     question: str
     answers: list[str]
+    wordless_answers: list[str] = Field([], description="answers that normalisation empties: they fit any prediction")
     gold: list[int] = Field(description="indices of the gold documents, in the order the method was given them")
     gold_stretches: list[StretchRecord] = Field(
         [], description="where in the gold documents the answer stands, if known"

@@ -318,12 +318,12 @@ def ask(
             reason=" ".join(str(error).split()) or type(error).__name__,
             prompt_sha256=prompt.sha256 if prompt else "",
             tokens=prompt.token_counts() if prompt else {},
+            served=_served(engine) if prompt else None,
         )
     text, evidence = engine.tokenizer.decode(answer.ids, skip_special_tokens=True), dict[str, int]()
     if answer.evidence is not None:
         pieces = (engine.tokenizer(piece.text, add_special_tokens=False) for piece in answer.evidence)
         evidence["evidence"] = sum(len(piece["input_ids"]) for piece in pieces)
-    exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
     return Record(
         **base,
         status="ok",
@@ -343,8 +343,14 @@ def ask(
         offline_s=seconds(c for c in trace if c.offline),
         online_s=seconds(online(trace)),
         first_token_s=first_token_s,
-        served=ServedResponse(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None,
+        served=_served(engine),
     )
+
+
+def _served(engine: Engine) -> ServedResponse | None:
+    """What a server reported of the last request; None if it did not respond, or the engine has none."""
+    exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
+    return ServedResponse.model_validate(asdict(exchange)) if exchange else None
 
 
 def _question_fields(example: Example) -> dict[str, Any]:
@@ -352,6 +358,7 @@ def _question_fields(example: Example) -> dict[str, Any]:
         "key": example.key,
         "question": example.question,
         "answers": list(example.answers),
+        "wordless_answers": example.wordless_answers,
         "gold": list(example.gold),
         "gold_stretches": [asdict(stretch) for stretch in example.gold_stretches],
         "documents": len(example.documents),

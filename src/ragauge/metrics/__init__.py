@@ -9,7 +9,7 @@ import string
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -26,6 +26,8 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 def score(name: str, record: Fields) -> float | None:
     """One record's score: None if the question failed or the metric does not apply.
 
+    A server's response without an answer is wrong: 0.
+
     Args:
         name: a metric's name.
         record: the fields of a `ragauge.io.records.Record`; a metric reads only those that its docstring names.
@@ -34,10 +36,16 @@ def score(name: str, record: Fields) -> float | None:
         UserError: there is no metric of that name.
     """
     metric = registry.module("metric", name)
-    if record.get("status") == "failed":
+    failed = record.get("status") == "failed"
+    if failed and not record.get("served"):
         return None
     value: float | None = metric.score(record)
-    return value
+    return 0.0 if failed and value is not None else value
+
+
+def wordless(answers: Iterable[str]) -> list[str]:
+    """The answers that normalisation empties, such as "A" or "!!!": official formulas see them in every prediction."""
+    return [answer for answer in answers if not normalise(answer)]
 
 
 def normalise(text: str) -> str:

@@ -14,6 +14,7 @@ from ragauge.io import records
 from ragauge.items import frontier
 from ragauge.rendering.footer import footer
 from ragauge.report import numbers
+from ragauge.report.problems import problems
 from ragauge.results.runs import ELSEWHERE, Runs
 from synthetic_run import MODEL, write_variant
 
@@ -65,6 +66,33 @@ def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(run
     here = table[table["model"] == MODEL]
     assert not here["note"].str.contains(ELSEWHERE).any()
     assert not here["quantity"].str.startswith("served").any()
+
+
+def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counted_and_paid(runs: Runs) -> None:
+    path = next(v.path for v in runs.variants if (v.model, v.name) == ("there", "naive"))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, answer_s in zip(lines, (0.6, 0.8, None), strict=True):
+        line["served"] |= {"first_answer_s": answer_s, "thought_tokens": 6, "thought_tokens_source": "pieces"}
+        line["served"]["remarks"] = ["without stream_options"]
+    lines[0] |= {
+        "status": "failed",
+        "reason": "unfinished: all 10 new tokens were thoughts",
+        "prediction": "",
+    }  # was right
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    meta = json.loads(records.meta_path(path).read_text())
+    records.meta_path(path).write_text(json.dumps(meta | {"sha256": None}))
+    again = Runs(runs.folder, config(price=PRICE))
+    table = frontier.table(again)
+    found = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+    assert found["measured"]["quality"] == pytest.approx(1 / 3)
+    assert "1 of 3 questions failed, counted as wrong" in found["note"]["quality"]
+    assert found["measured"]["served_first_answer_s"] == pytest.approx(0.7)
+    assert found["measured"]["thought_tokens"] == 6
+    assert "counted by pieces" in found["note"]["thought_tokens"]
+    assert "without stream_options" in found["note"]["served_first_token_s"]
+    assert found["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
+    assert any("the first: unfinished: all 10 new tokens" in problem.why for problem in problems(again))
 
 
 def test_without_a_price_or_a_count_the_table_says_why_there_is_no_number(runs: Runs) -> None:

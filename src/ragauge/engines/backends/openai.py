@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
-from http.client import HTTPResponse
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Exchange, Limits, Response, Traced
 from ragauge.errors import UserError
-from ragauge.io.http import EndpointError, JsonServer, events
+from ragauge.io.completions import Completion, count, read_completion, text_of
+from ragauge.io.http import EndpointError, JsonServer
 
 PREFIX = "openai:"  # of sources
 CAPABILITIES: Capabilities = SERVED
@@ -33,6 +33,7 @@ UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuse
 USER, ASSISTANT = "\ufdd0", "\ufdd1"  # before and after the user's turn; code points that no text may have
 ROUGH_PIECES = re.compile(rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s")
 PROMPT_ERRORS = {400, 413, 422}  # HTTP statuses that refuse one request, as a prompt beyond the context
+REFUSABLE = {"stream_options": "", "max_tokens": "max_completion_tokens", "stop": ""}  # key -> the key in its place
 
 
 class PieceTokenizer:
@@ -74,14 +75,12 @@ class PieceTokenizer:
         return f"{USER}{turn['content']}{ASSISTANT}"
 
 
-class _Reply(NamedTuple):
-    """A stream as it was read, times of `time.perf_counter()`."""
+@dataclass
+class _Quirks:
+    """What a server's replies showed of it; all threads share it."""
 
-    sent: float
-    first: float  # when the first piece arrived; the stream's end where there was none
-    ended: float
-    pieces: list[str]
-    exchange: Exchange  # as of one attempt
+    refused: set[str] = field(default_factory=set)  # keys of a request, of `REFUSABLE`
+    may_think: bool = True  # its model was not seen to answer without thoughts, which a stop string would cut off
 
 
 class ServedEngine(Traced):
@@ -112,6 +111,7 @@ class ServedEngine(Traced):
         self.cut = False
         self.exchange: Exchange | None = None
         self._turn: Lock | None = None
+        self._quirks = _Quirks()
 
     def for_thread(self, turn: Lock, concurrency: int) -> ServedEngine:
         engine = copy(self)
@@ -128,7 +128,7 @@ class ServedEngine(Traced):
         """See `Engine.respond`.
 
         Raises:
-            UserError: the server refuses this prompt, as it does one beyond its context.
+            UserError: the server refuses this prompt, as it does one beyond its context, or its reply has no answer.
             EngineLostError: the server gives no answer to any prompt.
         """
         text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
@@ -137,18 +137,21 @@ class ServedEngine(Traced):
         if self._turn:  # other threads work while this one waits for the server
             self._turn.release()
         try:
-            reply = self._send(path, body, sent)
+            completion = self._send(path, body, sent)
         finally:
             if self._turn:
                 self._turn.acquire()
+        self.exchange = self._exchange(completion, sent)
+        self._record_calls(text, completion, sent[-1])
         # The time of earlier attempts and of the pauses between them is not the model's; `attempts` shows them.
-        self.first_token_at = reply.first - (reply.sent - begin)
-        concurrency = 1 if self._turn is None else self.concurrency or 1
-        self.exchange = replace(reply.exchange, attempts=len(sent), concurrency=concurrency)
+        self.first_token_at = begin + (self.exchange.token_s or [completion.ended - sent[-1]])[0]
         new = self.exchange.new_tokens
-        self.cut = self.exchange.finish == "length" and new is not None and new < limits.max_new_tokens
-        self._record_calls(text, reply)
-        return Response(self.tokenizer.ids(reply.pieces), self.exchange.token_s)
+        self.cut = completion.finish == "length" and new is not None and new < limits.max_new_tokens
+        if problem := completion.problem():
+            raise UserError(problem)
+        answer, _ = completion.split()
+        ids = self.tokenizer.ids([piece.text for piece in answer])
+        return Response(ids, tuple(piece.at - sent[-1] for piece in answer))
 
     def _request(self, text: str, limits: Limits) -> tuple[str, dict[str, Any]]:
         """(path, body): a chat of one turn where the prompt has the marks of one, else a bare text to continue."""
@@ -159,39 +162,82 @@ class ServedEngine(Traced):
         body: dict[str, Any] = {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
         body |= {"model": self.model, "max_tokens": limits.max_new_tokens, "temperature": 0, "stream": True}
         body |= {"stream_options": {"include_usage": True}}
-        if limits.stop and not limits.ignore_stop:
+        if limits.stop and not (limits.ignore_stop or (chat and self._quirks.may_think)):
             body["stop"] = list(limits.stop)
         stated = {key: value for key, value in (body | self.body).items() if value is not None}
         return ("chat/completions" if chat else "completions"), stated
 
-    def _send(self, path: str, body: Mapping[str, Any], sent: list[float]) -> _Reply:
+    def _send(self, path: str, body: Mapping[str, Any], sent: list[float]) -> Completion:
         """The reply; `sent` gets the time at which each attempt began."""
+        quirks, stated = self._quirks, self._adapted(body)
         try:
-            return self.server.ask(path, body, lambda response: _read(response, sent[-1]), self.model, sent)
+            completion = self.server.ask(path, stated, read_completion, self.model, sent)
         except EndpointError as error:
+            if key := _refused_key(error, stated):
+                quirks.refused.add(key)
+                try:
+                    return self._send(path, body, sent)
+                except EndpointError as again:
+                    if again.detail == error.detail:  # the key was not at fault
+                        quirks.refused.discard(key)
+                    raise
             unclear = error.status is None or error.status >= 500  # may be of this prompt or of all
             if error.status in PROMPT_ERRORS or (unclear and self._answers(path, body)):
                 raise
             raise EngineLostError(str(error)) from None
+        if not completion.thought_tokens()[0]:
+            quirks.may_think = quirks.may_think and completion.finish != "stop"
+        elif "stop" in stated and completion.finish == "stop" and completion.problem():  # within the thoughts
+            quirks.refused.add("stop")
+            return self._send(path, body, sent)
+        return completion
+
+    def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A request without the keys that the server refuses."""
+        names = {key: REFUSABLE[key] if key in self._quirks.refused else key for key in body}
+        return {names[key]: value for key, value in body.items() if names[key]}
 
     def _answers(self, path: str, body: Mapping[str, Any]) -> bool:
         """Whether the server answers a short prompt at once, so that the prompt before caused the failure."""
         short = {"messages": [{"role": "user", "content": "Hi"}]} if "messages" in body else {"prompt": "Hi"}
         server = replace(self.server, attempts=1)
         try:
-            server.ask(path, {**body, **short, "max_tokens": 1}, lambda response: _read(response, 0.0), self.model)
+            server.ask(path, self._adapted({**body, **short, "max_tokens": 1}), read_completion, self.model)
         except EndpointError:
             return False
         return True
 
-    def _record_calls(self, text: str, reply: _Reply) -> None:
+    def _exchange(self, completion: Completion, sent: Sequence[float]) -> Exchange:
+        answer, thoughts = completion.split()
+        tokens, source = completion.thought_tokens()
+        instead = {key: f"{other} in place of {key}" if other else f"without {key}" for key, other in REFUSABLE.items()}
+        remarks = [instead[key] for key in REFUSABLE if key in self._quirks.refused]
+        return Exchange(
+            prompt_tokens=count(completion.usage, "prompt_tokens"),
+            cached_tokens=count(completion.usage.get("prompt_tokens_details"), "cached_tokens"),
+            new_tokens=count(completion.usage, "completion_tokens"),
+            token_s=tuple(piece.at - sent[-1] for piece in completion.pieces),
+            first_answer_s=answer[0].at - sent[-1] if answer else None,
+            thought_tokens=tokens,
+            thought_tokens_source=source,
+            thoughts=text_of(thoughts),
+            attempts=len(sent),
+            concurrency=1 if self._turn is None else self.concurrency or 1,
+            finish=completion.finish,
+            stack=completion.stack,
+            remarks=(*remarks, *(["not streamed"] if completion.events == 1 else [])),
+        )
+
+    def _record_calls(self, text: str, completion: Completion, sent: float) -> None:
         """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
-        tokens = reply.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
-        cached = min(reply.exchange.cached_tokens or 0, tokens - 1)
-        self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=reply.first - reply.sent))
-        steps = max(reply.exchange.new_tokens or 0, len(reply.pieces)) - 1
+        assert self.exchange is not None
+        tokens = self.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
+        cached = min(self.exchange.cached_tokens or 0, tokens - 1)
+        first = completion.pieces[0].at if completion.pieces else completion.ended
+        self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=first - sent))
+        steps = max(self.exchange.new_tokens or 0, len(completion.pieces)) - 1
         if steps > 0:
-            self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=reply.ended - reply.first))
+            self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=completion.ended - first))
 
 
 def load(
@@ -244,39 +290,7 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
     return split
 
 
-def _read(response: HTTPResponse, sent: float) -> _Reply:
-    """A stream of chat or text completions.
-
-    Raises:
-        ValueError: it is not one, or the server reports an error in it.
-    """
-    pieces, piece_at, usage, finish = list[str](), list[float](), dict[str, Any](), None
-    for event in events(response):
-        if event.get("error"):
-            raise ValueError(f"the stream holds an error: {str(event['error'])[:160]}")
-        usage = event["usage"] if isinstance(event.get("usage"), dict) else usage
-        choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-        delta = choice.get("delta")
-        text = (delta if isinstance(delta, dict) else choice).get("content" if isinstance(delta, dict) else "text")
-        if isinstance(text, str) and text:
-            pieces.append(text)
-            piece_at.append(time.perf_counter())
-        finish = choice.get("finish_reason") or finish
-    ended, details = time.perf_counter(), usage.get("prompt_tokens_details")
-    if finish is None and not pieces:
-        raise ValueError("the stream has no completion")
-    exchange = Exchange(
-        prompt_tokens=_count(usage, "prompt_tokens"),
-        cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else None,
-        new_tokens=_count(usage, "completion_tokens"),
-        token_s=tuple(at - sent for at in piece_at),
-        finish=finish,
-        stack=response.headers.get("Server") or "",
-    )
-    return _Reply(sent, piece_at[0] if piece_at else ended, ended, pieces, exchange)
-
-
-def _count(counts: Mapping[str, Any], name: str) -> int | None:
-    value = counts.get(name)
-    return value if type(value) is int and value >= 0 else None
+def _refused_key(error: EndpointError, body: Mapping[str, Any]) -> str | None:
+    """The key of a request that a server refuses by its name, or by the name of the key that it wants in its place."""
+    keys = [key for key in REFUSABLE if key in body] if error.status in PROMPT_ERRORS else []
+    return next((key for key in keys if re.search(rf"\b{REFUSABLE[key] or key}\b", error.detail)), None)
