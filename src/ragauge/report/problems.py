@@ -46,6 +46,9 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
         yield f"{records.meta_path(variant.path).name} is missing or not JSON: method and machine are unknown"
     if limit and len(variant.records) < limit:
         yield f"holds {len(variant.records)} of up to {limit} questions asked for"
+    if wordless := [answer for record in variant.records.values() for answer in record.get("wordless_answers", ())]:
+        which = f"{len(wordless)} known answers are empty after normalisation, such as {wordless[0]!r}"
+        yield f"{which}: they fit any prediction by the papers' formulas, none in a study"
     if variant.failed:
         first = next(iter(variant.failed.values()))
         yield f"{len(variant.failed)} of {len(variant.records)} questions failed, counted as wrong; the first: {first}"

@@ -26,6 +26,7 @@ _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "gold": ("a list of integers", TypeAdapter(list[int])),
 }
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
+NORMALISING = ("best_subspan_em", "em", "f1")  # metrics for which an answer that normalisation empties fits anything
 
 
 def score_file(
@@ -41,7 +42,7 @@ def score_file(
 
     Returns:
         `metric`, `file`, `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records (all three
-        null where n is 0), `records` in the file, of them `failed`.
+        null where n is 0), `records` in the file, of them `failed`; `remark` where normalisation empties answers.
 
     Raises:
         UserError: unknown metric, an unreadable file or line, a field that the metric needs missing or of another
@@ -52,6 +53,15 @@ def score_file(
     if not lines:
         raise UserError(f"{path}: holds no records")
     scores = [_score_line(metric, line, names, place) for place, line in lines]
+    remark = {}
+    if metric in NORMALISING and (literal := _literal_scores(metric, lines, names, scores)):
+        affected = f"{len(literal)} records have an answer that normalisation empties, such as 'A' or '!'"
+        official = (records.read_meta(path) or {}).get("specification", {}).get("dataset", "study") != "study"
+        remark = {"remark": f"{affected}: to the official formula, which counts here, it is in every prediction"}
+        if not official:
+            counted = sum(score or 0.0 for score in scores) / max(1, len(scores) - scores.count(None))
+            remark = {"remark": f"{affected}: it counts where the prediction is the same; officially {counted:.3f}"}
+            scores = [literal.get(at, score) for at, score in enumerate(scores)]
     applying = [score for score in scores if score is not None]
     low, high = bootstrap_interval(applying, seed) if applying else (None, None)
     return {
@@ -63,6 +73,7 @@ def score_file(
         "n": len(applying),
         "records": len(lines),
         "failed": sum(line.get("status") == "failed" for _, line in lines),
+        **remark,
     }
 
 
@@ -116,6 +127,20 @@ def _by_key(path: Path) -> dict[str, Record]:
         if by_key.setdefault(record.key, record) is not record:
             raise UserError(f"{path}: duplicate key {record.key!r}")
     return by_key
+
+
+def _literal_scores(
+    metric: str, lines: Sequence[tuple[str, Any]], names: Mapping[str, str], scores: Sequence[float | None]
+) -> dict[int, float]:
+    """By line: its score where an answer that normalisation empties fits only a prediction of the same text."""
+    literal = {}
+    for at, (place, line) in enumerate(lines):
+        fields = _Line(line, names, place)
+        if scores[at] is not None and (empty := metrics.wordless(fields["answers"])):
+            same = fields["prediction"].strip().lower() in [answer.strip().lower() for answer in empty]
+            others = {**line, names["answers"]: [answer for answer in fields["answers"] if answer not in empty]}
+            literal[at] = 1.0 if same else _score_line(metric, others, names, place) or 0.0
+    return literal
 
 
 def _score_line(metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> float | None:

@@ -1,6 +1,7 @@
 """Scores and comparisons of files, and what is said of files that do not fit."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,45 @@ def test_failed_records_are_counted_apart_and_nothing_to_score_is_null(tmp_path:
     assert json.loads(json.dumps(result)) == result
 
 
+def test_a_response_of_a_server_without_an_answer_is_wrong(tmp_path: Path) -> None:
+    path = records_file(tmp_path / "x.jsonl", {"a": "me", "b": None})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["served"] = {"token_s": [], "attempts": 1, "concurrency": 1, "stack": ""}
+    result = score_file(write(tmp_path / "y.jsonl", *lines), "em")
+    assert (result["mean"], result["n"], result["failed"]) == (0.5, 2, 1)
+
+
+EMPTIED = [
+    ("Retinol is Vitamin C, I think", "A"),
+    ("no idea", "The The"),
+    ("Berlin", "!!!"),
+    ("Berlin", "Paris"),
+    ("A", "A"),
+]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "metric", "mean", "said"),
+    [
+        (None, "best_subspan_em", 0.2, "4 records have .*; officially 0.800$"),
+        ("study", "best_subspan_em", 0.2, "4 records have .*; officially 0.800$"),
+        (None, "em", 0.2, "officially 0.200$"),
+        ("nq_open", "best_subspan_em", 0.8, "to the official formula, which counts here"),
+    ],
+)
+def test_answers_that_normalisation_empties_are_told(
+    dataset: str | None, metric: str, mean: float, said: str, tmp_path: Path
+) -> None:
+    lines = [{"id": str(at), "output": text, "golds": [gold]} for at, (text, gold) in enumerate(EMPTIED)]
+    path = write(tmp_path / "x.jsonl", *lines)
+    if dataset:
+        write(tmp_path / "x.meta.json", {"specification": {"dataset": dataset}})
+    result = score_file(path, metric, prediction_key="output", answers_key="golds")
+    assert result["mean"] == pytest.approx(mean)
+    assert re.search(said, result["remark"])
+    assert "remark" not in score_file(write(path, lines[3]), metric, prediction_key="output", answers_key="golds")
+
+
 @pytest.mark.parametrize(
     ("line", "metric", "said"),
     [
@@ -87,7 +127,7 @@ def test_comparison_on_shared_questions(tmp_path: Path) -> None:
     assert (em["a"], em["b"], em["n"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3), 3)
     assert em["difference"] == pytest.approx(1 / 3)
     assert em["low"] <= em["difference"] <= em["high"]
-    assert set(result["metrics"]) == {"best_subspan_em", "em", "f1", "kept_gold_recall"}
+    assert set(result["metrics"]) == {"best_subspan_em", "contains_answer", "em", "f1", "kept_gold_recall"}
     assert set(compare_files(a, b, ["em"])["metrics"]) == {"em"}
 
 
