@@ -16,7 +16,9 @@ from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import family
+from ragauge.engines.families._rope import check_context
 from ragauge.engines.int8 import linear_storage
+from ragauge.engines.rope import pair_rotated
 from ragauge.engines.weights import Layer, Linear, Norm, Weights
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
@@ -45,9 +47,9 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
 
     Args:
         max_context: tokens that the decoder is to read, in place of those that the model was trained on: RoPE and ALiBi
-            extrapolate, learned absolute positions and a sliding window do not.
+            extrapolate, a sliding window and `dynamic` scaling do not. A `longrope` model takes its long factors.
     """
-    config, path = read_config(folder), folder / "config.json"
+    config, path = {**read_config(folder), "max_context": max_context}, folder / "config.json"
     kind = family(config["model_type"], str(path))
     try:
         for key in LAYER_KEYS:
@@ -56,6 +58,8 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
                 raise UserError(f"{key}: must be a whole number from 1 to {MAX_LAYERS:,}, not {str(layers)[:40]}")
         shape: Shape = kind.shape(config)
         _check_shape(shape)
+        if max_context is not None:
+            check_context(config, max_context)
     except KeyError as missing:
         raise UserError(f"{path}: the key {missing} is missing") from None
     except UserError as error:
@@ -111,8 +115,12 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         # A tensor that is used twice is read twice; none is cached, so that memory has one copy of the weights.
         parts = [readers[f"{name}.{kind}"]() for name in stacked(place)]
         tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if place.endswith(".qkv") and names.arrange_qkv:
-            tensor = names.arrange_qkv(tensor, shape.heads[int(place.split(".")[1])])
+        if place.endswith(".qkv"):
+            layer = int(place.split(".")[1])
+            tensor = names.arrange_qkv(tensor, shape.heads[layer]) if names.arrange_qkv else tensor
+            tensor = pair_rotated(tensor, shape, shape.heads[layer] + shape.kv_heads[layer])
+        elif place.endswith(("q_norm", "k_norm")):
+            tensor = pair_rotated(tensor, shape, 1)
         if tensor.shape != size:
             shown = place if place == "embedding" else f"{place}.{kind}"
             raise UserError(

@@ -111,7 +111,7 @@ class Decoder:
         """The rotation of tokens at positions (token,), in the decoder's type; None where the family has none."""
         if self.shape.position != "rope":
             return None
-        cos, sin = rotation(positions, self.shape)
+        cos, sin = rotation(positions, self.shape, scaled=True)
         dtype = self.weights.embedding.dtype
         return cos.to(dtype), sin.to(dtype)
 
