@@ -10,11 +10,9 @@ from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
 
 import lm_references as tiny
 from ragauge.cost.shape import Shape
-from ragauge.engines import Row
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.rope import pair_rotated, rotate, rotation
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_object, write_json
 
 ORIGINAL = {"original_max_position_embeddings": 64}
 FACTORS = {"short_factor": [1.0, 1.1, 1.3, 1.9], "long_factor": [1.0, 2.5, 7.0, 9.5]}
@@ -45,8 +43,7 @@ STATED: dict[str, dict[str, Any]] = {  # keys of config.json
 def checkpoint(folder: Path, **stated: Any) -> Any:
     """Write a Llama whose config.json states its positions in this way; return transformers' model of it."""
     tiny.build("llama").save_pretrained(folder)
-    config = {key: value for key, value in read_object(folder / "config.json").items() if not key.startswith("rope")}
-    write_json(folder / "config.json", config | stated)
+    tiny.edit(folder / "config.json", **{"rope_parameters": None} | stated)
     return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
 
 
@@ -74,7 +71,7 @@ def test_keys_that_move(name: str, tmp_path: Path) -> None:
 def test_longrope_beyond_its_original_length(tmp_path: Path) -> None:
     """The long factors are taken for a context that is asked for; without one the model ends where they begin."""
     model, ids = checkpoint(tmp_path, rope_parameters=LONGROPE), tiny.tokens(100)
-    short, lm = tiny.read(tmp_path), None
+    short = tiny.read(tmp_path)
     assert short.shape.max_context == 64
     with pytest.raises(UserError, match="the model's context is 64"):
         short.extend(short.new_cache(100), [tiny.row(ids)], stage="prompt")
@@ -98,7 +95,7 @@ def test_longrope_beyond_its_original_length(tmp_path: Path) -> None:
 )
 def test_positions_that_cannot_be_read(stated: dict[str, Any], says: str, tmp_path: Path) -> None:
     tiny.build("llama").save_pretrained(tmp_path)
-    write_json(tmp_path / "config.json", read_object(tmp_path / "config.json") | {"rope_parameters": None} | stated)
+    tiny.edit(tmp_path / "config.json", **{"rope_parameters": None} | stated)
     with pytest.raises(UserError) as refused:
         read_shape(tmp_path)
     assert says in str(refused.value)

@@ -1,5 +1,6 @@
 """Tiny random checkpoints of every family that transformers has too, and how tests read them with either library."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,12 @@ def openelm_tensors() -> dict[str, Tensor]:
 def read(folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None, max_context: int | None = None) -> LM:
     """Our decoder of a checkpoint folder."""
     return LM(Decoder(read_shape(folder, max_context), read_weights(folder, dtype, torch.device("cpu"))), tokenizer)
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change keys of a JSON file; None takes one out."""
+    data = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in data.items() if v is not None}))
 
 
 def tokens(count: int, seed: int = 0) -> list[int]:

@@ -3,8 +3,9 @@
 import math
 import os
 import pickle
+import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
+from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families import family
 from ragauge.engines.families._rope import check_context
 from ragauge.engines.int8 import linear_storage
@@ -24,7 +26,8 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
 
 T = TypeVar("T")
-Reader = Callable[[], Tensor]
+# Buffers that are computed from the configuration: rotary frequencies, causal masks, positions.
+HARMLESS = re.compile(r"(inv_freq|cos_cached|sin_cached|masked_bias|attn\.bias|attention\.bias|position_ids)$")
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
 MAX_LAYERS = 10_000
 MAX_SIZE = 1 << 40  # of any size; what is beyond is a damaged file
@@ -96,12 +99,13 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
 
     Raises:
-        UserError: a file or a tensor is missing, damaged or of another size than config.json says; a storage of
-            matrices that is unknown or not available on the device.
+        UserError: a file or a tensor is missing, damaged, of another size than config.json says, or has no place in
+            the family; weights that are quantised in a way that is not read; a storage of matrices that is unknown or
+            not available on the device.
     """
     shape, names = read_shape(folder), family(read_config(folder)["model_type"]).NAMES
     readers, store = _readers(folder, dtype, device), linear_storage(weights, device)
-    bare = f"{names.embedding}.weight"
+    bare, used = f"{names.embedding}.weight", set[str]()
     root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
 
     def stacked(place: str) -> list[str]:
@@ -113,7 +117,8 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
 
     def read(place: str, kind: str, *size: int) -> Tensor:
         # A tensor that is used twice is read twice; none is cached, so that memory has one copy of the weights.
-        parts = [readers[f"{name}.{kind}"]() for name in stacked(place)]
+        used.update(found := [f"{name}.{kind}" for name in stacked(place)])
+        parts = [readers[name]() for name in found]
         tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
         if place.endswith(".qkv"):
             layer = int(place.split(".")[1])
@@ -138,11 +143,14 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         return Norm(read(place, "weight", width), bias(place, width), kind, shape.norm_eps)
 
     try:
-        return _assemble(shape, lambda place, *size: read(place, "weight", *size), linear, norm, store)
+        read_in = _assemble(shape, lambda place, *size: read(place, "weight", *size), linear, norm, store)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except RuntimeError as error:
         raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
+    unused = {name: reader for name, reader in readers.items() if name not in used}
+    _check_unused(folder, unused, read_in.embedding if shape.tied else None, f"{names.head}.weight")
+    return read_in
 
 
 def random_weights(
@@ -216,14 +224,27 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
     """A function for each tensor, by its name, that reads it."""
-
-    def read(path: Path, get: Reader) -> Tensor:
-        return _undamaged(path, get).to(device=device, dtype=dtype)
-
-    readers: dict[str, Reader] = {}
+    kind, stored = quantization(folder, read_config(folder)), dict[str, Reader]()
     for path in _files(folder):
-        readers |= {name: partial(read, path, get) for name, get in _undamaged(path, partial(_open, path)).items()}
-    return readers
+        tensors = _undamaged(path, partial(_open, path))
+        stored |= {name: partial(_undamaged, path, get) for name, get in tensors.items()}
+
+    def read(get: Reader) -> Tensor:
+        return get().to(device=device, dtype=dtype)
+
+    return {name: partial(read, get) for name, get in dequantized(kind, stored, folder).items()}
+
+
+def _check_unused(folder: Path, unused: Mapping[str, Reader], tied: Tensor | None, head: str) -> None:
+    """Raise UserError for tensors that were not read, but for an output matrix that is the embedding it is tied to."""
+    names = [name for name in unused if not HARMLESS.search(name)]
+    if tied is not None and head in names:
+        names.remove(head)
+        if not torch.equal(unused[head](), tied):
+            raise UserError(f"{folder}: tensor {head!r} is not the embedding, though config.json ties the two")
+    if names:
+        shown = ", ".join(map(_shortened, names[:3])) + (", ..." if len(names) > 3 else "")
+        raise UserError(f"{folder}: {len(names)} tensors of the checkpoint have no place in its family: {shown}")
 
 
 def _undamaged(path: Path, access: Callable[[], T]) -> T:

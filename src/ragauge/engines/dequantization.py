@@ -1,0 +1,163 @@
+"""Quantised checkpoints: the floating-point weights that their numbers and scales stand for, or a refusal by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragauge.errors import UserError
+from ragauge.io.jsonl import read_object
+
+Reader = Callable[[], Tensor]
+SCALES = {  # the name of a weight's scales by method; what is multiplied out is the weight alone, never activations
+    "fp8": "weight_scale_inv",
+    "fbgemm_fp8": "weight_scale",
+    "bitsandbytes": "SCB",
+    "compressed-tensors": "weight_scale",
+}
+FORMATS = ("naive-quantized", "float-quantized", "int-quantized", "pack-quantized")  # of compressed-tensors
+READ = f"{', '.join(SCALES)} (bitsandbytes in 8 bits; compressed-tensors as {', '.join(FORMATS)})"
+# Scales of activations and of keys and values, which are not quantised here.
+RUNTIME = ("activation_scale", "input_scale", "input_scale_ub", "input_zero_point", "k_scale", "v_scale")
+FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How the matrices of a checkpoint are stored."""
+
+    method: str
+    bits: int = 8
+    block: tuple[int, int] | None = None  # rows and columns of a weight that share a scale; None: from their numbers
+    packed: bool = False  # several numbers in an int32
+
+    @property
+    def scale(self) -> str:
+        return SCALES[self.method]
+
+
+def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None:
+    """How a checkpoint is quantised; None if it is not.
+
+    Raises:
+        UserError: by a method, or a form of it, that is not read.
+    """
+    stated = config.get("quantization_config") or config.get("compression_config")
+    place = folder / "config.json"
+    if not stated:
+        for name, method in FILES.items():
+            if (folder / name).is_file():
+                raise _refusal(folder / name, method)
+        return None
+    if not isinstance(stated, dict):
+        raise UserError(f"{place}: quantization_config: must be an object, not {str(stated)[:40]!r}")
+    in_bits = "bitsandbytes" if {"load_in_8bit", "load_in_4bit"} & stated.keys() else "unnamed"
+    method = str(stated.get("quant_method") or in_bits)
+    if method == "compressed-tensors":
+        return _compressed_tensors(place, stated)
+    if method == "bitsandbytes" and not stated.get("load_in_8bit"):
+        raise _refusal(place, "bitsandbytes in 4 bits")
+    if method not in SCALES:
+        raise _refusal(place, method)
+    block = stated.get("weight_block_size") if method == "fp8" else None
+    return Quantization(method, block=(int(block[0]), int(block[1])) if block else None)
+
+
+def _refusal(place: Path, method: str) -> UserError:
+    advice = "take the model without quantization, as a GGUF file, or from a server (openai:NAME)"
+    return UserError(f"{place}: weights quantized by {method} are not read; read are {READ}; {advice}")
+
+
+def _compressed_tensors(place: Path, stated: Mapping[str, Any]) -> Quantization:
+    """See `quantization`; all groups of layers must be stored alike."""
+    form, groups = str(stated.get("format")), list((stated.get("config_groups") or {}).values())
+    weights = [group.get("weights") or {} for group in groups]
+    kinds = {str(group.get("format") or form) for group in groups} or {form}
+    if not kinds <= set(FORMATS) or len(kinds) > 1:
+        raise _refusal(place, f"compressed-tensors as {', '.join(sorted(kinds))}")
+    if stated.get("quantization_status", "compressed") != "compressed":
+        raise _refusal(place, f"compressed-tensors with quantization_status {stated['quantization_status']}")
+    if (stated.get("sparsity_config") or {}).get("format", "dense") != "dense":
+        raise _refusal(place, f"compressed-tensors, sparse as {stated['sparsity_config']['format']}")
+    bits = {int(group.get("num_bits", 8)) for group in weights}
+    blocks = {tuple(group.get("block_structure") or ()) for group in weights}
+    packed = kinds == {"pack-quantized"}
+    if len(blocks) > 1 or (packed and bits not in ({4}, {8})):
+        raise _refusal(place, "compressed-tensors in groups of different blocks, or packed in other than 4 or 8 bits")
+    block = next(iter(blocks), ()) or None
+    return Quantization(
+        "compressed-tensors", max(bits, default=8), None if block is None else (int(block[0]), int(block[1])), packed
+    )
+
+
+def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder: Path) -> dict[str, Reader]:
+    """The tensors of a checkpoint by name, in floating point: a weight's scales are multiplied in and not listed.
+
+    Raises:
+        UserError, when a tensor is read: its scales are missing or do not fit.
+    """
+    rest, weights = dict(readers), dict[str, Reader]()
+    for name in readers if kind else ():
+        base, _, last = name.rpartition(".")
+        if last == kind.scale:
+            parts = ("weight", "weight_packed", "weight_shape", "weight_zero_point", "weight_format", kind.scale)
+            taken = {part: rest.pop(f"{base}.{part}") for part in parts if f"{base}.{part}" in rest}
+            weights[f"{base}.weight"] = partial(_dequantize, kind, f"{folder}: tensor '{base}.weight'", taken)
+        elif last in RUNTIME:
+            rest.pop(name, None)
+
+    def read(name: str, get: Reader) -> Tensor:
+        tensor = get()
+        if not tensor.is_floating_point() or (kind and tensor.element_size() == 1):
+            reason = f"no {kind.scale!r} beside it" if kind else "config.json states no quantization"
+            raise UserError(f"{folder}: tensor {name!r} is of {tensor.dtype} and {reason}")
+        return tensor
+
+    return {name: partial(read, name, get) for name, get in rest.items()} | weights
+
+
+def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> Tensor:
+    """(numbers - zero point) * scale, in fp32."""
+    scale = parts[kind.scale]().float()
+    if "weight_format" in parts and (code := int(parts["weight_format"]())) != 0:
+        raise UserError(f"{place}: rows are in the order {code} of bitsandbytes; read is 0, as they are")
+    stored = "weight_packed" if kind.packed else "weight"
+    if stored not in parts:
+        raise UserError(f"{place}: no {stored!r} beside {kind.scale!r}")
+    numbers = parts[stored]()
+    if kind.packed:
+        rows, columns = (int(size) for size in parts["weight_shape"]())
+        numbers = _unpacked(numbers, kind.bits)[:rows, :columns]
+    numbers = numbers.float()
+    spread = partial(_spread, size=numbers.shape, block=kind.block, place=place)
+    if "weight_zero_point" in parts:
+        zero = parts["weight_zero_point"]()
+        zero = _unpacked(zero.T, kind.bits).T[: scale.shape[0]] if zero.dtype == torch.int32 and kind.packed else zero
+        numbers = numbers - spread(zero.float())
+    return numbers * spread(scale / 127 if kind.method == "bitsandbytes" else scale)
+
+
+def _unpacked(packed: Tensor, bits: int) -> Tensor:
+    """Numbers of 4 or 8 bits, the lowest first in each int32 of a row, without the offset that made them positive."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    numbers = (packed[..., None] >> shifts) & (2**bits - 1)
+    return numbers.flatten(-2) - 2 ** (bits - 1)
+
+
+def _spread(scale: Tensor, size: torch.Size, block: tuple[int, int] | None, place: str) -> Tensor:
+    """Scales of a tensor, of rows, or of blocks -> one for each number, or of a size that broadcasts to them."""
+    if scale.numel() == 1:
+        return scale.reshape(1, 1)
+    scale = scale[:, None] if scale.ndim == 1 else scale
+    for axis in (0, 1):
+        count, numbers = scale.shape[axis], size[axis]
+        step = block[axis] if block else max(1, numbers // count)
+        if -(-numbers // step) == count:
+            scale = scale.repeat_interleave(step, axis).narrow(axis, 0, numbers)
+        elif count != 1:
+            raise UserError(f"{place}: {tuple(scale.shape)} scales do not fit {tuple(size)} numbers")
+    return scale
