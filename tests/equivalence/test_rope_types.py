@@ -1,5 +1,6 @@
 """Every `rope_type` that is read gives transformers' logits, wherever a config states it; keys move under each."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ from transformers import AutoModelForCausalLM
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
 
 import lm_references as tiny
-from ragauge.cost.shape import Shape
+import tiny_models
 from ragauge.engines.checkpoint import read_shape
-from ragauge.engines.rope import pair_rotated, rotate, rotation
+from ragauge.engines.rope import rotate, rotation
 from ragauge.errors import UserError
 
 ORIGINAL = {"original_max_position_embeddings": 64}
@@ -108,19 +109,13 @@ def test_dynamic_scaling_ends_at_the_trained_length(tmp_path: Path) -> None:
 
 
 def test_heads_that_rotate_in_part() -> None:
-    """Scores of reordered queries and keys are those of Phi-3's own rotation."""
-    shape = Shape(
-        "phi3", vocab=9, d_model=32, heads=(2,), kv_heads=(1,), head_dim=16, ffn=(8,), gated=True, max_context=64,
-        position="rope", rotary_dim=12, rope_theta=50.0, rope_attention_factor=1.3,
-    )  # fmt: skip
-    qkv, positions = torch.randn(10, 4, 16, generator=torch.Generator().manual_seed(0)), torch.arange(10.0) * 1.5
+    """Of each half the first numbers turn, as Phi-3's do, and are scaled; the others stay as they are."""
+    shape = replace(tiny_models.LLAMA, head_dim=16, rotary_dim=12, rope_theta=50.0, rope_attention_factor=1.3)
+    positions = torch.arange(10.0) * 1.5
     angles = positions[:, None] * 50.0 ** (-torch.arange(0, 12, 2) / 12)
-    cos, sin = (1.3 * torch.cat([x, x], -1)[None] for x in (angles.cos(), angles.sin()))
-    q, k = apply_rotary_pos_emb(qkv[None, :, :2].transpose(1, 2), qkv[None, :, 2:3].transpose(1, 2), cos, sin)
-
-    ours = pair_rotated(qkv.permute(1, 2, 0).flatten(0, 1), shape, 3).view(4, 16, 10).permute(2, 0, 1)
-    assert torch.equal(ours[:, 3], qkv[:, 3])  # values keep their order
-    turned = rotate(ours[:, :3], *rotation(positions, shape, scaled=True))
-    torch.testing.assert_close(
-        torch.einsum("qhd,kd->hqk", turned[:, :2], turned[:, 2]), (q @ k.transpose(-1, -2))[0], atol=1e-4, rtol=1e-5
-    )
+    x, rotated = torch.randn(10, 4, 16, generator=torch.Generator().manual_seed(0)), [*range(6), *range(8, 14)]
+    phi3 = [1.3 * torch.cat([part, part], -1) for part in (angles.cos(), angles.sin())]
+    expected = x.clone()
+    expected[..., rotated] = apply_rotary_pos_emb(x[..., rotated], x[..., rotated], *phi3)[0]
+    turned = rotate(x, *rotation(positions, shape, scaled=True))
+    torch.testing.assert_close(turned, expected, atol=1e-5, rtol=1e-5)

@@ -24,7 +24,7 @@ class Shape:
     rope_scale: float = 1.0  # positions are divided by it (linear scaling)
     rope_divisors: tuple[float, ...] = field(default=())  # one a rotary frequency, which is divided by it (Llama 3)
     rope_attention_factor: float = 1.0  # rotated queries and keys are multiplied by it (YaRN)
-    rotary_dim: int | None = None  # of each head's dimensions, those that rotate; None: all
+    rotary_dim: int | None = None  # numbers of each head that are rotated; None: all
     alibi_slopes: tuple[float, ...] = field(default=())  # one a head
     tied: bool = True  # the output matrix is the embedding
     bias: bool = False  # linear layers carry biases

@@ -20,7 +20,6 @@ from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families import family
 from ragauge.engines.families._rope import check_context
 from ragauge.engines.int8 import linear_storage
-from ragauge.engines.rope import pair_rotated
 from ragauge.engines.weights import Layer, Linear, Norm, Weights
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
@@ -120,12 +119,8 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         used.update(found := [f"{name}.{kind}" for name in stacked(place)])
         parts = [readers[name]() for name in found]
         tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if place.endswith(".qkv"):
-            layer = int(place.split(".")[1])
-            tensor = names.arrange_qkv(tensor, shape.heads[layer]) if names.arrange_qkv else tensor
-            tensor = pair_rotated(tensor, shape, shape.heads[layer] + shape.kv_heads[layer])
-        elif place.endswith(("q_norm", "k_norm")):
-            tensor = pair_rotated(tensor, shape, 1)
+        if place.endswith(".qkv") and names.arrange_qkv:
+            tensor = names.arrange_qkv(tensor, shape.heads[int(place.split(".")[1])])
         if tensor.shape != size:
             shown = place if place == "embedding" else f"{place}.{kind}"
             raise UserError(

@@ -14,7 +14,7 @@ def rotation(positions: Tensor, shape: Shape, scaled: bool = False) -> tuple[Ten
     """Cosines and sines (token, 1, dim) of the rotary angles of real positions (token,), in fp32.
 
     Su et al. 2021, eq. 34, in the half-split order of the Llama checkpoints. The sines of the first half are
-    negated, so that rotating is `x * cos + swapped_halves(x) * sin`. Pairs beyond `rotary_dim` have the angle 0.
+    negated, so that rotating is `x * cos + swapped_halves(x) * sin`. Beyond `rotary_dim`, the last angles of each half are 0.
 
     Args:
         scaled: by the shape's `rope_attention_factor`, as queries and keys are rotated once, from position 0.
@@ -30,20 +30,6 @@ def rotation(positions: Tensor, shape: Shape, scaled: bool = False) -> tuple[Ten
     if scaled and shape.rope_attention_factor != 1:
         cos, sin = cos.where(inverse == 0, cos * shape.rope_attention_factor), sin * shape.rope_attention_factor
     return torch.cat([cos, cos], -1)[:, None], torch.cat([-sin, sin], -1)[:, None]
-
-
-def pair_rotated(rows: Tensor, shape: Shape, heads: int) -> Tensor:
-    """Rows (row, ...) of which the first heads' are reordered, so that dimensions that rotate together are half a head
-    apart: where `rotary_dim` is less than a head, checkpoints have them half of that apart.
-
-    Scores are products of queries and keys, which the same order of both leaves as they are.
-    """
-    if shape.rotary_dim is None:
-        return rows
-    order = torch.arange(shape.head_dim, device=rows.device)
-    pairs = [part.view(2, -1) for part in order.split([shape.rotary_dim, shape.head_dim - shape.rotary_dim])]
-    first = rows[: heads * shape.head_dim].unflatten(0, (heads, -1))[:, torch.cat(pairs, 1).flatten()].flatten(0, 1)
-    return torch.cat([first, rows[heads * shape.head_dim :]])
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
