@@ -10,8 +10,8 @@ from typing import Any
 from ragauge.assets.pretokenizers import set_splits
 from ragauge.errors import UserError, unknown
 
-CONVERSION = 3  # raised when the result of a conversion changes
-DECODERS = ("llama", "qwen2")  # architectures whose tensors are checked; Mistral and SmolLM files are of the first
+CONVERSION = 4  # raised when the result of a conversion changes
+DECODERS = ("llama", "qwen2")  # architectures that are read; Mistral and SmolLM files are of the first
 
 ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
 
@@ -19,6 +19,10 @@ ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # Llama 3's scaling of rotary frequencies, without its factor
 LLAMA3: dict[str, Any] = {"rope_type": "llama3", "original_max_position_embeddings": 8192}
 LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+# Keys of these groups that are read; another would change what the model computes.
+READ_KEYS = {"attention": ("head_count", "head_count_kv", "key_length", "value_length", "layer_norm_rms_epsilon")}
+READ_KEYS["rope"] = ("dimension_count", "freq_base", "scale_linear", "scaling.type", "scaling.factor")
+READ_KEYS["rope"] += ("scaling.original_context_length", "scaling.finetuned")
 
 
 def convert(path: Path, folder: Path) -> None:
@@ -36,16 +40,13 @@ def convert(path: Path, folder: Path) -> None:
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
         header = read_header(path)
-        is_checked = header.values.get("general.architecture") in DECODERS
-        if is_checked:
-            check_decoder(header)
+        check_decoder(header)
         tokenizer = AutoTokenizer.from_pretrained(**source)
         _set_splits(header, tokenizer)
         model = AutoModelForCausalLM.from_pretrained(
             **source, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
         )
-        if is_checked:
-            model.config.rope_parameters = _rope_parameters(header, model.config)
+        model.config.rope_parameters = _rope_parameters(header, model.config)
     except MemoryError:
         raise
     except Exception as error:  # the tokenizers library raises the bare class, for a merge of a missing token
@@ -102,10 +103,18 @@ def check_decoder(header: Header) -> None:
     """Compare the tensors of a Llama or Qwen2 file with the sizes that its keys state.
 
     Raises:
-        ValueError: a tensor is missing, of another size, or unknown: transformers would leave it out, or fill it with
-            random numbers.
+        ValueError: a tensor is missing, of another size, or unknown, or a key of attention or positions is unknown:
+            transformers would leave it out, or fill it with random numbers.
+        UserError: another architecture.
     """
+    kind = header.values.get("general.architecture")
+    if kind not in DECODERS:
+        raise unknown("general.architecture", kind, DECODERS)
     expected = _expected(header)
+    for group, known in READ_KEYS.items():
+        for key in header.values:
+            if key.startswith(f"{kind}.{group}.") and key.removeprefix(f"{kind}.{group}.") not in known:
+                raise ValueError(f"the key {key} ({header.values[key]}) is not read")
     for name, size in expected.items():
         if name not in header.sizes:
             raise ValueError(f"it has no tensor {name!r}")
@@ -114,7 +123,7 @@ def check_decoder(header: Header) -> None:
     optional = {"output.weight": expected["token_embd.weight"], ROPE_DIVISORS: None}
     for name in header.sizes.keys() - expected.keys():
         if name not in optional or optional[name] not in (None, header.sizes[name]):
-            raise ValueError(f"tensor {name!r} is not of a plain {header.values['general.architecture']} decoder")
+            raise ValueError(f"tensor {name!r} is not of a plain {kind} decoder")
 
 
 def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
@@ -131,6 +140,9 @@ def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
     kv_heads, dim = key("attention.head_count_kv", heads), key("attention.key_length", max(1, d // heads))
     if layers > len(header.sizes):
         raise ValueError(f"{kind}.block_count: {layers:,} layers of {len(header.sizes):,} tensors")
+    for name in ("attention.value_length", "rope.dimension_count"):
+        if key(name, dim) != dim:
+            raise ValueError(f"{kind}.{name}: {key(name)} where a head has {dim} numbers is not read")
     rows = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "attn_v": kv_heads * dim}
     layer: dict[str, tuple[int, ...]] = {"attn_norm.weight": (d,), "ffn_norm.weight": (d,)}
     layer |= {"attn_output.weight": (d, heads * dim), "ffn_down.weight": (d, ffn)}
@@ -167,13 +179,19 @@ def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
     Raises:
         ValueError: the scaling is of an unsupported kind.
     """
-    prefix = f"{header.values.get('general.architecture')}.rope.scaling"
-    kind, factor = header.values.get(f"{prefix}.type", "none"), header.values.get(f"{prefix}.factor", 1.0)
-    if kind not in ("none", "linear") or not math.isfinite(factor) or factor < 1:
-        raise ValueError(f"{prefix}: type {kind!r} and factor {factor!r}; read are none and linear, from 1 on")
+    prefix = f"{header.values.get('general.architecture')}.rope"
+    kind = header.values.get(f"{prefix}.scaling.type", "linear")
+    factor = header.values.get(f"{prefix}.scaling.factor", header.values.get(f"{prefix}.scale_linear", 1.0))
+    if kind not in ("none", "linear", "yarn") or not math.isfinite(factor) or factor < 1:
+        raise ValueError(f"{prefix}.scaling: type {kind!r} and factor {factor!r}; read are none, linear, yarn, from 1 on")
     if header.rope_divisors is None:
-        linear = {"rope_type": "linear", "factor": factor} if kind == "linear" and factor > 1 else {}
-        return {**config.rope_parameters, **linear}
+        scaled = {"rope_type": kind, "factor": factor}
+        if kind == "yarn":
+            trained = header.values.get(f"{prefix}.scaling.original_context_length", config.max_position_embeddings)
+            scaled["original_max_position_embeddings"] = trained
+        return {**config.rope_parameters, **(scaled if kind != "none" and factor > 1 else {})}
+    if kind == "yarn":
+        raise ValueError(f"{prefix}.scaling: type 'yarn' beside the tensor {ROPE_DIVISORS!r} is not read")
 
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

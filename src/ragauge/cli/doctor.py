@@ -34,6 +34,7 @@ class Finding(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="measure how fast this machine reads and writes tokens")
+    parser.add_argument("--model", metavar="NAME", help="show what is read of a model, and what is refused and why")
     steps = parser.add_subparsers(required=False, metavar="STEP")
     machine = steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`")
     machine.set_defaults(verb=_measure_machine)
@@ -52,7 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    shown = list(findings(args.measure))
+    if args.model:
+        from ragauge.cli._model_findings import model_findings
+
+    shown = list(model_findings(args.model) if args.model else findings(args.measure))
     lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
     options.tell(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 

@@ -172,6 +172,26 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
         np.testing.assert_array_equal(found[place(name)].numpy(), values.reshape(found[place(name)].shape), name)
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"rope__scaling__type": "none", "rope__scaling__factor": 4.0}, {}),
+        ({"rope__scaling__factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"rope__scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
+        (
+            {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 16},
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+        ),
+    ],
+)
+def test_how_positions_are_scaled(keys: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", **keys)
+    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    stated = json.loads((folder / "config.json").read_text())["rope_parameters"]
+    assert stated == {"rope_type": "default", "rope_theta": 5000.0} | expected
+    assert read_shape(folder).max_context == 64
+
+
 def test_a_qwen2_file_is_read_like_its_checkpoint(tmp_path: Path) -> None:
     """Biases, an embedding that is the head too, positions and ChatML."""
     linear = {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0}
@@ -231,7 +251,11 @@ def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) ->
         ({"tensors": {"rope_freqs.weight": "d"}}, "'rope_freqs.weight' does not scale positions as Llama 3 does"),
         ({"architecture": "no-such-architecture"}, "no-such-architecture"),
         ({"pre": "jina-v2-zh"}, "unknown tokenizer.ggml.pre 'jina-v2-zh'; known: bloom, "),
-        ({"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}, "type 'yarn' and factor 4.0"),
+        ({"architecture": "bloom"}, "unknown general.architecture 'bloom'; known: llama, qwen2"),
+        ({"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0}, "type 'longrope' and factor 4.0"),
+        ({"rope__scaling__attn_factor": 0.5}, r"the key llama.rope.scaling.attn_factor \(0.5\) is not read"),
+        ({"attention__sliding_window": 16}, r"the key llama.attention.sliding_window \(16\) is not read"),
+        ({"rope__dimension_count": 8}, "llama.rope.dimension_count: 8 where a head has 16 numbers is not read"),
     ],
     ids=lambda value: str(value)[:30],
 )

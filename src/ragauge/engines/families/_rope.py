@@ -46,7 +46,7 @@ def rope_fields(
         if key.startswith(("rope_", "rotary_")) and value and key not in {*TOP_KEYS, *others}:
             raise UserError(f"{key}: {value!r} is not supported; read are {', '.join((*TOP_KEYS, *others))}")
     rope = _parameters(config)
-    kind = _type(rope)
+    kind = rope_type(config)
     share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor")) or 1.0
     if share != 1 and not partial:
         raise UserError(f"partial_rotary_factor: {share!r} is not supported for {config.get('model_type')}")
@@ -72,7 +72,7 @@ def trained_context(config: Mapping[str, Any]) -> int:
     """
     trained: int = config["max_position_embeddings"]
     rope = _parameters(config)
-    if _type(rope) == "longrope" and not _is_long(config, rope):
+    if rope_type(config) == "longrope" and not _is_long(config, rope):
         return min(trained, _original_length(config, rope))
     return trained
 
@@ -80,7 +80,7 @@ def trained_context(config: Mapping[str, Any]) -> int:
 def check_context(config: Mapping[str, Any], max_context: int) -> None:
     """Raise UserError if the frequencies of a config change with each prompt's length before `max_context` tokens."""
     trained = config.get("max_position_embeddings", max_context)
-    if max_context > trained and _type(_parameters(config)) == "dynamic":
+    if max_context > trained and rope_type(config) == "dynamic":
         reason = f"positions of type dynamic change with the length of each prompt beyond {trained}"
         raise UserError(f"max_context {max_context}: {reason}, so that cached keys would be wrong")
 
@@ -91,7 +91,9 @@ def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stated.items() if value is not None}
 
 
-def _type(rope: Mapping[str, Any]) -> str:
+def rope_type(config: Mapping[str, Any]) -> str:
+    """The type of a config's rotary positions; raises UserError for one, or a key of it, that is not read."""
+    rope = _parameters(config)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind not in KEYS:
         raise UserError(f"rope type {kind!r} is not supported; supported: {', '.join(KEYS)}")
