@@ -91,8 +91,10 @@ def parameters(shape: Shape) -> int:
     for heads, kv_heads, ffn in zip(shape.heads, shape.kv_heads, shape.ffn, strict=True):
         if shape.bias or shape.attention_bias:
             vectors += (heads + 2 * kv_heads) * shape.head_dim
-        if shape.bias:
-            vectors += shape.d_model + ffn * (2 if shape.gated else 1) + shape.d_model
+        if shape.bias or shape.output_bias:
+            vectors += shape.d_model
+        if shape.bias or shape.mlp_bias:
+            vectors += ffn * (2 if shape.gated else 1) + shape.d_model
         if shape.qk_norm:
             vectors += 2 * shape.head_dim
     return matrices + vectors + stem

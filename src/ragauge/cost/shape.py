@@ -28,7 +28,9 @@ class Shape:
     alibi_slopes: tuple[float, ...] = field(default=())  # one a head
     tied: bool = True  # the output matrix is the embedding
     bias: bool = False  # linear layers carry biases
-    attention_bias: bool = False  # the query, key and value projections alone carry biases (Qwen2)
+    attention_bias: bool = False  # the query, key and value projections carry biases (Qwen2)
+    output_bias: bool = False  # attention's output projection carries one (Llama)
+    mlp_bias: bool = False
     norm_bias: bool = False  # layer norms carry biases
     embedding_norm: bool = False  # a norm after the embedding (BLOOM)
     qk_norm: bool = False  # RMSNorm of every query and key head (OpenELM)

@@ -128,14 +128,12 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
             )
         return tensor
 
-    def bias(place: str, rows: int) -> Tensor | None:
-        return read(place, "bias", rows) if any(f"{name}.bias" in readers for name in stacked(place)) else None
-
-    def linear(place: str, rows: int, columns: int, _: bool) -> Linear:
-        return store(Linear(read(place, "weight", rows, columns), bias(place, rows)))
+    def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
+        return store(Linear(read(place, "weight", rows, columns), read(place, "bias", rows) if bias else None))
 
     def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
-        return Norm(read(place, "weight", width), bias(place, width), kind, shape.norm_eps)
+        bias = read(place, "bias", width) if shape.norm_bias and kind == "layer" else None
+        return Norm(read(place, "weight", width), bias, kind, shape.norm_eps)
 
     try:
         read_in = _assemble(shape, lambda place, *size: read(place, "weight", *size), linear, norm, store)
@@ -193,10 +191,10 @@ def _assemble(
         return Layer(
             attention_norm=norm(f"{at}.attention_norm", d),
             qkv=linear(f"{at}.qkv", qkv, d, shape.bias or shape.attention_bias),
-            out=linear(f"{at}.out", d, shape.heads[i] * dim, shape.bias),
+            out=linear(f"{at}.out", d, shape.heads[i] * dim, shape.bias or shape.output_bias),
             mlp_norm=norm(f"{at}.mlp_norm", d),
-            up=linear(f"{at}.up", (2 if shape.gated else 1) * shape.ffn[i], d, shape.bias),
-            down=linear(f"{at}.down", d, shape.ffn[i], shape.bias),
+            up=linear(f"{at}.up", (2 if shape.gated else 1) * shape.ffn[i], d, shape.bias or shape.mlp_bias),
+            down=linear(f"{at}.down", d, shape.ffn[i], shape.bias or shape.mlp_bias),
             q_norm=norm(f"{at}.q_norm", dim, "rms") if shape.qk_norm else None,
             k_norm=norm(f"{at}.k_norm", dim, "rms") if shape.qk_norm else None,
         )

@@ -135,6 +135,16 @@ def test_tensors_that_no_layer_reads_are_named(name: str, tmp_path: Path) -> Non
     assert says in refused(tmp_path)
 
 
+@pytest.mark.parametrize(("key", "part"), [("attention_bias", "self_attn.k_proj"), ("mlp_bias", "mlp.down_proj")])
+def test_biases_that_the_config_denies_or_that_are_missing(key: str, part: str, tmp_path: Path) -> None:
+    tensors = write_whole("llama_biases", tmp_path)
+    del tensors[(name := f"model.layers.1.{part}.bias")]
+    write_shards(tmp_path, tensors, "safetensors")
+    assert f"the checkpoint has no tensor '{name}'" in refused(tmp_path)
+    edit(tmp_path / "config.json", **{key: False})
+    assert f"tensors of the checkpoint have no place in its family: model.layers.0.{part[:5]}" in refused(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["lm_head.weight", "model.layers.1.mlp.up_proj.weight"])
 def test_a_missing_tensor_is_named(name: str, tmp_path: Path) -> None:
     tensors = write_whole("llama", tmp_path)

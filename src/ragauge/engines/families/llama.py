@@ -7,6 +7,7 @@ from ragauge.engines.families._parts import Names, eos_ids, refuse
 from ragauge.engines.families._rope import rope_fields, trained_context
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
+WINDOW = 4096  # of Mistral and Qwen2 where a config does not state one
 NAMES = Names(
     embedding="model.embed_tokens",
     norm="model.norm",
@@ -28,6 +29,7 @@ def shape(config: dict[str, Any]) -> Shape:
     # the decoder has plain attention alone: tokens within which a sliding window hides nothing
     windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
     trained = trained_context(config)
+    biased = config["model_type"] == "llama" and bool(config.get("attention_bias"))
     return Shape(
         family="llama",
         vocab=config["vocab_size"],
@@ -37,12 +39,13 @@ def shape(config: dict[str, Any]) -> Shape:
         head_dim=dim,
         ffn=(config["intermediate_size"],) * layers,
         gated=True,
-        max_context=min(trained, config.get("sliding_window") or trained) if windowed else trained,
+        max_context=min(trained, config.get("sliding_window", WINDOW) or trained) if windowed else trained,
         position="rope",
         norm_eps=config["rms_norm_eps"],
         **rope_fields(config, dim),
         tied=config.get("tie_word_embeddings", False),
-        bias=bool(config.get("attention_bias")) and bool(config.get("mlp_bias")),
-        attention_bias=bool(config.get("attention_bias")) or config["model_type"] == "qwen2",
+        attention_bias=biased or config["model_type"] == "qwen2",
+        output_bias=biased,
+        mlp_bias=config["model_type"] == "llama" and bool(config.get("mlp_bias")),
         eos=eos_ids(config),
     )
