@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import lm_references as tiny
+import tiny_models
 from ragauge import cli
 from ragauge.cli import doctor
 
@@ -108,3 +110,42 @@ def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path
     monkeypatch.setattr(tuning, "measure", lambda *_: pytest.fail("measured"))
     list(doctor.findings())
     assert not (home / "kernels").exists()
+
+
+# ---- a model
+
+
+def model_facts(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
+    assert cli.main(["doctor", "--model", str(folder), "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
+    return {each["topic"]: (each["found"], each["todo"]) for each in findings}
+
+
+def test_what_is_read_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    longrope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    scaled = longrope | {"original_max_position_embeddings": 256}
+    tiny.build("llama_gqa_tied", rope_parameters=scaled | {"rope_theta": 500.0}).save_pretrained(tmp_path)
+    tiny_models.byte_tokenizer().save_pretrained(tmp_path)
+    facts = model_facts(tmp_path, capsys)
+    assert facts.pop("model") == (str(tmp_path), "")
+    assert facts == {
+        "family": ("llama, read as llama: 20,128 parameters, 2 layers, width 32", ""),
+        "positions": ("rotary, type longrope, base 500", ""),
+        "context": ("256 tokens; up to 2,048 with max_context", ""),
+        "quantization": ("none", ""),
+        "tensors": ("every tensor has its place", ""),
+        "end of text": ("<pad> (2)", ""),
+        "template": ("chat", ""),
+    }
+
+
+def test_what_is_refused_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny.build("mpt_4_heads").save_pretrained(tmp_path)
+    tiny.edit(tmp_path / "config.json", quantization_config={"quant_method": "awq"})
+    facts = model_facts(tmp_path, capsys)
+    assert facts["positions"] == ("alibi, without a limit of their own", "")
+    for topic in ("quantization", "tensors"):
+        assert facts[topic][0] == "refused"
+        assert "weights quantized by awq are not read" in facts[topic][1]
+    assert facts["template"][0] == facts["end of text"][0] == "refused"
+    assert model_facts(Path("no-such-model"), capsys)["model"][0] == "refused"
