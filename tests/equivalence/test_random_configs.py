@@ -59,14 +59,15 @@ def llamas(draw: Draw) -> tuple[Any, dict[str, Any]]:
 @st.composite
 def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
     """A configuration of BLOOM or MPT."""
-    heads, tie = draw(st.integers(1, 7)), {"tie_word_embeddings": draw(st.booleans())}
+    heads, rare = draw(st.integers(1, 7)), st.integers(0, 5).map(lambda drawn: drawn == 0)
+    tie = {"tie_word_embeddings": not draw(rare)}
     if draw(st.booleans()):
-        late = {"apply_residual_connection_post_layernorm": draw(st.booleans())}
+        late = {"apply_residual_connection_post_layernorm": draw(rare)}
         return transformers.BloomConfig(**tiny.BLOOM | {"hidden_size": 8 * heads}, n_head=heads), late | tie
     options = {"clip_qkv": 0.4, "softmax_scale": 0.3, "qk_ln": True, "alibi_bias_max": 8}
-    chosen = {key: value for key, value in options.items() if draw(st.booleans())}
+    chosen = {key: value for key, value in options.items() if draw(rare)}
     config = transformers.MptConfig(**tiny.MPT | {"d_model": 8 * heads}, n_heads=heads, expansion_ratio=2)
-    return config, {"attn_config": config.attn_config.to_dict() | chosen, "logit_scale": draw(st.none() | st.just(0.5))}
+    return config, {"attn_config": config.attn_config.to_dict() | chosen, "logit_scale": 0.5 if draw(rare) else None}
 
 
 def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
@@ -80,10 +81,9 @@ def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
     tiny.edit(folder / "config.json", **stated)
     try:
         lm = tiny.read(folder)
-        ours = tiny.all_logits(lm, IDS[: min(len(IDS), lm.max_context)])
-    except UserError as error:
-        assert len(str(error).splitlines()) == 1
+    except UserError:
         return False
+    ours = tiny.all_logits(lm, IDS[: lm.max_context])
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     torch.testing.assert_close(ours, tiny.reference_logits(theirs, IDS[: len(ours)]), atol=2e-4, rtol=1e-4)
     return True

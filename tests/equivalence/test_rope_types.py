@@ -27,7 +27,7 @@ STATED: dict[str, dict[str, Any]] = {  # keys of config.json
     "scaling goes first": {"rope_parameters": PLAIN, "rope_scaling": {"type": "linear", "factor": 4.0}},
     "scaling, with a theta of its own": {"rope_parameters": PLAIN, "rope_theta": 300.0, "rope_scaling": tiny.LINEAR},
     "mrope of text": {"rope_parameters": PLAIN | {"type": "mrope", "mrope_section": [2, 1, 1]}},
-    "llama3": {"rope_theta": 5000.0, "rope_scaling": {**LLAMA3, "rope_theta": None}},
+    "llama3": {"rope_theta": 5000.0, "rope_scaling": {k: v for k, v in LLAMA3.items() if k != "rope_theta"}},
     "llama3, original length at the top": {"rope_parameters": LLAMA3, "original_max_position_embeddings": 256},
     "dynamic": {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_theta": 500.0},
     "yarn": {"rope_parameters": YARN},

@@ -20,9 +20,11 @@ ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 LLAMA3: dict[str, Any] = {"rope_type": "llama3", "original_max_position_embeddings": 8192}
 LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 # Keys of these groups that are read; another would change what the model computes.
-READ_KEYS = {"attention": ("head_count", "head_count_kv", "key_length", "value_length", "layer_norm_rms_epsilon")}
-READ_KEYS["rope"] = ("dimension_count", "freq_base", "scale_linear", "scaling.type", "scaling.factor")
-READ_KEYS["rope"] += ("scaling.original_context_length", "scaling.finetuned")
+READ_KEYS = {
+    "attention": {"head_count", "head_count_kv", "key_length", "value_length", "layer_norm_rms_epsilon"},
+    "rope": {"dimension_count", "freq_base", "scale_linear", "scaling.type", "scaling.factor", "scaling.finetuned"}
+    | {"scaling.original_context_length"},
+}
 
 
 def convert(path: Path, folder: Path) -> None:
@@ -183,7 +185,7 @@ def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
     kind = header.values.get(f"{prefix}.scaling.type", "linear")
     factor = header.values.get(f"{prefix}.scaling.factor", header.values.get(f"{prefix}.scale_linear", 1.0))
     if kind not in ("none", "linear", "yarn") or not math.isfinite(factor) or factor < 1:
-        raise ValueError(f"{prefix}.scaling: type {kind!r} and factor {factor!r}; read are none, linear, yarn, from 1 on")
+        raise ValueError(f"{prefix}.scaling: type {kind!r} and factor {factor!r}; read: none, linear, yarn, from 1 on")
     if header.rope_divisors is None:
         scaled = {"rope_type": kind, "factor": factor}
         if kind == "yarn":

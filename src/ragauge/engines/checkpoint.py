@@ -230,7 +230,7 @@ def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str
 
 def _check_unused(folder: Path, unused: Mapping[str, Reader], tied: Tensor | None, head: str) -> None:
     """Raise UserError for tensors that were not read, but for an output matrix that is the embedding it is tied to."""
-    names = [name for name in unused if not HARMLESS.search(name)]
+    names = sorted(name for name in unused if not HARMLESS.search(name))
     if tied is not None and head in names:
         names.remove(head)
         if tied.device.type != "meta" and not torch.equal(unused[head](), tied):

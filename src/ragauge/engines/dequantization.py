@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_object
 
 Reader = Callable[[], Tensor]
 SCALES = {  # the name of a weight's scales by method; what is multiplied out is the weight alone, never activations
@@ -21,6 +20,7 @@ SCALES = {  # the name of a weight's scales by method; what is multiplied out is
 }
 FORMATS = ("naive-quantized", "float-quantized", "int-quantized", "pack-quantized")  # of compressed-tensors
 READ = f"{', '.join(SCALES)} (bitsandbytes in 8 bits; compressed-tensors as {', '.join(FORMATS)})"
+PARTS = ("weight", "weight_packed", "weight_shape", "weight_zero_point", "weight_format")  # beside the scales
 # Scales of activations and of keys and values, which are not quantised here.
 RUNTIME = ("activation_scale", "input_scale", "input_scale_ub", "input_zero_point", "k_scale", "v_scale")
 FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
@@ -100,15 +100,8 @@ def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder
     Raises:
         UserError, when a tensor is read: its scales are missing or do not fit.
     """
-    rest, weights = dict(readers), dict[str, Reader]()
-    for name in readers if kind else ():
-        base, _, last = name.rpartition(".")
-        if last == kind.scale:
-            parts = ("weight", "weight_packed", "weight_shape", "weight_zero_point", "weight_format", kind.scale)
-            taken = {part: rest.pop(f"{base}.{part}") for part in parts if f"{base}.{part}" in rest}
-            weights[f"{base}.weight"] = partial(_dequantize, kind, f"{folder}: tensor '{base}.weight'", taken)
-        elif last in RUNTIME:
-            rest.pop(name, None)
+    rest = dict(readers)
+    weights = {} if kind is None else _take_scaled(kind, rest, folder)
 
     def read(name: str, get: Reader) -> Tensor:
         tensor = get()
@@ -118,6 +111,19 @@ def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder
         return tensor
 
     return {name: partial(read, name, get) for name, get in rest.items()} | weights
+
+
+def _take_scaled(kind: Quantization, readers: dict[str, Reader], folder: Path) -> dict[str, Reader]:
+    """Take weights with their scales, and scales of what is not quantised here, out of `readers`."""
+    weights = dict[str, Reader]()
+    for name in list(readers):
+        base, _, last = name.rpartition(".")
+        if last == kind.scale:
+            taken = {part: readers.pop(f"{base}.{part}") for part in (*PARTS, last) if f"{base}.{part}" in readers}
+            weights[f"{base}.weight"] = partial(_dequantize, kind, f"{folder}: tensor '{base}.weight'", taken)
+        elif last in RUNTIME:
+            readers.pop(name, None)
+    return weights
 
 
 def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> Tensor:

@@ -158,7 +158,10 @@ def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
         (compressed("nvfp4-pack-quantized", 4), "quantized by compressed-tensors as nvfp4-pack-quantized are not read"),
         (compressed("pack-quantized", 3), "in other than 4 or 8 bits"),
         (compressed("int-quantized") | {"quantization_status": "frozen"}, "with quantization_status frozen"),
-        (compressed("int-quantized") | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse as sparse-24-bitm"),
+        (
+            compressed("int-quantized") | {"sparsity_config": {"format": "sparse-24-bitmask"}},
+            "sparse as sparse-24-bit",
+        ),
         ([8], "quantization_config: must be an object"),
         (BLOCKS | {"weight_block_size": [8, 8]}, r"scales do not fit \(32, 32\) numbers"),
         (compressed("int-quantized"), "tensor 'model.layers.0.self_attn.[qkv]_proj.weight' is of torch.float8_e4m3fn"),
@@ -171,9 +174,7 @@ def test_what_is_not_read_is_refused(stated: Any, says: str, tmp_path: Path) -> 
         tiny.read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "method"), [("hf_quant_config.json", "modelopt"), ("quantize_config.json", "gptq")]
-)
+@pytest.mark.parametrize(("name", "method"), [("hf_quant_config.json", "modelopt"), ("quantize_config.json", "gptq")])
 def test_a_method_that_a_file_of_its_own_states(name: str, method: str, tmp_path: Path) -> None:
     tiny.build("qwen2").save_pretrained(tmp_path)
     (tmp_path / name).write_text("{}")

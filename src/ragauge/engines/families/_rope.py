@@ -109,9 +109,7 @@ def _original_length(config: Mapping[str, Any], rope: Mapping[str, Any]) -> int:
     return int(config.get(key) or rope.get(key) or config["max_position_embeddings"])
 
 
-def _llama3_divisors(
-    config: Mapping[str, Any], rope: Mapping[str, Any], theta: float, dim: int
-) -> tuple[float, ...]:
+def _llama3_divisors(config: Mapping[str, Any], rope: Mapping[str, Any], theta: float, dim: int) -> tuple[float, ...]:
     """Divisors of Llama 3.1 and later: 1 for short waves, `factor` for long ones, and between them the inverse of a
     line through both."""
     factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
