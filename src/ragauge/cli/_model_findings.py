@@ -4,25 +4,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ragauge.cli.doctor import Finding
 from ragauge.errors import UserError
 
 
-def model_findings(source: str) -> Iterator[Finding]:
-    """Yield the facts of a catalogued model, a prefixed source or a folder; a fact that is refused says why."""
+def model_findings(source: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (topic, fact, reason) of a catalogued model, a prefixed source or a folder; a reason if refused."""
     from ragauge import assets
 
     try:
         folder = assets.resolve(source, where="--model")
     except UserError as error:
-        yield Finding("model", "refused", str(error))
+        yield "model", "refused", str(error)
         return
-    yield Finding("model", str(folder))
+    yield "model", str(folder), ""
     for topic, describe in FACTS.items():
         try:
-            yield Finding(topic, describe(folder))
+            yield topic, describe(folder), ""
         except UserError as error:
-            yield Finding(topic, "refused", str(error))
+            yield topic, "refused", str(error)
 
 
 def family(folder: Path) -> str:
@@ -36,7 +35,7 @@ def family(folder: Path) -> str:
 
 def positions(folder: Path) -> str:
     from ragauge.engines.checkpoint import read_config, read_shape
-    from ragauge.engines.families._rope import rope_type
+    from ragauge.engines.frequencies import rope_type
 
     shape = read_shape(folder)
     if shape.position != "rope":
@@ -48,7 +47,7 @@ def positions(folder: Path) -> str:
 
 def context(folder: Path) -> str:
     from ragauge.engines.checkpoint import read_config, read_shape
-    from ragauge.engines.families._rope import rope_type
+    from ragauge.engines.frequencies import rope_type
 
     shape, config = read_shape(folder), read_config(folder)
     trained = config.get("max_position_embeddings", shape.max_context)

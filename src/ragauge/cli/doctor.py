@@ -12,6 +12,7 @@ from typing import NamedTuple
 import psutil
 
 from ragauge.cli import _options as options
+from ragauge.cli._model_findings import model_findings
 from ragauge.errors import EXTRAS, unknown
 from ragauge.io.files import file_system, write_file
 
@@ -53,10 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.model:
-        from ragauge.cli._model_findings import model_findings
-
-    shown = list(model_findings(args.model) if args.model else findings(args.measure))
+    shown = [Finding(*fact) for fact in model_findings(args.model)] if args.model else list(findings(args.measure))
     lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
     options.tell(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 

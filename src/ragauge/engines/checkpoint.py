@@ -18,7 +18,7 @@ from torch import Tensor
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families import family
-from ragauge.engines.families._rope import check_context
+from ragauge.engines.frequencies import check_context
 from ragauge.engines.int8 import linear_storage
 from ragauge.engines.weights import Layer, Linear, Norm, Weights
 from ragauge.errors import UserError

@@ -4,7 +4,7 @@ from typing import Any
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families._parts import Names, eos_ids, refuse
-from ragauge.engines.families._rope import rope_fields, trained_context
+from ragauge.engines.frequencies import rope_fields, trained_context
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
 WINDOW = 4096  # of Mistral and Qwen2 where a config does not state one
