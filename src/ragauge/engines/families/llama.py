@@ -29,7 +29,7 @@ def shape(config: dict[str, Any]) -> Shape:
     # the decoder has plain attention alone: tokens within which a sliding window hides nothing
     windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
     trained = trained_context(config)
-    biased = config["model_type"] == "llama" and bool(config.get("attention_bias"))
+    biased = config["model_type"] not in ("mistral", "qwen2") and bool(config.get("attention_bias"))
     return Shape(
         family="llama",
         vocab=config["vocab_size"],
