@@ -162,6 +162,9 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     tokenizer = load_tokenizer(assets.resolve(args.model))
     made = passages.build(sources, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
     print(made, flush=True)
+    if pages := sources.left_out.values():
+        share = sum(pages) / len(pages)
+        print(f"{len(pages)} web pages are read without {share:.0%} of their characters: navigation, footers, controls")
     folder.claim(args.out)
     files, generation = dict[str, bytes](), dict[str, Any]()
     if not questions:
@@ -172,7 +175,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     model, judge = (assets.absolute(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))
     data = args.out.resolve() / writing.DATA
     settings = writing.configuration(name, model, data, retrieval=any(gold), seed=args.seed, judge=judge)
-    skipped = {"skipped": sources.skipped, "read_in_part": sources.read_in_part, "not_read": sources.not_read}
+    skipped = {name: getattr(sources, name) for name in ("skipped", "read_in_part", "left_out", "not_read")}
     account = {"corpus": made.counts, **skipped, **generation}
     account |= retrieval.report(how, rankings, questions, gold, args.top)
     lines = writing.json_lines(writing.records(questions, made.passages, nearest, gold))

@@ -68,6 +68,8 @@ def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
     yield f"{counted(corpus['documents'], 'document')} ({counted(repeated[0], 'near-duplicate')})"
     yield f"{counted(corpus['passages'], 'passage')} ({counted(repeated[1], 'near-duplicate')}{dropped})"
     yield f"{counted(len(retrieval['skipped']), 'file')} skipped" if retrieval["skipped"] else ""
+    if pages := retrieval.get("left_out", {}).values():
+        yield f"{counted(len(pages), 'web page')} read without {sum(pages) / len(pages):.0%} of their characters"
     yield f"encoder: {how['encoder']}" if "dense" in retrieval["questions"][0]["ranks"] else ""
     yield f"reranker: {how['reranker']}" if how["reranker"] else ""
     yield "intervals: bootstrap 95%"

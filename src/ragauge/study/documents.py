@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from ragauge.errors import UserError
 from ragauge.io import jsonl
 from ragauge.io.progress import bar
 from ragauge.study import formats
+from ragauge.text import clean
 
 RECORDS = (".jsonl", ".jsonl.gz")
 SHOWN = 10  # skipped files that are named on the screen; the study's file names all
@@ -23,9 +24,11 @@ logger = logging.getLogger(__name__)
 class SourceDocuments:
     """The documents of a folder, and the files that could not be read."""
 
-    documents: tuple[Document, ...]  # titled by their path without suffix, or by the JSON line
+    documents: tuple[Document, ...]  # titled as they title themselves, else by their path without suffix
+    names: dict[str, str] = field(default_factory=dict)  # path in the folder, also without suffix -> title
     skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> reason
     read_in_part: dict[str, str] = field(default_factory=dict)  # path in the folder -> what is missing
+    left_out: dict[str, float] = field(default_factory=dict)  # path of a page -> share of its characters
     not_read: dict[str, int] = field(default_factory=dict)  # suffix -> files of kinds that nothing here reads
 
 
@@ -50,21 +53,23 @@ def read(place: Path) -> SourceDocuments:
     for path in sorted({*files} - {*paths}):  # counted by the end of the name, as `.txt.gz`, or by the name
         ends = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
         others["".join(ends).lower() or path.name] += 1
-    documents, skipped, in_part = list[Document](), dict[str, str](), dict[str, str]()
-    titles = _titles(folder, paths)
+    read, skipped = list[tuple[str, Document]](), dict[str, str]()  # with the file's name where it has one document
+    in_part, left_out = dict[str, str](), dict[str, float]()
+    short = _short_names(folder, paths)
     for path in bar("reading documents", "file", iterable=paths, delay=2):
-        if path.name.lower().endswith(RECORDS):
-            documents += _records(path, titles[path])
-            continue
         name = path.relative_to(folder).as_posix()
+        if path.name.lower().endswith(RECORDS):
+            read += (("", record) for record in _records(path, short[name]))
+            continue
         try:
-            text, warning = formats.read(path)
+            content = formats.read(path)
         except formats.UnreadableError as error:
             skipped[name] = str(error)
             continue
-        documents.append(Document(titles[path], text))
-        in_part |= {name: warning} if warning else {}
-    if not documents:
+        read.append((name, Document(content.title or short[name], content.text)))
+        in_part |= {name: content.warning} if content.warning else {}
+        left_out |= {name: round(content.left_out, 3)} if content.left_out else {}
+    if not read:
         raise UserError(f"--documents: {_nothing(place, folder, skipped)}")
     for what, reasons in (("skipped", skipped), ("read in part:", in_part)):
         for name, reason in islice(reasons.items(), SHOWN):
@@ -74,15 +79,21 @@ def read(place: Path) -> SourceDocuments:
     if others:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
         logger.warning("not read, being of other kinds: %s", counts)
-    return SourceDocuments(tuple(documents), skipped, in_part, dict(others))
+    titles, documents, names = Counter(document.title for _, document in read), list[Document](), dict[str, str]()
+    for name, document in read:
+        if name and titles[document.title] > 1 and document.title != short[name]:
+            document = replace(document, title=f"{document.title} ({short[name]})")
+        names |= {short[name]: document.title, name: document.title} if name else {}
+        documents.append(document)
+    return SourceDocuments(tuple(documents), names, skipped, in_part, left_out, dict(others))
 
 
-def _titles(folder: Path, paths: list[Path]) -> dict[Path, str]:
-    """Each file's path in the folder, with its suffix where that alone tells it from another one."""
-    names = {path: path.relative_to(folder) for path in paths}
-    short = {p: name.with_name(name.name.removesuffix(".gz")).with_suffix("").as_posix() for p, name in names.items()}
+def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
+    """Each file's path in the folder -> without suffix, unless that alone tells it from another one."""
+    names = [path.relative_to(folder) for path in paths]
+    short = {n.as_posix(): n.with_name(n.name.removesuffix(".gz")).with_suffix("").as_posix() for n in names}
     counts = Counter(short.values())
-    return {path: name.as_posix() if counts[short[path]] > 1 else short[path] for path, name in names.items()}
+    return {name: name if counts[one] > 1 else one for name, one in short.items()}
 
 
 def _records(path: Path, name: str) -> Iterator[Document]:
@@ -91,7 +102,7 @@ def _records(path: Path, name: str) -> Iterator[Document]:
         named = {"title": f"{name}/{number}", **record}
         title, text = (jsonl.field(named, key, str, f"{path}:{number}") for key in ("title", "text"))
         if text.strip():
-            yield Document(title, text)
+            yield Document(clean(title), clean(text))
 
 
 def _nothing(place: Path, folder: Path, skipped: dict[str, str]) -> str:

@@ -1,40 +1,54 @@
-"""The text of HTML, PDF and DOCX files; a file that cannot be read says why in one line.
+"""The text of HTML, PDF, DOCX and Markdown files; a file that cannot be read says why in one line.
 
-Paragraphs, headings, list items and table rows are parted by blank lines, so that none runs into the next sentence.
-The libraries are the extra `study` of the package, each imported where it is used.
+Headings, lists and tables have the marks of Markdown; blank lines part them and paragraphs, so that none runs into the
+next sentence. The libraries are the extra `study` of the package, each imported where it is used.
 """
 
 import importlib
 import io
 import logging
-import operator
 import re
-import unicodedata
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError, explain_missing_extra
+from ragauge.study import markup, pdf_pages, web_pages
+from ragauge.text import clean
 
 LARGEST_BYTES = 100 << 20  # of a file
 LARGEST_XML_BYTES = 32 << 20  # of the unpacked text of a DOCX file, of which a parser holds some thirty copies
-VISIBLE = "//text()[not(ancestor::head or ancestor::script or ancestor::style or ancestor::noscript)]"
-UNEXTRACTED = (4, 1000)  # a page is read badly if it has 4 times the extracted characters, and 1,000 more
-MOST_UNREADABLE = 0.1  # part of a PDF page's characters that are no letters of any script
+LEAST_EXTRACTED = 0.1  # part of a page's characters below which the page is read badly,
+UNEXTRACTED = (4, 1000)  # as it is if it has 4 times the extracted characters, and 1,000 more
+FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n([\w-]+[ \t]*[:=].*?\n)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+STATED_TITLE = re.compile(r"^title[ \t]*[:=][ \t]*([\"']?)([^\s>|].*?)\1[ \t]*$", re.MULTILINE | re.IGNORECASE)
+HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*?)[ \t#]*$|^(\S.*)\n=+[ \t]*$", re.MULTILINE)
+FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+CORE, CORE_TITLE = "docProps/core.xml", re.compile(r"<dc:title>([^<]*)</dc:title>")
+STYLES = "p[style-name='Title'] => h1:fresh\np.Title => h1:fresh"  # of Word, which mammoth reads as a paragraph
+BACK_LINK = "\u2191"  # of mammoth, from a note to its place
 
 
 class UnreadableError(Exception):
     """A file without text that can be read; the message says why."""
 
 
-Text = tuple[str, str]
-"""The text of a file, and a warning if some of it could not be read, else empty."""
+@dataclass(frozen=True)
+class Content:
+    """What a file holds."""
+
+    text: str
+    title: str = ""  # that it states
+    warning: str = ""  # of what could not be read
+    left_out: float = 0.0  # share of a page's characters that are not its content: navigation, footers, controls
 
 
-def read(path: Path) -> Text:
+def read(path: Path) -> Content:
     """Read the text of a file, by its suffix, which is one of `READERS`.
 
     Raises:
@@ -50,50 +64,63 @@ def read(path: Path) -> Text:
         raise UnreadableError(f"cannot be opened: {error.strerror}") from None
     if not content.strip():
         raise UnreadableError("empty")
-    text, warning = READERS[path.suffix.lower()](content)
-    if not text.strip():
+    made = READERS[path.suffix.lower()](content)
+    if not made.text.strip():
         raise UnreadableError("holds no text")
-    return text, warning
+    return replace(made, text=clean(made.text), title=" ".join(clean(made.title).split()))
 
 
-def plain(content: bytes) -> Text:
-    """Decode text and Markdown."""
+def plain(content: bytes) -> Content:
+    """Decode text."""
     try:
-        return content.decode("utf-8-sig"), ""
+        return Content(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise UnreadableError(f"not UTF-8 text (byte {error.start})") from None
 
 
-def html(content: bytes | str) -> Text:
+def markdown(content: bytes) -> Content:
+    """Decode Markdown: without its front matter, titled by that or by the first heading."""
+    text = plain(content).text.replace("\r\n", "\n")
+    front = FRONT_MATTER.match(text)
+    text = text[front.end() :] if front else text
+    stated = STATED_TITLE.search(front[2]) if front else None
+    heading = HEADING.search(FENCED.sub("", text))
+    title = stated[2] if stated else (heading[1] or heading[2]) if heading else ""
+    return Content(text, title if stated else re.sub(r"[*`]|\[([^]]*)\]\([^)]*\)|\{[^}]*\}$", r"\1", title))
+
+
+def html(content: bytes) -> Content:
     """Extract the content of a page, without navigation, comments, footers and advertisements."""
-    trafilatura = _library("trafilatura", "HTML and DOCX")
+    trafilatura = _library("trafilatura", "HTML")
     with _one_line_errors("HTML"):
-        tree = trafilatura.load_html(content)
-        visible = " ".join(" ".join([] if tree is None else tree.xpath(VISIBLE)).split())
-        text = trafilatura.extract(content, include_comments=False) or visible
+        text, title, size, visible = web_pages.read(content, trafilatura)
     factor, more = UNEXTRACTED
-    badly = len(visible) > factor * len(text) + more
-    share = f"{len(text) / max(1, len(visible)):.0%}"
-    return re.sub(r"\s*\n", "\n\n", text), f"only {share} of the page's text was recognised as content" * badly
+    share = size / max(1, visible)
+    is_poor = share < LEAST_EXTRACTED or visible > factor * size + more
+    return Content(text, title, f"only {share:.0%} of the page's text was recognised as content" * is_poor, 1 - share)
 
 
-def docx(content: bytes) -> Text:
-    """Extract paragraphs, tables, lists and notes of a Word document, tracked changes taken as accepted."""
+def docx(content: bytes) -> Content:
+    """Extract headings, paragraphs, tables, lists and notes of a Word document, tracked changes taken as accepted."""
     mammoth = _library("mammoth", "DOCX")
     if content.startswith(b"\xd0\xcf\x11\xe0"):  # an OLE file, in which Office keeps encrypted documents and old ones
         raise UnreadableError("encrypted, or in the format of Word before 2007")
     with _one_line_errors("a Word document"):
         with zipfile.ZipFile(io.BytesIO(content)) as package:  # which never unpacks more of a part than it declares
             parts = [part for part in package.infolist() if part.filename.endswith((".xml", ".rels"))]
-        size = sum(part.file_size for part in parts)
-        if size > LARGEST_XML_BYTES:  # kilobytes of zip can hold terabytes
-            raise UnreadableError(f"unpacks to {size >> 20:,} MB of text; read are up to {LARGEST_XML_BYTES >> 20} MB")
-        page = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: []).value
-        return html(f"<html><body><article>{page}</article></body></html>")
+            size = sum(part.file_size for part in parts)
+            if size > LARGEST_XML_BYTES:  # kilobytes of zip can hold terabytes
+                limit = LARGEST_XML_BYTES >> 20
+                raise UnreadableError(f"unpacks to {size >> 20:,} MB of text; read are up to {limit} MB")
+            core = package.read(CORE).decode("utf-8", "replace") if CORE in package.namelist() else ""
+        title = unescape(match[1]) if (match := CORE_TITLE.search(core)) else ""
+        page = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: [], style_map=STYLES).value
+        text = markup.text_of(_library("lxml.html", "DOCX").fromstring(f"<div>{page.replace(BACK_LINK, '')}</div>"))
+    return Content(text, title or ((heading := HEADING.search(text)) and heading[1]) or "")
 
 
-def pdf(content: bytes) -> Text:
-    """Extract the text layer of a PDF, page after page, lines joined to paragraphs."""
+def pdf(content: bytes) -> Content:
+    """Extract the text layer of a PDF, page after page: paragraphs, tables, columns one after another."""
     pypdf = _library("pypdf", "PDF")
     with _one_line_errors("a PDF"):
         try:
@@ -102,18 +129,16 @@ def pdf(content: bytes) -> Text:
                 raise UnreadableError("encrypted; save it without a password")
         except pypdf.errors.DependencyError:
             raise UnreadableError("encrypted with AES, which takes the package cryptography") from None
-        pages = [_paragraphs(page.extract_text()) for page in reader.pages]
-    if not any(pages):
-        raise UnreadableError(f"no text on any of its {len(pages)} pages: a scan needs text recognition (OCR) first")
-    problems = []
-    for problem, has_problem in (("no text", operator.not_), ("garbled text", _is_garbled)):
-        if bad := [number for number, page in enumerate(pages, start=1) if has_problem(page)]:
-            problems.append(f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}")
-    return "\n\n".join(filter(None, pages)), "; ".join(problems)
+        read = pdf_pages.read(reader.pages)
+    if not any(text for text, _ in read):
+        raise UnreadableError(f"no text on any of its {len(read)} pages: a scan needs text recognition (OCR) first")
+    texts = [text for text, _ in read if text]
+    return Content("\n\n".join(texts), warning="; ".join(pdf_pages.warnings(read)))
 
 
-READERS: dict[str, Callable[[bytes], Text]] = {
-    **dict.fromkeys((".md", ".txt"), plain),
+READERS: dict[str, Callable[[bytes], Content]] = {
+    ".md": markdown,
+    ".txt": plain,
     **dict.fromkeys((".html", ".htm", ".xhtml"), html),
     ".pdf": pdf,
     ".docx": docx,
@@ -140,17 +165,3 @@ def _one_line_errors(kind: str) -> Iterator[None]:
         raise UnreadableError(f"not {kind}, or damaged: {type(error).__name__}{reason and f': {reason}'}") from None
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _paragraphs(text: str) -> str:
-    """Join the lines of a page to paragraphs, which blank lines part, and words that a line's end hyphenates."""
-    paragraphs = re.split(r"\n[ \t]*\n", text)
-    joined = (re.sub(r"(?<=[^\W\d_])[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-zß-ÿ])", "", part) for part in paragraphs)
-    return "\n\n".join(" ".join(part.split()) for part in joined if part.strip())
-
-
-def _is_garbled(page: str) -> bool:
-    """Whether a page's font does not say which letters it shows: replacement, private and control characters."""
-    text = page.replace("\n", "")
-    unreadable = sum(char == "\ufffd" or unicodedata.category(char) in ("Co", "Cn", "Cc") for char in text)
-    return unreadable > MOST_UNREADABLE * len(text)

@@ -30,7 +30,7 @@ class PassageCorpus:
 
     passages: tuple[Passage, ...]
     counts: Mapping[str, int]  # documents and passages, and how many of them repeat an earlier one
-    originals: Mapping[str, str]  # title of every document -> of the one that it repeats, else its own
+    originals: Mapping[str, str]  # title or path of every document -> title of the one that it repeats, else its own
 
     def __str__(self) -> str:
         counts, treated = self.counts, "left out of the search" if self.counts["dropped_passages"] else "marked"
@@ -70,7 +70,8 @@ def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *
         "dropped_passages": len(marked) - len(searched),
     }
     titles = {document.title: documents[first].title for document, first in zip(documents, earliest, strict=True)}
-    return PassageCorpus(tuple(searched), counts, titles)
+    names = {name: titles[title] for name, title in sources.names.items() if name not in titles}
+    return PassageCorpus(tuple(searched), counts, titles | names)
 
 
 def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Iterator[Passage]:
@@ -88,7 +89,8 @@ def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Ite
 
 
 def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Iterator[int]:
-    """Where a sentence is cut so that no piece has more tokens: before a word, if one begins in a piece's second half.
+    """Where a sentence is cut so that no piece has more tokens: before a table's row, else before a word, if one begins
+    in a piece's second half.
 
     Args:
         offsets: (token, 2) first character of each token, and that after its last.
@@ -96,8 +98,9 @@ def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Ite
     first = 0
     while len(offsets) - first > tokens:
         ends = range(first + tokens, first + tokens // 2, -1)
-        words = (i for i in ends if any(map(str.isspace, sentence[offsets[i][0] - 1 : offsets[i][0] + 1])))
-        first = next(words, ends[0])
+        words = [i for i in ends if any(map(str.isspace, sentence[offsets[i][0] - 1 : offsets[i][0] + 1]))]
+        rows = (i for i in words if "\n" in sentence[offsets[i][0] - 1 : offsets[i][0] + 1])
+        first = next(rows, words[0] if words else ends[0])
         yield offsets[first][0]
 
 

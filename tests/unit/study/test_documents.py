@@ -20,41 +20,40 @@ from tiny_models import byte_tokenizer as tokenizer
 
 STUDY = "takes the packages of the extra study"
 PROSE = "It grows on hills, in shade and rain, and is picked by hand from spring to autumn. " * 4
-PAGE = f"""<html><head><title>Not text</title><style>p {{}}</style></head><body><nav>Home</nav><article>
+PAGE = f"""<html><head><title>A
+title</title><style>p {{}}</style></head><body><nav>Home</nav><article>
 <h1>Tea  plants</h1><p>Tea is <b>grown</b>
 in Assam. {PROSE}<!-- a remark --><table><tr><td>Leaf</td><td>Price</td></tr>
 <tr><td><p>green</p></td><td>2</td></tr></table></article><script>track()</script><footer>imprint</footer></body></html>"""
 
 
 def test_the_content_of_a_page_is_read() -> None:
-    """Without navigation, scripts and footers, its paragraphs and rows parted by blank lines."""
+    """Without navigation, scripts and footers, its blocks parted by blank lines."""
     pytest.importorskip("trafilatura", reason=STUDY)
-    read, warning = formats.html(PAGE.encode())
-    assert read.split("\n\n") == [
-        "Tea plants",
-        f"Tea is grown in Assam. {PROSE}".strip(),
-        "| Leaf | Price |",
-        "| green | 2 |",
-    ]
-    assert warning == ""
+    made = formats.html(PAGE.encode())
+    prose = f"Tea is grown in Assam. {PROSE}".strip()
+    assert made.text.split("\n\n") == ["# Tea plants", prose, "| Leaf | Price |\n| green | 2 |"]
+    assert (made.title, made.warning) == ("A title", "")
+    left, read = (sum(map(len, text.split())) for text in ("Home imprint", f"Tea plants {prose} Leaf Price green 2"))
+    assert made.left_out == pytest.approx(left / (left + read))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
-    assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding))[0]
+    assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
 
 
 def test_a_page_that_is_read_badly_is_warned_of() -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
     links = "".join(f"<li><a href='/{i}'>Entry {i} of a list of links</a></li>" for i in range(200))
     read = formats.html(f"<div><ul>{links}</ul></div><article><p>Tea. {PROSE}</p></article>".encode())
-    assert re.fullmatch(r"only \d% of the page's text was recognised as content", read[1])
+    assert re.fullmatch(r"only \d% of the page's text was recognised as content", read.warning)
 
 
 def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
     pytest.importorskip("pypdf", reason=STUDY)
-    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."]))[0]
+    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."])).text
     assert read == "Tea is grown in Assam and in Darjeeling- Himalaya.\n\nPage two."
 
 
@@ -62,8 +61,8 @@ def test_a_word_document_is_read_with_its_tables() -> None:
     pytest.importorskip("mammoth", reason=STUDY)
     table = f"<w:tbl>{row('Leaf', 'Price')}{row('green', '2')}</w:tbl>"
     control = f"<w:sdt><w:sdtContent>{paragraph('In a form.')}</w:sdtContent></w:sdt>"
-    read = formats.docx(docx(paragraph("Tea & more."), table, control))[0]
-    assert read.split("\n\n") == ["Tea & more.", "| Leaf | Price |", "| green | 2 |", "In a form."]
+    read = formats.docx(docx(paragraph("Tea & more."), table, control)).text
+    assert read.split("\n\n") == ["Tea & more.", "| Leaf | Price |\n| green | 2 |", "In a form."]
 
 
 def encrypted(password: str) -> bytes:
@@ -78,7 +77,7 @@ def encrypted(password: str) -> bytes:
 
 def test_a_pdf_that_only_restricts_printing_is_read() -> None:
     pytest.importorskip("pypdf", reason=STUDY)
-    assert formats.pdf(encrypted(""))[0] == "Secret tea."
+    assert formats.pdf(encrypted("")).text == "Secret tea."
 
 
 LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'lol'>" + "".join(f"<!ENTITY a{i} '{f'&a{i - 1};' * 10}'>" for i in range(1, 10))
@@ -133,7 +132,7 @@ def test_a_pdf_whose_font_names_no_letters_is_warned_of() -> None:
     """Such as a subset of a font without its table of characters, read as private and control characters."""
     pytest.importorskip("pypdf", reason=STUDY)
     read = formats.pdf(pdf(["Tea."], [r"\001\002\003\004\005\006 a"]))
-    assert read[1] == "1 of 2 pages hold garbled text, the first is page 2"
+    assert read.warning == "1 of 2 pages hold garbled text, the first is page 2"
 
 
 def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
     ("name", "module", "message"),
     [
         ("a.pdf", "pypdf", "PDF documents are read with pypdf, which is not installed: pip install 'ragauge[study]'"),
-        ("a.html", "trafilatura", "HTML and DOCX documents are read with trafilatura, which is not installed"),
+        ("a.html", "trafilatura", "HTML documents are read with trafilatura, which is not installed"),
         ("a.docx", "mammoth", "DOCX documents are read with mammoth"),
     ],
 )
@@ -181,6 +180,35 @@ def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(
     assert [d.title for d in found.documents] == ["guide/start.md", "guide/start.txt", "More", "other"]
     assert found.not_read == {".txt.gz": 1, ".xlsx": 1}
     assert caplog.messages == ["not read, being of other kinds: 1 .txt.gz, 1 .xlsx"]
+
+
+TITLES = {
+    "front.md": ("---\ntitle: 'Green tea'\nauthor: A\n---\n# Other\n", "Green tea"),
+    "toml.md": ('+++\ntitle = "Black tea"\n+++\nText.', "Black tea"),
+    "heading.md": ("Text.\n\n```\n# a remark\n```\n\n## [White](w.md) `tea` ##\n", "White tea"),
+    "underlined.md": ("White tea\n=========\nText.", "White tea (underlined)"),
+    "again.md": ("# White tea", "White tea (again)"),
+    "line.md": ("---\n\nA rule, and no front matter.\n\n---\n", "line"),
+    "crlf.md": ("---\r\ntitle: Mate\r\n---\r\nText.\r\n", "Mate"),
+    "block.md": ("---\ntitle: >\n  Folded\n---\nText.", "block"),
+    "note.txt": ("# White tea", "note"),
+}
+
+
+def test_documents_are_titled_as_they_title_themselves(tmp_path: Path) -> None:
+    """A title of several is followed by the path, by which questions may name any document."""
+    for name, (text, _) in TITLES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+    expected = {name: title for name, (_, title) in TITLES.items()} | {"heading.md": "White tea (heading)"}
+    made = documents.read(tmp_path)
+    assert [document.title for document in made.documents] == [expected[name] for name in sorted(TITLES)]
+    assert made.names == expected | {name.rpartition(".")[0]: title for name, title in expected.items()}
+    texts = {document.title: document.text.strip() for document in made.documents}
+    assert [texts[title] for title in ("Green tea", "Black tea", "Mate")] == ["# Other", "Text.", "Text."]
+    assert "A rule" in texts["line"]
+    corpus = passages.build(made, tokenizer(), 4096, 0)
+    assert {"Green tea", "front", "front.md"} <= corpus.originals.keys()
+    assert corpus.originals["front.md"] == "Green tea"
 
 
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
@@ -218,6 +246,13 @@ def test_a_long_sentence_is_cut_between_words() -> None:
     made = list(passages.cut("t", "word " * 60, tokenizer(), 16, 0))
     assert len(made) > 1
     assert {word for passage in made for word in passage.text.split()} == {"word"}
+
+
+def test_a_long_table_is_cut_between_rows() -> None:
+    rows = [f"| leaf {i} | {i} crowns |" for i in range(30)]
+    made = list(passages.cut("t", "\n".join(rows), tokenizer(), 64, 0))
+    assert len(made) > 5
+    assert [line for passage in made for line in passage.text.split("\n")] == rows
 
 
 LONG = " ".join(f"word{i}" for i in range(200))
