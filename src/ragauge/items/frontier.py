@@ -49,7 +49,7 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    variants = [v for v in runs.of(dataset, model) if len(v.failed) < len(v.records)]
+    variants = [v for v in runs.of(dataset, model) if v.has_responses]
     prices = {
         "online_cycles": [cost(runs, v, online_cycles) for v in variants],
         "online_latency_s": latencies(runs, dataset, model, variants, "total_s"),

@@ -15,7 +15,7 @@ REFERENCES = ("oracle",)  # no method could know which documents are gold
 def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
     """The mean of a metric over the questions; a failed question counts as wrong. Metric: the data set's primary."""
     scores = scored(runs, variant, metric)
-    if variant.records and len(variant.failed) == len(variant.records):
+    if variant.records and not variant.has_responses:
         return Measure(reason=f"all {len(variant.failed)} questions failed: {next(iter(variant.failed.values()))}")
     failed = len(variant.failed)
     note = f"{failed} of {len(variant.records)} questions failed, counted as wrong" if failed and scores else ""

@@ -131,6 +131,11 @@ class Variant:
         """The records of the questions that did not fail, by key."""
         return {key: record for key, record in self.records.items() if key not in self.failed}
 
+    @property
+    def has_responses(self) -> bool:
+        """Whether a question was answered, or a server responded to one, if without an answer."""
+        return bool(self.answered) or any(record.get("served") for record in self.records.values())
+
     @cached_property
     def shape(self) -> Shape | None:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""

@@ -31,7 +31,7 @@ def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
     cached = [one["cached_tokens"] / one["prompt_tokens"] for one in counted if one["cached_tokens"] is not None]
     return {
         "served_first_token_s": quartiles(first, note, CellSource.RECORDS),
-        "served_first_answer_s": quartiles(answers, note, CellSource.RECORDS),
+        "served_first_answer_s": quartiles(answers, note, CellSource.RECORDS, nothing="no response has an answer"),
         "served_per_token_s": quartiles(later, note, CellSource.RECORDS),
         "prompt_tokens": mean(prompts, runs.seed, nothing=UNSTATED),
         "thought_tokens": mean(thoughts, runs.seed, f"counted by {counted_by}" if counted_by else ""),

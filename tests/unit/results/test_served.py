@@ -95,6 +95,17 @@ def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counte
     assert any("the first: unfinished: all 10 new tokens" in problem.why for problem in problems(again))
 
 
+def test_a_model_that_never_answers_has_quality_0_and_the_times_of_its_responses(runs: Runs) -> None:
+    response = records.ServedResponse(**SERVED)
+    write_variant(runs.folder, "naive", "naive", [None] * 3, model="there", served=response)
+    write_variant(runs.folder, "bm25", "bm25", [None] * 3, model="there")  # the server refused every prompt
+    table = frontier.table(Runs(runs.folder, config()))
+    there = table[table["model"] == "there"].set_index(["variant", "quantity"])
+    assert there["measured"]["naive", "quality"] == 0.0
+    assert "3 of 3 questions failed, counted as wrong" in there["note"]["naive", "quality"]
+    assert "bm25" not in there.index.get_level_values("variant")
+
+
 def test_without_a_price_or_a_count_the_table_says_why_there_is_no_number(runs: Runs) -> None:
     table = frontier.table(Runs(runs.folder, config()))
     cost = table[(table["model"] == "there") & (table["quantity"] == "cost_per_1000_questions")]

@@ -43,7 +43,7 @@ def draw(table: Table) -> Figure:
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     candidates = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
-    variants = [v for v in candidates if len(v.failed) < len(v.records)]
+    variants = [v for v in candidates if v.has_responses]
     values: dict[str, set[str]] = defaultdict(set)
     for variant in variants:
         values[curve(variant)].add(str(knob(variant)))
