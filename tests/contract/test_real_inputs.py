@@ -4,6 +4,7 @@ A row is an input, a function of an empty folder that makes and reads it, and a 
 or "refused: " and the line that a user sees. Add a row for each kind of input; its variants belong to unit tests.
 """
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import lm_references as tiny
+from endpoints import Reply, chunk, served, sse
+from ragauge import engines
+from ragauge.engines.backends.openai import ServedEngine
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
+from ragauge.results.scoring import score_file
 
 Tensors = dict[str, torch.Tensor]
 
@@ -43,6 +49,30 @@ def fp8(tensors: Tensors) -> Tensors:
     return stored
 
 
+def server(*replies: Reply) -> Callable[[Path], str]:
+    """Replies of an OpenAI-compatible server to one question, the last for ever: the answer, and remarks if any."""
+
+    def outcome(folder: Path) -> str:
+        with served(replies) as running, pytest.MonkeyPatch.context() as environment:
+            environment.setenv("OPENAI_BASE_URL", running.url)
+            engine = engines.load("openai:m", "openai", served={"attempts": 1})
+            assert isinstance(engine, ServedEngine)
+            answer = engine.tokenizer.decode(engine.respond("Who?", Limits(9)).ids)
+        assert engine.exchange is not None
+        return ", ".join((answer, *engine.exchange.remarks))
+
+    return outcome
+
+
+def score(folder: Path) -> str:
+    lines = [("Vitamin C", "A"), ("no idea", "The The"), ("Berlin", "!!!"), ("Berlin", "Paris"), ("A", "A")]
+    path = folder / "x.jsonl"
+    path.write_text("".join(json.dumps({"prediction": text, "answers": [gold]}) + "\n" for text, gold in lines))
+    scored = score_file(path, "best_subspan_em")
+    return f"{scored['mean']}: {scored['remark']}"
+
+
+STOP = chunk("stop")
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
 BOTH = {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}}
 BOTH["rope_scaling"] = {"rope_type": "linear", "factor": 4.0}
@@ -57,6 +87,18 @@ ROWS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a key of positions that nobody knows": (
         model(rope_parameters=None, rope_scaling=YARN | {"beta": 3}), "refused: .* unknown key of rope type yarn 'beta'"
     ),
+    "thoughts on a channel": (server(sse(chunk(reasoning="Ada?"), chunk(content="Greta"), STOP)), "Greta$"),
+    "thoughts between marks": (server(sse(chunk(content="<thi"), chunk(content="nk>h</think> Greta"), STOP)), "Greta$"),
+    "a chat template that opens the thoughts": (server(sse(chunk(content="h\n</think>Greta"), STOP)), "Greta$"),
+    "thoughts alone": (server(sse(chunk(reasoning="h"), chunk("length"))), "refused: unfinished: all 1 new tokens"),
+    "a model that refuses": (server(sse(chunk(refusal="No."), STOP)), r"refused: refused: No\.$"),
+    "content in parts": (server(sse(chunk(content=[{"type": "text", "text": "Greta"}]), STOP)), "Greta$"),
+    "a stream without its end mark": (server(sse(chunk(content="Greta"), STOP, done=False)), "Greta$"),
+    "a server without stream_options": (
+        server(Reply(b"stream_options: extra", 422), sse(chunk(content="Greta"), STOP)),
+        "Greta, without stream_options$",
+    ),
+    "gold answers that normalisation empties": (score, "0.2: .* officially 0.800$"),
 }  # fmt: skip
 
 
