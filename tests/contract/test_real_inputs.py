@@ -16,12 +16,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import lm_references as tiny
+from document_samples import SAMPLES
 from endpoints import Reply, chunk, served, sse
 from ragauge import engines
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
+from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.results.scoring import score_file
+from ragauge.study import formats
 
 Tensors = dict[str, torch.Tensor]
 
@@ -73,6 +76,24 @@ def score(folder: Path) -> str:
 
 
 STOP = chunk("stop")
+
+
+def document(name: str) -> Callable[[Path], str]:
+    """A document of `document_samples`: its text in one line."""
+
+    def outcome(folder: Path) -> str:
+        pytest.importorskip({".pdf": "pypdf", ".html": "trafilatura", ".docx": "mammoth"}.get(Path(name).suffix, "re"))
+        (folder / name).write_bytes(SAMPLES[name].content)
+        return " ".join(formats.read(folder / name).text.split())
+
+    return outcome
+
+
+def first_passage(question: str, *passages: str) -> Callable[[Path], str]:
+    """The passage that BM25 of a study ranks first."""
+    return lambda folder: passages[next(CorpusBM25(passages).scores([question])).argmax()]
+
+
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
 BOTH = {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}}
 BOTH["rope_scaling"] = {"rope_type": "linear", "factor": 4.0}
@@ -98,6 +119,14 @@ ROWS: dict[str, tuple[Callable[[Path], Any], str]] = {
         server(Reply(b"stream_options: extra", 422), sse(chunk(content="Greta"), STOP)),
         "Greta, without stream_options$",
     ),
+    "a page in one form": (document("form.html"), ".* lit first in 1874 by Greta Holm"),
+    "questions in <details>": (document("questions.html"), r".* open\? At six in the morning"),
+    "an admonition in <aside>": (document("page.html"), ".* Never exceed 12 bar"),
+    "a table of a PDF": (document("table.pdf"), r".*\| P7 \| 12 bar \| 90 \|"),
+    "columns of a PDF, drawn row by row": (document("columns-by-row.pdf"), ".* cliff above the harbour and was built"),
+    "lists of a Word document": (document("report.docx"), ".* - Close the valve. - Slowly. 1. First step. 2. Second"),
+    "accents, ligatures and soft hyphens": (document("unicode.txt"), "Das Café der office, 43 m, Leuchtturm"),
+    "a Chinese question": (first_passage("灯塔是谁点灯的？", "渡船每天开往对岸。", "点灯的人是林秀兰。"), "点灯"),
     "gold answers that normalisation empties": (score, "0.2: .* officially 0.800$"),
 }  # fmt: skip
 

@@ -53,7 +53,7 @@ PAGE = f"""<html><head><title>Harbour rules</title></head><body><nav><ul>{MENU}<
 <p>{PROSE}</p><h2>Pressure</h2><aside class="admonition warning"><p class="admonition-title">Warning</p>
 <p>Never exceed 12 bar.</p></aside><ul><li>Close the valve.<ul><li>Slowly.</li></ul></li><li>Wait.</li></ul>
 <ol start="3"><li>Open it.</li></ol><table><tr><th>Pump</th><th>Bar</th></tr><tr><td>P7</td><td><p>12</p></td></tr>
-</table><pre>close\n  wait\n  open("lid")</pre><p>{PROSE}</p></main><aside class="sidebar"><p>Read our other pages, and
+</table><p>{PROSE}</p></main><aside class="sidebar"><p>Read our other pages, and
 subscribe to them.</p></aside><footer>Copyright Port Amsel</footer></body></html>"""
 FORM = """<html><head><title>Harbour</title></head><body><form method="post" id="aspnetForm"><input type="hidden"/>
 <div><h1>Harbour of Port Amsel</h1><p>The lighthouse was lit first in <time>1874</time> by Greta Holm.</p></div>
@@ -127,7 +127,7 @@ SAMPLES = {
             "# Rules\n\nThe harbour",
             "## Pressure\n\nWarning\n\nNever exceed 12 bar.",
             "- Close the valve.\n\n  - Slowly.\n\n- Wait.\n\n3. Open it.",
-            '| Pump | Bar |\n| P7 | 12 |\n\nclose\n  wait\n  open("lid")\n\nThe harbour',
+            "| Pump | Bar |\n| P7 | 12 |\n\nThe harbour",
         ),
         ("Entry", "subscribe", "Copyright"),
         title="Harbour rules",

@@ -44,6 +44,11 @@ def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
     assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
 
 
+def test_code_keeps_its_lines() -> None:
+    pytest.importorskip("trafilatura", reason=STUDY)
+    assert "close\n  wait" in formats.html(f"<article><p>{PROSE}</p><pre>close\n  wait</pre></article>".encode()).text
+
+
 def test_a_page_that_is_read_badly_is_warned_of() -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
     links = "".join(f"<li><a href='/{i}'>Entry {i} of a list of links</a></li>" for i in range(200))
