@@ -65,6 +65,8 @@ LLAMA3 = {
     "rope_theta": 500.0,
 }
 MILLION = {"rope_type": "default", "rope_theta": 1e6}
+WINDOW = {"use_sliding_window": True}
+LAYER_TYPES = ["sliding_attention", "full_attention"]
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": rope("Llama", 4),
     "llama_gqa_tied": rope("Llama", 2, tie_word_embeddings=True),
@@ -74,6 +76,9 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "mistral": rope("Mistral", 2, head_dim=16, sliding_window=None),
     "qwen2": rope("Qwen2", 2),
     "qwen2_tied": rope("Qwen2", 1, tie_word_embeddings=True, rope_parameters=MILLION),
+    "mistral_window": rope("Mistral", 2, sliding_window=8),
+    "qwen2_window": rope("Qwen2", 2, sliding_window=6, layer_types=LAYER_TYPES, **WINDOW),
+    "qwen3_window": rope("Qwen3", 2, sliding_window=9, max_window_layers=1, head_dim=16, **WINDOW),
     "qwen3": rope("Qwen3", 2, head_dim=16),
     "qwen3_tied_biases": rope("Qwen3", 1, head_dim=8, attention_bias=True, tie_word_embeddings=True),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),

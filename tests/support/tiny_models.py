@@ -58,6 +58,16 @@ FAMILIES = {
     ),
     "openelm": replace(LLAMA, family="openelm", heads=(4, 6), kv_heads=(2, 3), ffn=(48, 64), qk_norm=True),
     "qwen3": replace(LLAMA, family="qwen3", qk_norm=True, tied=False, rope_scale=2.0),
+    "olmo2": replace(
+        LLAMA,
+        family="olmo2",
+        norm_place="both",
+        qk_norm_joint=True,
+        unrotated=(1,),
+        rotary_dim=4,
+        embedding_scale=2.0,
+        logit_cap=3.0,
+    ),
 }
 
 LINKS = {"links": 2, "first_link": 10, "begin": 4, "end": 5}

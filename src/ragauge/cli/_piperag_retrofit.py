@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
     from ragauge import assets
     from ragauge.config.checks import check_source
     from ragauge.config.reading import checked_options
-    from ragauge.engines import load_lm
+    from ragauge.generation.modes import Checkpoint
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.process import running
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.index) == bool(args.server):
         raise UserError("training requires retrieval: give --index or --server")
     database = Database(args.database)
-    lm = load_lm(args.model, dtype=args.dtype, device=args.device, threads=args.threads)
+    lm = Checkpoint(args.model, dtype=args.dtype, device=args.device, threads=args.threads).decoder()
     database.check_tokenizer(lm.tokenizer, args.model)
     sha256 = assets.describe(args.model)["sha256"]
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}

@@ -54,14 +54,14 @@ class ExpectedAttention(Compressor):
         shape, cache = context.cache.shape, context.cache
         at = cache.positions[context.span.start : context.span.stop]
         q = self.window.queries[layer][:, -len(context.span) :].float()
-        q = rotate_further(q, -at, shape) if shape.position == "rope" else q
+        q = rotate_further(q, -at, shape, layer) if shape.is_rotated(layer) else q
         q = q[:, sinks:]
         mean = q.mean(1)
         centred = q - mean[:, None]
         covariance = centred.transpose(1, 2) @ centred / q.shape[1]
-        if shape.position != "rope":
+        if not shape.is_rotated(layer):
             return mean, covariance
         future = at[-1] + 1 + torch.arange(FUTURE, device=at.device)
-        cos, sin = (x.mean((0, 1)) for x in rotation(future, shape))
+        cos, sin = (x.mean((0, 1)) for x in rotation(future, shape, layer))
         turned = rotate(covariance, cos, sin).transpose(1, 2)
         return rotate(mean, cos, sin), rotate(turned, cos, sin).transpose(1, 2)

@@ -1,7 +1,8 @@
 """Multiply-accumulates (MACs) of a decoder, in closed form: one formula, one function.
 
 The count is that of matrix products alone (projections, MLP, attention, output matrix), as fvcore counts them: norms,
-activations, softmax, rotary embeddings and biases are left out, and attention is dense, not halved for causality.
+activations, softmax, rotary embeddings and biases are left out, and attention is dense, not halved for causality: a
+token counts as many keys as there are, at most those of the layer's sliding window.
 One MAC is two floating-point operations.
 """
 
@@ -42,10 +43,22 @@ def output_weights(shape: Shape) -> int:
 def attention_macs(shape: Shape, new: int, past: int, steps: int = 1, layers: Layers = None) -> int:
     """Query·key and probability·value products of `new` tokens a step, of which step s has `past + s * new` behind it.
 
-    Dense: `heads * head_dim * n * (past + n)` for each of the two products, summed over layers and steps.
+    Dense: `heads * head_dim * n * (past + n)` for each of the two products, summed over layers and steps; in a layer
+    with a sliding window of w tokens `min(past + n, w)`.
     """
-    pairs = new * (steps * (past + new) + new * (steps * (steps - 1) // 2))
-    return 2 * pairs * sum(shape.heads[slice(*layers or (None,))]) * shape.head_dim
+    if shape.shortest_window is None:
+        pairs = new * keys_of_steps(new, past, steps)
+        return 2 * pairs * sum(shape.heads[slice(*layers or (None,))]) * shape.head_dim
+    chosen = range(*layers or (0, shape.layers))
+    pairs = sum(shape.heads[i] * new * keys_of_steps(new, past, steps, shape.window(i)) for i in chosen)
+    return 2 * pairs * shape.head_dim
+
+
+def keys_of_steps(new: int, past: int, steps: int, most: int | None = None) -> int:
+    """Keys that are there in each of `steps` steps of `new` tokens, at most `most` in one: their sum over the steps."""
+    growing = steps if most is None or not new else min(steps, max(0, (most - past) // new))
+    keys = growing * (past + new) + new * (growing * (growing - 1) // 2)
+    return keys + (steps - growing) * (most or 0)
 
 
 def row_macs(call: Call, shape: Shape) -> tuple[int, ...]:
@@ -87,7 +100,7 @@ def parameters(shape: Shape) -> int:
     matrices = layer_weights(shape) + output_weights(shape) * (1 if shape.tied else 2)
     norm = shape.d_model * (2 if shape.norm_bias else 1)
     stem = norm * (2 if shape.embedding_norm else 1)  # the final norm and, in BLOOM, the norm after the embedding
-    vectors = 2 * norm * shape.layers
+    vectors = 2 * norm * shape.layers * (2 if shape.norm_place == "both" else 1)
     for heads, kv_heads, ffn in zip(shape.heads, shape.kv_heads, shape.ffn, strict=True):
         if shape.bias or shape.attention_bias:
             vectors += (heads + 2 * kv_heads) * shape.head_dim
@@ -97,6 +110,8 @@ def parameters(shape: Shape) -> int:
             vectors += ffn * (2 if shape.gated else 1) + shape.d_model
         if shape.qk_norm:
             vectors += 2 * shape.head_dim
+        if shape.qk_norm_joint:
+            vectors += (heads + kv_heads) * shape.head_dim
     return matrices + vectors + stem
 
 

@@ -16,6 +16,7 @@ from ragauge.cost.flop import (
     FLOP_PER_MAC,
     attention_macs,
     call_macs,
+    keys_of_steps,
     layer_rows,
     layer_weights,
     output_weights,
@@ -61,7 +62,11 @@ def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """
     if call.macs is not None:
         return 0
-    return call.steps * weight_bytes(call, shape, dtype) + kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
+    weights = call.steps * weight_bytes(call, shape, dtype)
+    if shape.shortest_window is None:
+        return weights + kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
+    chosen = range(*call.layers or (0, shape.layers))
+    return weights + sum(kv_bytes(shape, _kv_tokens(call, shape.window(i)), dtype, (i, i + 1)) for i in chosen)
 
 
 def weight_bytes(call: Call, shape: Shape, dtype: object) -> int:
@@ -111,7 +116,14 @@ def matmul_rate(machine: Machine, dtype: object) -> float:
     return float(rates[name]["high"])
 
 
-def _kv_tokens(call: Call) -> int:
-    """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and steps."""
-    growth = call.steps * (call.steps - 1) // 2
-    return sum(call.steps * (past + 2 * new) + new * growth for new, past in zip(call.lengths, call.past, strict=True))
+def _kv_tokens(call: Call, window: int | None = None) -> int:
+    """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and steps.
+
+    Args:
+        window: of the layer; of the past, what its first new token sees of it is read.
+    """
+    tokens = 0
+    for new, past in zip(call.lengths, call.past, strict=True):
+        most = None if window is None else window - 1 + new
+        tokens += keys_of_steps(new, past, call.steps, most) + call.steps * new
+    return tokens

@@ -27,8 +27,9 @@ def named(name: str) -> Shape:
         raise unknown("model shape", name, entries)
     entry = dict(entries[known])
     layers = entry.pop("layers")
-    for key in PER_LAYER:  # a list, or one number for all layers
-        entry[key] = tuple(entry[key]) if isinstance(entry[key], list) else (entry[key],) * layers
+    for key, value in entry.items():  # a list, or one number for all layers
+        if key in PER_LAYER or isinstance(value, list):
+            entry[key] = tuple(value) if isinstance(value, list) else (value,) * layers
     if entry["position"] == "alibi":
         entry["alibi_slopes"] = alibi_slopes(entry["heads"][0])
     return Shape(**entry)

@@ -152,9 +152,9 @@ class KVCache:
         """
         new = torch.tensor(list(positions), dtype=torch.float32, device=self.positions.device)
         at = slice(span.start, span.stop)
-        for layer, k in enumerate(self.k):
+        for layer in range(self.shape.layers):
             old = (self.positions if self.head_positions is None else self.head_positions[layer])[..., at]
-            self._rotate(k, at, torch.where(old.isinf(), 0, new - old))
+            self._rotate(layer, at, torch.where(old.isinf(), 0, new - old))
             if self.head_positions is not None:
                 self.head_positions[layer][:, at] = torch.where(old.isinf(), old, new)
         self.positions[at] = new
@@ -165,16 +165,17 @@ class KVCache:
         """Move a span's tokens by a distance, one a slot, from wherever each head has them; see `move`."""
         distance = torch.tensor(list(by), dtype=torch.float32, device=self.positions.device)
         at = slice(span.start, span.stop)
-        for k in self.k:
-            self._rotate(k, at, distance)
+        for layer in range(self.shape.layers):
+            self._rotate(layer, at, distance)
         for by_head in self.head_positions or ():
             by_head[:, at] += distance
         self.positions[at] += distance
         self.forget_names(span)
 
-    def _rotate(self, k: Slots, at: slice, distance: Tensor) -> None:
-        if self.shape.position == "rope":
-            k[:, at] = rotate_further(k[:, at], distance, self.shape)
+    def _rotate(self, layer: int, at: slice, distance: Tensor) -> None:
+        if self.shape.is_rotated(layer):
+            k = self.k[layer]
+            k[:, at] = rotate_further(k[:, at], distance, self.shape, layer)
 
     @torch.inference_mode()
     def select_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:

@@ -20,7 +20,7 @@ from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families import family
 from ragauge.engines.frequencies import check_context
 from ragauge.engines.int8 import linear_storage
-from ragauge.engines.weights import Layer, Linear, Norm, Weights
+from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
 
@@ -49,7 +49,7 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
 
     Args:
         max_context: tokens that the decoder is to read, in place of those that the model was trained on: RoPE and ALiBi
-            extrapolate, a sliding window and `dynamic` scaling do not. A `longrope` model takes its long factors.
+            extrapolate, `dynamic` scaling does not. A `longrope` model takes its long factors.
     """
     config, path = {**read_config(folder), "max_context": max_context}, folder / "config.json"
     kind = family(config["model_type"], str(path))
@@ -68,11 +68,7 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
         raise type(error)(f"{path}: {error}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(f"{path}: not the sizes of a {config['model_type']} model ({error})") from None
-    if max_context is None:
-        return shape
-    if max_context > shape.max_context and shape.max_context < config.get("max_position_embeddings", 0):
-        raise UserError(f"{path}: max_context {max_context}: the model has a sliding window of {shape.max_context}")
-    return replace(shape, max_context=max_context)
+    return shape if max_context is None else replace(shape, max_context=max_context)
 
 
 def _check_shape(shape: Shape) -> None:
@@ -82,7 +78,7 @@ def _check_shape(shape: Shape) -> None:
         declared = field.type.__name__ if isinstance(field.type, type) else str(field.type).removeprefix("tuple[")
         if not declared.startswith(("int", "float")) or (value is None and "None" in declared):
             continue
-        least = 0 if field.name == "eos" else 1
+        least = 0 if field.name in ("eos", "unrotated", "windows") else 1
         for number in value if isinstance(value, tuple) else (value,):
             valid = type(number) is int and least <= number <= MAX_SIZE
             if declared.startswith("float"):
@@ -102,7 +98,9 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
             the family; weights that are quantised in a way that is not read; a storage of matrices that is unknown or
             not available on the device.
     """
-    shape, names = read_shape(folder), family(read_config(folder)["model_type"]).NAMES
+    shape, config = read_shape(folder), read_config(folder)
+    module = family(config["model_type"])
+    names, convert = module.NAMES, getattr(module, "convert", None)
     readers, store = _readers(folder, dtype, device), linear_storage(weights, device)
     bare, used = f"{names.embedding}.weight", set[str]()
     root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
@@ -119,8 +117,8 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         used.update(found := [f"{name}.{kind}" for name in stacked(place)])
         parts = [readers[name]() for name in found]
         tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if place.endswith(".qkv") and names.arrange_qkv:
-            tensor = names.arrange_qkv(tensor, shape.heads[int(place.split(".")[1])])
+        if convert is not None:
+            tensor = convert(place.split(".")[-1], tensor, shape, config)
         if tensor.shape != size:
             shown = place if place == "embedding" else f"{place}.{kind}"
             raise UserError(
@@ -185,18 +183,28 @@ def _assemble(
         store: turns a layer in floating point into the one that stays in memory.
     """
     d, dim = shape.d_model, shape.head_dim
+    before, after = shape.norm_place != "after", shape.norm_place != "before"
+
+    def head_norm(at: str, heads: int) -> Norm | None:
+        """The norm of each of a layer's query or key heads, or of all of them together."""
+        if shape.qk_norm_joint:
+            joint = norm(at, heads * dim, "rms")
+            return replace(joint, weight=joint.weight.view(heads, dim))
+        return norm(at, dim, "rms") if shape.qk_norm else None
 
     def layer(i: int) -> Layer:
         at, qkv = f"layers.{i}", (shape.heads[i] + 2 * shape.kv_heads[i]) * dim
         return Layer(
-            attention_norm=norm(f"{at}.attention_norm", d),
+            attention_norm=norm(f"{at}.attention_norm", d) if before else IDENTITY,
             qkv=linear(f"{at}.qkv", qkv, d, shape.bias or shape.attention_bias),
             out=linear(f"{at}.out", d, shape.heads[i] * dim, shape.bias or shape.output_bias),
-            mlp_norm=norm(f"{at}.mlp_norm", d),
+            mlp_norm=norm(f"{at}.mlp_norm", d) if before else IDENTITY,
             up=linear(f"{at}.up", (2 if shape.gated else 1) * shape.ffn[i], d, shape.bias or shape.mlp_bias),
             down=linear(f"{at}.down", d, shape.ffn[i], shape.bias or shape.mlp_bias),
-            q_norm=norm(f"{at}.q_norm", dim, "rms") if shape.qk_norm else None,
-            k_norm=norm(f"{at}.k_norm", dim, "rms") if shape.qk_norm else None,
+            q_norm=head_norm(f"{at}.q_norm", shape.heads[i]),
+            k_norm=head_norm(f"{at}.k_norm", shape.kv_heads[i]),
+            attention_post_norm=norm(f"{at}.attention_post_norm", d) if after else None,
+            mlp_post_norm=norm(f"{at}.mlp_post_norm", d) if after else None,
         )
 
     embedding = matrix("embedding", shape.vocab, d)

@@ -18,6 +18,8 @@ from ragauge.engines.rope import Rotation, alibi_bias, rotate, rotation
 from ragauge.engines.weights import Weights
 
 VOCAB_CHUNK = 4096  # tokens of the vocabulary whose logits are computed together for log-probabilities
+Rotations = Sequence[Rotation | None]
+"""One a layer; None where queries and keys are not rotated."""
 Attend = Callable[[int, Tensor], Tensor]
 CrossAttend = Callable[[int, Tensor], Tensor | None]
 """See `Decoder.run_layers`."""
@@ -55,8 +57,8 @@ class Decoder:
             part.layout.put(part.positions, part.cache.positions, 0)
             for by_head in part.cache.head_positions or ():
                 part.layout.put(part.positions.expand(by_head.shape[0], -1), by_head, 1)
-        if is_fusable(parts) and self.runs_fused(x.shape[0]):
-            angles = self.rotation(torch.cat([part.positions for part in parts]))
+        if is_fusable(parts) and self.runs_fused(x.shape[0]) and not any(map(self._hides, parts)):
+            angles = self.rotations(torch.cat([part.positions for part in parts]))[0]
             assert angles is not None
             assert self._fused is not None
             x = self._fused.read(x, angles, parts, layers)
@@ -82,7 +84,13 @@ class Decoder:
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids (token,) -> the states (token, d_model) that the first layer reads."""
         x = F.embedding(ids, self.weights.embedding)
+        x = x if self.shape.embedding_scale == 1.0 else x * self._embedding_scale
         return x if self.weights.embedding_norm is None else self.weights.embedding_norm(x)
+
+    @cached_property
+    def _embedding_scale(self) -> float:
+        """The scale, rounded to the decoder's type as in training."""
+        return float(torch.tensor(self.shape.embedding_scale, dtype=self.weights.embedding.dtype))
 
     def run_layers(
         self, x: Tensor, attend: Attend, cross_attend: CrossAttend | None = None, layers: Layers = None
@@ -96,28 +104,42 @@ class Decoder:
         """
         activation, (first, last) = ACTIVATIONS[self.shape.activation], layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
-            x = x + layer.out(attend(index, layer.attention_norm(x)))
+            attended = layer.out(attend(index, layer.attention_norm(x)))
+            x = x + (attended if layer.attention_post_norm is None else layer.attention_post_norm(attended))
             added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
             inner = layer.up(layer.mlp_norm(x))
             if self.shape.gated:
                 gate, value = inner.chunk(2, -1)
-                x = x + layer.down(activation(gate).mul_(value))
+                down = layer.down(activation(gate).mul_(value))
             else:
-                x = x + layer.down(activation(inner))
+                down = layer.down(activation(inner))
+            x = x + (down if layer.mlp_post_norm is None else layer.mlp_post_norm(down))
         return x
 
-    def rotation(self, positions: Tensor) -> Rotation | None:
-        """The rotation of tokens at positions (token,), in the decoder's type; None where the family has none."""
-        if self.shape.position != "rope":
-            return None
-        cos, sin = rotation(positions, self.shape, scaled=True)
-        dtype = self.weights.embedding.dtype
-        return cos.to(dtype), sin.to(dtype)
+    def rotations(self, positions: Tensor) -> Rotations:
+        """Each layer's rotation of tokens at positions (token,), in the decoder's type."""
+        shape, dtype = self.shape, self.weights.embedding.dtype
+        if shape.position != "rope":
+            return (None,) * shape.layers
+
+        def rotated(layer: int) -> Rotation:
+            cos, sin = rotation(positions, shape, layer, scaled=True)
+            return cos.to(dtype), sin.to(dtype)
+
+        if shape.local_theta is None and not shape.unrotated:
+            return (rotated(0),) * shape.layers
+        by_kind = {shape.is_local(layer): layer for layer in range(shape.layers) if shape.is_rotated(layer)}
+        angles = {kind: rotated(layer) for kind, layer in by_kind.items()}
+        return [angles[shape.is_local(i)] if shape.is_rotated(i) else None for i in range(shape.layers)]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(token, d_model) -> (token, vocab)."""
-        return self.weights.head(hidden)
+        return self._capped(self.weights.head(hidden))
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        cap = self.shape.logit_cap
+        return logits if cap is None else (logits / cap).tanh() * cap
 
     def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """States (token, d_model), a target of each (token,) -> the targets' log-probabilities (token,) in float32.
@@ -129,7 +151,7 @@ class Decoder:
             return kernels.log_probabilities(self.logits(hidden), targets)
         first, chosen, total = 0, torch.zeros(targets.shape), torch.full(targets.shape, float("-inf"))
         for part in parts:
-            logits = part(hidden)
+            logits = self._capped(part(hidden))
             at = targets - first
             inside = (at >= 0) & (at < logits.shape[1])
             at = at.where(inside, 0)
@@ -140,11 +162,11 @@ class Decoder:
 
     def _attention(self, parts: Sequence[Part]) -> Attend:
         """The attention of this pass as a function of (layer, normed states)."""
-        angles = self.rotation(torch.cat([part.positions for part in parts]))
+        angles = self.rotations(torch.cat([part.positions for part in parts]))
         attentions, tokens = [self._part_attention(part) for part in parts], [part.tokens for part in parts]
 
         def attend(index: int, normed: Tensor) -> Tensor:
-            qkv = self.split(index, self.weights.layers[index].qkv(normed), angles)
+            qkv = self.split(index, self.weights.layers[index].qkv(normed), angles[index])
             if len(attentions) == 1:
                 return attentions[0](index, *qkv)
             by_part = zip(*(values.split(tokens) for values in qkv), strict=True)
@@ -154,17 +176,18 @@ class Decoder:
 
     def _part_attention(self, part: Part) -> PartAttention:
         """The attention of one part: what its layers share is computed once, here."""
-        positions, cache, layout, observe = part.positions, part.cache, part.layout, part.observe
+        positions, cache = part.positions, part.cache
         same_slots = cache.head_positions is None  # in all layers
-        bias = self._bias(positions, cache, layout) if same_slots else None
-        watches = [watch for watch in (observe, cache.watch) if watch is not None]
-        plain = same_slots and bias is None and not watches and cache.tempered is None
+        watches = [watch for watch in (part.observe, cache.watch) if watch is not None]
+        views = self._views(part, bool(watches))
+        plain = same_slots and not watches and cache.tempered is None
 
         def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            layout, bias = views[index]
             layout.put(k.transpose(0, 1), cache.k[index], 1)
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries = layout.pad(q)
-            if plain and layout.key_slots is not None:
+            if plain and bias is None and layout.key_slots is not None:
                 slots, mask = layout.key_slots, layout.mask
                 attended = kernels.attend_gathered(queries, cache.k[index], cache.v[index], slots, mask)
                 if attended is not None:
@@ -182,6 +205,37 @@ class Decoder:
 
         return attend
 
+    def _views(self, part: Part, watched: bool) -> Sequence[tuple[Layout, Tensor | None]]:
+        """Each layer's layout and, where all heads have the same slots, bias of a pass over a part.
+
+        Raises:
+            ValueError: a sliding window hides some of the keys, of which every head has its own.
+        """
+        positions, cache, layout, shape = part.positions, part.cache, part.layout, self.shape
+        if not self._hides(part):
+            bias = self._bias(positions, cache, layout) if cache.head_positions is None else None
+            return [(layout, bias)] * shape.layers
+        if cache.head_positions is not None:
+            raise ValueError("a cache with slots by head cannot be read through a sliding window")
+        windows = [shape.window(index) for index in range(shape.layers)]
+        views: dict[int | None, tuple[Layout, Tensor | None]] = {}
+        for window in set(windows):
+            near = layout if window is None else layout.within(window, positions, cache.positions, not watched)
+            views[window] = near, self._bias(positions, cache, near, masked=watched and window is not None)
+        return [views[window] for window in windows]
+
+    def _hides(self, part: Part) -> bool:
+        """Whether a sliding window hides keys in a pass over a part; on a GPU, whether there is one."""
+        window = self._shortest_window
+        if window is None or part.positions.device.type != "cpu":
+            return window is not None
+        first = part.layout.per_key(part.cache.positions).amin()
+        return bool(part.positions.amax() - first >= window)
+
+    @cached_property
+    def _shortest_window(self) -> int | None:
+        return self.shape.shortest_window
+
     def split(self, index: int, qkv: Tensor, angles: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
         heads, kv = self.shape.heads[index], self.shape.kv_heads[index]
@@ -196,16 +250,19 @@ class Decoder:
             qk = rotate(qk, *angles)
         return qk[:, :heads], qk[:, heads:], v
 
-    def _bias(self, positions: Tensor, cache: KVCache, layout: Layout, layer: int | None = None) -> Tensor | None:
+    def _bias(
+        self, positions: Tensor, cache: KVCache, layout: Layout, layer: int | None = None, masked: bool = False
+    ) -> Tensor | None:
         """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key.
 
         None where there is no bias besides the mask.
 
         Args:
             layer: of a cache with slots by head, whose keys' positions and gaps are the layer's own.
+            masked: the mask is not the causal one, and what watches an attention must see it.
         """
         ragged = layer is not None and cache.ragged
-        if self.slopes is None and cache.bias is None and cache.tempered is None and not ragged:
+        if self.slopes is None and cache.bias is None and cache.tempered is None and not (ragged or masked):
             return None
         bias = torch.zeros(1, 1, 1, 1, device=positions.device)
         if cache.bias is not None:

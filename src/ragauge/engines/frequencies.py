@@ -86,8 +86,9 @@ def check_context(config: Mapping[str, Any], max_context: int) -> None:
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated of positions, without keys of no value."""
+    """What is stated of positions, of layers without a window where others have their own, without keys of no value."""
     stated = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    stated = stated.get("full_attention", stated)
     return {key: value for key, value in stated.items() if value is not None}
 
 

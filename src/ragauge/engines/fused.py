@@ -66,8 +66,11 @@ class FusedLayers:
 
 
 def fuse(layers: Sequence[Layer], shape: Shape) -> FusedLayers | None:
-    """None for layers that `compiled.c` does not compute: with a bias of scores, LayerNorm, no gate, in float16."""
+    """None for layers that `compiled.c` does not compute: with a bias of scores, LayerNorm, no gate, in float16, with
+    other norms or rotations in some layers."""
     if shape.position != "rope" or not shape.gated or shape.activation != "silu" or shape.qkv_clip is not None:
+        return None
+    if shape.norm_place != "before" or shape.qk_norm_joint or shape.local_theta is not None or shape.unrotated:
         return None
     norms = [norm for layer in layers for norm in _norms(layer) if norm is not None]
     if shape.head_dim % compiled.LANES or any(n.kind != "rms" or n.bias is not None for n in norms):

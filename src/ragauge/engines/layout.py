@@ -1,7 +1,7 @@
 """The geometry of one forward pass: which new tokens form which row, and which slots each row attends to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -32,6 +32,7 @@ class Layout:
     slots: Tensor | None = None  # (new token,): where the new tokens go; None: from `start` on
     row_stride: int | None = None  # slots between the first keys of neighbouring rows, which are a view of the cache
     runs: tuple[Run, ...] | None = None  # of few tokens that each attend to a run of slots; None: others
+    first: int = 0  # slot of the first key, where keys are a view of the cache up to the last new token
 
     @property
     def contiguous(self) -> bool:
@@ -81,7 +82,7 @@ class Layout:
     def keys(self, cached: Slots) -> Tensor:
         """(kv_head, slot, dim) -> (row, kv_head, key, dim)."""
         if self.contiguous:
-            return cached[:, : self.start + self.tokens].unsqueeze(0)
+            return cached[:, self.first : self.start + self.tokens].unsqueeze(0)
         heads, _, dim = cached.shape
         if self.row_stride is not None:
             assert isinstance(cached, Tensor)  # batched caches are not quantized
@@ -94,11 +95,29 @@ class Layout:
     def per_key(self, values: Tensor) -> Tensor:
         """One value a slot -> one a key: (..., slot) -> (row, ..., key)."""
         if self.contiguous:
-            return values[..., : self.start + self.tokens].unsqueeze(0)
+            return values[..., self.first : self.start + self.tokens].unsqueeze(0)
         if self.row_stride is not None:
             by_row = values.view(*values.shape[:-1], -1, self.row_stride)[..., : self.rows, : max(self.past) + 1]
             return by_row.movedim(-2, 0)
         return values[..., self.key_slots].movedim(-2, 0)
+
+    def within(self, window: int, positions: Tensor, cached: Tensor, trim: bool) -> "Layout":
+        """The layout in which a token attends to keys less than `window` positions before it alone.
+
+        Args:
+            positions: of the new tokens (token,).
+            cached: positions of all slots (slot,), the new tokens' included.
+            trim: leave out the slots before the first that any token attends to, where keys are a view of the cache.
+        """
+        queries = self.pad(positions[:, None, None])[:, 0, :, 0]
+        mask = (queries[:, :, None] - self.per_key(cached)[:, None, :] < window)[:, None]
+        if self.causal:
+            mask = mask.tril()
+        elif self.mask is not None:
+            mask = mask & self.mask
+        trim = trim and self.contiguous and mask.device.type == "cpu"  # a GPU's host does not wait for the mask
+        first = int(mask.any(2).flatten().int().argmax()) if trim else 0
+        return replace(self, mask=mask[..., first:], first=first)
 
 
 @dataclass(frozen=True)

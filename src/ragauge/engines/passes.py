@@ -15,7 +15,8 @@ from ragauge.engines.spans import Row, Span
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
 ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
-MASK_CHUNK = 512  # the same where the mask is a matrix of its own (head, query, key) in fp32: ALiBi, rows in place
+# the same where the mask is a matrix of its own (head, query, key) in fp32 (ALiBi, rows in place), or windows hide keys
+MASK_CHUNK = 512
 LOGIT_CHUNK = 512  # positions whose vocabulary logits are in memory together
 
 
@@ -102,6 +103,8 @@ class Reading:
     def requests(self) -> Requests[Extension]:
         """Read the rows batch by batch, then make what the options name."""
         masked = self.decoder.shape.position == "alibi" or any(row.slots is not None for row in self.rows)
+        window = self.decoder.shape.shortest_window
+        masked = masked or (window is not None and max(row.positions[-1] for row in self.rows) >= window)
         chunk = MASK_CHUNK if masked else ROPE_CHUNK
         spans, states = [Span(0, 0)] * len(self.rows), [torch.empty(0)] * len(self.rows)
         for batch in _batches(self.rows, chunk):

@@ -38,6 +38,7 @@ class Capability(Enum):
     TEXT = "a tokenizer"  # text in and out, not token ids alone
     WEIGHTS = "weights"  # tokens and scores are a model's; an engine of shapes alone makes them up
     SPANS = "key-value caches"  # the span level
+    FULL_ATTENTION = "layers that attend to the whole context"  # a model without sliding windows
     SERVER = "a server"  # of several requests at a time: the level of `RemoteEngine`
 
 
@@ -45,12 +46,14 @@ Capabilities = frozenset[Capability]
 
 ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # what every method needs to answer
 SERVED: Capabilities = ANSWERING | {Capability.SERVER}
-DECODING: Capabilities = ANSWERING | {Capability.SPANS}
+DECODING: Capabilities = ANSWERING | {Capability.SPANS, Capability.FULL_ATTENTION}
 
 
 def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
     """One line on the required capabilities that an engine lacks; None if it has them all."""
     lacking = required - capabilities
+    if Capability.SPANS in lacking:  # which says enough
+        lacking -= {Capability.FULL_ATTENTION}
     return f"requires an engine with {describe(lacking)}" if lacking else None
 
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class RecordedEngine(Traced, ABC):
     """The span level over two operations, `compute` and `decode`, that an engine defines."""
 
-    supported: ClassVar[Capabilities] = frozenset({Capability.SPANS})  # besides a tokenizer
+    # besides a tokenizer, on a model without sliding windows
+    supported: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.FULL_ATTENTION})
     timed: ClassVar[bool] = True  # calls take time; those of shapes alone do not
 
     def __init__(self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device) -> None:
@@ -69,7 +70,9 @@ class RecordedEngine(Traced, ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        return self.supported - {Capability.TEXT} | ({Capability.TEXT} if self.tokenizer is not None else set())
+        lacking = set() if self.tokenizer is not None else {Capability.TEXT}
+        lacking |= {Capability.FULL_ATTENTION} if self.shape.shortest_window is not None else set()
+        return self.supported - lacking
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         return read_and_generate(self, prompt, limits)

@@ -10,8 +10,8 @@ Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of rotary angles, (token, 1, dim) each."""
 
 
-def rotation(positions: Tensor, shape: Shape, scaled: bool = False) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (token, 1, dim) of the rotary angles of real positions (token,), in fp32.
+def rotation(positions: Tensor, shape: Shape, layer: int = 0, scaled: bool = False) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (token, 1, dim) of a layer's rotary angles of real positions (token,), in fp32.
 
     Su et al. 2021, eq. 34, in the half-split order of the Llama checkpoints. The sines of the first half are
     negated, so that rotating is `x * cos + swapped_halves(x) * sin`. Beyond `rotary_dim` the last
@@ -20,15 +20,16 @@ def rotation(positions: Tensor, shape: Shape, scaled: bool = False) -> tuple[Ten
     Args:
         scaled: by the shape's `rope_attention_factor`, as queries and keys are rotated once, from position 0.
     """
-    dim = shape.rotary_dim or shape.head_dim
-    inverse = shape.rope_theta ** (-torch.arange(0, dim, 2, dtype=torch.float32, device=positions.device) / dim)
-    if shape.rope_divisors:
+    dim, local = shape.rotary_dim or shape.head_dim, shape.is_local(layer)
+    theta = shape.rope_theta if shape.local_theta is None or not local else shape.local_theta
+    inverse = theta ** (-torch.arange(0, dim, 2, dtype=torch.float32, device=positions.device) / dim)
+    if shape.rope_divisors and not local:
         inverse = inverse / inverse.new_tensor(shape.rope_divisors)
     if dim < shape.head_dim:
         inverse = F.pad(inverse, (0, (shape.head_dim - dim) // 2))
-    angle = (positions.float() / shape.rope_scale)[:, None] * inverse[None]
+    angle = (positions.float() / (1.0 if local else shape.rope_scale))[:, None] * inverse[None]
     cos, sin = angle.cos(), angle.sin()
-    if scaled and shape.rope_attention_factor != 1:
+    if scaled and shape.rope_attention_factor != 1 and not local:
         cos, sin = cos.where(inverse == 0, cos * shape.rope_attention_factor), sin * shape.rope_attention_factor
     return torch.cat([cos, cos], -1)[:, None], torch.cat([-sin, sin], -1)[:, None]
 
@@ -38,12 +39,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
-def rotate_further(keys: Tensor, by: Tensor, shape: Shape) -> Tensor:
-    """Rotate keys (kv_head, token, dim) further by real distances (token,) or (kv_head, token), in fp32.
+def rotate_further(keys: Tensor, by: Tensor, shape: Shape, layer: int) -> Tensor:
+    """Rotate a layer's keys (kv_head, token, dim) further by real distances (token,) or (kv_head, token), in fp32.
 
     R(a) R(b) = R(a + b), so that this is what rotating the plain keys to the new positions would have given.
     """
-    cos, sin = rotation(by.flatten(), shape)
+    cos, sin = rotation(by.flatten(), shape, layer)
     cos, sin = (x.view(*by.shape, -1) for x in (cos, sin))
     return rotate(keys.float(), cos, sin).to(keys.dtype)
 

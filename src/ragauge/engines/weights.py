@@ -42,15 +42,20 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    weight: Tensor  # (width,)
+    weight: Tensor  # (width,), or (head, dim) of all heads together
     bias: Tensor | None = None
-    kind: str = "rms"
+    kind: str = "rms"  # "rms", "layer" or "none", which changes nothing
     eps: float = 1e-5
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.kind == "rms":
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        if self.kind == "none":
+            return x
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+IDENTITY = Norm(torch.empty(0), kind="none")
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class Layer:
     down: Linear
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    attention_post_norm: Norm | None = None  # of what the attention and the MLP add
+    mlp_post_norm: Norm | None = None
 
 
 @dataclass(frozen=True)

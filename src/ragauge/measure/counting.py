@@ -31,8 +31,10 @@ def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
     Rows are counted one by one, without padding; rows alike are run once.
 
     Raises:
-        UserError: fvcore is not installed.
+        UserError: fvcore is not installed; a shape with sliding windows, whose hidden keys it would count.
     """
+    if shape.shortest_window is not None:
+        raise UserError("--counter fvcore: not for a model with sliding windows, whose hidden keys it counts")
     calls = list(trace)
     decoder = Decoder(shape, random_weights(shape, torch.float32, META))
     passes = Counter[Pass]()

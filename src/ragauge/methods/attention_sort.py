@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Limits, Observed, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row
+from ragauge.methods.base import FULL_ATTENTION, Answer, Method, generate, plain_row
 from ragauge.prompts import Prompt
 
 
@@ -21,7 +21,7 @@ class AttentionSort(Method):
     Table 7: 0.33 of its speed) is that of three readings in all, which `rounds` counts.
     """
 
-    requires = SPANS
+    requires = FULL_ATTENTION
 
     rounds: Annotated[int, Field(ge=1)] = 3  # prompts read in all; the last one answers
     observed: Literal["last_token", "query"] = "last_token"  # query: all tokens of it, as Superposition's released code

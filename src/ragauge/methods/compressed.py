@@ -9,7 +9,7 @@ from pydantic import Field
 from ragauge import compressors
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import SPANS, Answer
+from ragauge.methods.base import FULL_ATTENTION, Answer
 from ragauge.methods.base.compression import AfterPrompt, BeforeQuestion, Compressible, Press
 from ragauge.methods.base.wrapper import Wrapper
 from ragauge.prompts import Prompt
@@ -30,7 +30,7 @@ class Compressed(Wrapper):
     wrapped method. Requires caches in which each head has other tokens.
     """
 
-    requires = SPANS
+    requires = FULL_ATTENTION
 
     compressor: str = "snapkv"  # one of `ragauge list compressors`
     ratio: Annotated[float, Field(ge=0, lt=1)] = 0.5  # share of the tokens removed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Extension, Limits, Observed, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
 from ragauge.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
@@ -33,7 +33,7 @@ class Superposition(Method):
     until there are that many paths.
     """
 
-    requires = SPANS
+    requires = FULL_ATTENTION
 
     top_k: Annotated[int, Field(ge=1)] = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"

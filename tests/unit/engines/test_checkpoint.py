@@ -22,6 +22,7 @@ from ragauge.errors import UnsupportedError, UserError
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")
 IDS = tiny.tokens(9)
 MPT_HUB = {"attn_type": "multihead_attention", "attn_impl": "torch", "prefix_lm": False, "qk_ln": False, "alibi": True}
+QWEN3: dict[str, Any] = {"model_type": "qwen3", "use_sliding_window": True}
 SUFFIXES = {"safetensors": "model", "bin": "pytorch_model"}
 
 
@@ -213,11 +214,25 @@ def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> No
     assert read_shape(folder).eos == (7, 9)
 
 
-def test_a_sliding_window_bounds_the_context(folder: Path) -> None:
-    edit(folder / "config.json", model_type="mistral", sliding_window=512)
-    assert read_shape(folder).max_context == 512
-    edit(folder / "config.json", model_type="qwen2", use_sliding_window=False)
-    assert read_shape(folder).max_context == tiny.CONTEXT
+@pytest.mark.parametrize(
+    ("changes", "windows", "shortest"),
+    [
+        ({"model_type": "mistral", "sliding_window": 512}, (512, 512), 512),
+        ({"model_type": "mistral"}, (4096, 4096), None),  # transformers' default, longer than the context
+        ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False}, (), None),
+        ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": True}, (), None),  # from layer 28 on
+        (
+            {"model_type": "qwen3", "sliding_window": 9, "use_sliding_window": True, "max_window_layers": 1},
+            (0, 9),
+            9,
+        ),
+    ],
+)
+def test_sliding_windows(changes: dict[str, Any], windows: tuple[int, ...], shortest: int | None, folder: Path) -> None:
+    edit(folder / "config.json", **changes)
+    shape = read_shape(folder)
+    assert (shape.windows, shape.shortest_window, shape.max_context) == (windows, shortest, tiny.CONTEXT)
+    assert read_shape(folder, min(filter(None, windows), default=9)).shortest_window is None
 
 
 # ---- damage
@@ -321,11 +336,22 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
         ({"rope_parameters": [3]}, "not the sizes of a llama model"),
         ({"num_attention_heads": 0, "head_dim": None}, "not the sizes of a llama model"),
         ({"num_hidden_layers": None}, "the key 'num_hidden_layers' is missing"),
+        ({"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "layer_types: "),
+        ({"model_type": "mistral", "sliding_window": -5}, "windows: '-5' is not a valid size"),
+        ({**QWEN3, "layer_types": ["full_attention"]}, "layer_types: must be full_attention or sliding_attention"),
+        ({**QWEN3, "layer_types": ["full_attention", "chunked_attention"]}, "layer_types: must be full_attention or"),
     ],
 )
 def test_a_config_that_the_decoder_cannot_follow(changes: dict[str, Any], says: str, folder: Path) -> None:
     edit(folder / "config.json", **changes)
     assert f"config.json: {says}" in refused(folder, read_shape)
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "olmoe"])
+def test_a_mixture_of_experts_is_refused_by_name(kind: str, folder: Path) -> None:
+    edit(folder / "config.json", model_type=kind)
+    says = f"config.json: {kind!r} is a mixture of experts, which is not supported; known: bloom, gemma3_text"
+    assert says in refused(folder, read_shape)
 
 
 @pytest.mark.parametrize("option", [{"alibi": False}, {"qk_ln": True}, {"softmax_scale": 0.1}, {"prefix_lm": True}])
@@ -395,8 +421,3 @@ def test_positions_that_extrapolate_are_read_as_a_model_of_that_context_reads_th
 
 def test_a_context_may_be_made_shorter(folder: Path) -> None:
     assert read_shape(folder, 16).max_context == 16
-
-
-def test_a_sliding_window_is_not_read_beyond(folder: Path) -> None:
-    edit(folder / "config.json", model_type="mistral", sliding_window=512)
-    assert "max_context 1024: the model has a sliding window of 512" in refused(folder, lambda f: read_shape(f, 1024))

@@ -97,7 +97,7 @@ def test_layers_that_it_does_not_compute_stay_with_the_operators() -> None:
     for family, shape in tiny_models.FAMILIES.items():
         lm = random_lm(replace(shape, head_dim=16))
         taken = fuse(lm.decoder.weights.layers, lm.shape) is not None
-        assert taken == (lm.shape.position == "rope"), family
+        assert taken == (lm.shape.position == "rope" and family != "olmo2"), family
     half = random_lm(SHAPE, dtype="float16")
     assert fuse(half.decoder.weights.layers, half.shape) is None
 

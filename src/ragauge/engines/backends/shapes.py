@@ -11,7 +11,7 @@ from ragauge.engines.protocol import Capabilities, Capability
 if TYPE_CHECKING:
     from ragauge.engines.shape_lm import ShapeLM
 
-CAPABILITIES: Capabilities = frozenset({Capability.SPANS})
+CAPABILITIES: Capabilities = frozenset({Capability.SPANS, Capability.FULL_ATTENTION})
 
 
 def load(source: str, *, max_context: int | None, **_: Any) -> ShapeLM:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from ragauge.errors import UserError
 
 
@@ -16,18 +14,19 @@ class Names:
     embedding: str
     norm: str
     layer: str  # prefix of the names below, {} stands for the layer's number
-    attention_norm: str
     qkv: tuple[str, ...]
     out: str
-    mlp_norm: str
     up: tuple[str, ...]
     down: str
+    attention_norm: str | None = None
+    attention_post_norm: str | None = None
+    mlp_norm: str | None = None
+    mlp_post_norm: str | None = None
     q_norm: str | None = None
     k_norm: str | None = None
     embedding_norm: str | None = None
     head: str = "lm_head"  # where it is not tied to the embedding
     root: str = ""  # a prefix of all names but the head's, which checkpoints of the bare model leave out
-    arrange_qkv: Callable[[Tensor, int], Tensor] | None = None  # (rows, heads) -> all query, key, then value rows
 
 
 def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
@@ -36,6 +35,25 @@ def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
     if ids is None:
         return ()
     return tuple(ids) if isinstance(ids, list) else (ids,)
+
+
+def windows(config: Mapping[str, Any], window: int | None, slides: Callable[[int], bool]) -> tuple[int, ...]:
+    """The sliding window of each layer, 0 for none; () where no layer has one.
+
+    Args:
+        window: of the layers that have one.
+        slides: whether a layer does, in a config without `layer_types`.
+    """
+    layers, types = config["num_hidden_layers"], config.get("layer_types")
+    if types is None:
+        sliding = [slides(layer) for layer in range(layers)]
+    elif len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
+        raise UserError(f"layer_types: must be full_attention or sliding_attention for each of {layers} layers")
+    else:
+        sliding = [kind == "sliding_attention" for kind in types]
+    if any(sliding) and window is None:
+        raise UserError("layer_types: sliding_attention needs a sliding_window")
+    return tuple(window or 0 if slid else 0 for slid in sliding) if any(sliding) else ()
 
 
 def refuse(config: Mapping[str, Any], key: str, *accepted: Any) -> None:

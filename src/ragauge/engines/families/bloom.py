@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import Tensor
+
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import alibi_slopes
 from ragauge.engines.families._parts import Names, eos_ids, refuse
@@ -18,8 +20,6 @@ NAMES = Names(
     layer="h.{}",
     attention_norm="input_layernorm",
     qkv=("self_attention.query_key_value",),
-    # each head has its query, key and value together
-    arrange_qkv=lambda rows, heads: rows.view(heads, 3, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape),
     out="self_attention.dense",
     mlp_norm="post_attention_layernorm",
     up=("mlp.dense_h_to_4h",),
@@ -55,3 +55,10 @@ def shape(config: dict[str, Any]) -> Shape:
         embedding_norm=True,
         eos=eos_ids(config),
     )
+
+
+def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
+    """Query rows, then key rows, then value rows, where the checkpoint has the three of each head together."""
+    if part != "qkv":
+        return tensor
+    return tensor.view(shape.heads[0], 3, -1, *tensor.shape[1:]).transpose(0, 1).reshape(tensor.shape)

@@ -3,11 +3,12 @@
 from typing import Any
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.families._parts import Names, eos_ids, refuse
+from ragauge.engines.families._parts import Names, eos_ids, refuse, windows
 from ragauge.engines.frequencies import rope_fields, trained_context
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
-WINDOW = 4096  # of Mistral and Qwen2 where a config does not state one
+WINDOW, FIRST_SLIDING_LAYER = 4096, 28  # of Mistral and Qwen where a config does not say
+WITHOUT_BIASES = ("mistral", "qwen2", "phi3")  # whatever their configs say
 NAMES = Names(
     embedding="model.embed_tokens",
     norm="model.norm",
@@ -21,15 +22,17 @@ NAMES = Names(
 )
 
 
-def shape(config: dict[str, Any]) -> Shape:
-    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes."""
+def shape(config: dict[str, Any], **positions: Any) -> Shape:
+    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes.
+
+    Args:
+        positions: of another family, as `rope_fields` takes them.
+    """
     refuse(config, "hidden_act", "silu")
     layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
-    # the decoder has plain attention alone: tokens within which a sliding window hides nothing
-    windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
-    trained = trained_context(config)
-    biased = config["model_type"] not in ("mistral", "qwen2") and bool(config.get("attention_bias"))
+    has_biases = config["model_type"] not in WITHOUT_BIASES
+    biased = has_biases and bool(config.get("attention_bias"))
     return Shape(
         family="llama",
         vocab=config["vocab_size"],
@@ -39,13 +42,26 @@ def shape(config: dict[str, Any]) -> Shape:
         head_dim=dim,
         ffn=(config["intermediate_size"],) * layers,
         gated=True,
-        max_context=min(trained, config.get("sliding_window", WINDOW) or trained) if windowed else trained,
+        max_context=trained_context(config),
         position="rope",
         norm_eps=config["rms_norm_eps"],
-        **rope_fields(config, dim),
+        **rope_fields(config, dim, **positions),
+        windows=_windows(config),
         tied=config.get("tie_word_embeddings", False),
         attention_bias=biased or config["model_type"] == "qwen2",
         output_bias=biased,
-        mlp_bias=config["model_type"] == "llama" and bool(config.get("mlp_bias")),
+        mlp_bias=has_biases and bool(config.get("mlp_bias")),
         eos=eos_ids(config),
     )
+
+
+def _windows(config: dict[str, Any]) -> tuple[int, ...]:
+    """Each layer's window: Mistral has one in all layers, Qwen from a layer on where `use_sliding_window` says so."""
+    window = config.get("sliding_window", WINDOW)
+    if config["model_type"] == "mistral":
+        refuse(config, "layer_types", None)
+        return windows(config, window, lambda _: window is not None)
+    if not config.get("use_sliding_window"):
+        return ()
+    first = config.get("max_window_layers", FIRST_SLIDING_LAYER)
+    return windows(config, window, lambda layer: window is not None and layer >= first)

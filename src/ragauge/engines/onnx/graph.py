@@ -33,10 +33,10 @@ class _Graph(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits and the new ones."""
         decoder, new = self.decoder, list[Tensor]()
-        shape, rotation = decoder.shape, decoder.rotation(positions)
+        shape, rotations = decoder.shape, decoder.rotations(positions)
 
         def inner(index: int, normed: Tensor) -> Tensor:
-            parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotation)
+            parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotations[index])
             q, k, v = (part.transpose(0, 1) for part in parts)
             new.extend((k, v))
             biases = [mask, causal(positions.shape[0])]  # added to scores of cached and of new keys
@@ -56,11 +56,13 @@ def export_decoder(decoder: Decoder, path: Path) -> None:
     Positions, masks and what is added to scores are in float32 whatever the weights are in.
 
     Raises:
-        UnsupportedError: a decoder that is neither in float32 nor in float16.
+        UnsupportedError: a decoder that is neither in float32 nor in float16, or has sliding windows.
     """
     shape, dtype = decoder.shape, decoder.weights.embedding.dtype
     if dtype not in (torch.float32, torch.float16):
         raise UnsupportedError("ONNX export requires a decoder in float32 or float16")
+    if shape.shortest_window is not None:
+        raise UnsupportedError("ONNX export requires a decoder without sliding windows")
     tokens, slots = 3, 5
     past = [torch.zeros(heads, slots, shape.head_dim, dtype=dtype) for heads in shape.kv_heads for _ in range(2)]
     names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("k", "v")]

@@ -73,13 +73,13 @@ class Cross:
     def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> Memory:
         """Keys and values of the encoder's states (token, width) of tokens at positions (token,)."""
         k, v = self.kv(self.memory_norm(states)).chunk(2, -1)
-        return _heads(decoder, k, self.k_norm, decoder.rotation(positions)), _heads(decoder, v), positions
+        return _heads(decoder, k, self.k_norm, decoder.rotations(positions)[0]), _heads(decoder, v), positions
 
     def added(
         self, decoder: Decoder, x: Tensor, positions: Tensor, memory: Memory, mask: Tensor | None = None
     ) -> Tensor:
         """The term added to the states (token, width) of tokens at positions (token,), under a mask (token, key)."""
-        q = _heads(decoder, self.q(self.query_norm(x)), self.q_norm, decoder.rotation(positions))
+        q = _heads(decoder, self.q(self.query_norm(x)), self.q_norm, decoder.rotations(positions)[0])
         k, v, key_positions = (part[None] for part in memory)
         visible = None if mask is None else mask[None]
         mixed = attend(decoder, q[None], k, v, positions[None], key_positions, visible)[0]

@@ -194,7 +194,7 @@ class Adapters(TrainedWeights):
         """
         n, shape, rows_at = len(sequence), rows.ids.shape, rows.positions
         own_at = torch.arange(n, device=sequence.device)
-        rotation = decoder.rotation(torch.cat([own_at, rows_at.flatten()]))
+        rotations = decoder.rotations(torch.cat([own_at, rows_at.flatten()]))
         past, row_past = causal_mask(1, n, sequence.device), causal_mask(shape[0], shape[1], sequence.device)
         mask = torch.cat([rows.visible, past[0]], 1)[None]
         row_mask = torch.cat([row_past.new_ones(*shape, 1), row_past], 2)  # first the sequence's first token
@@ -204,7 +204,7 @@ class Adapters(TrainedWeights):
         def inner(index: int, normed: Tensor) -> Tensor:
             qkv = decoder.weights.layers[index].qkv(normed)
             qkv = torch.cat([qkv[:n], qkv[n:] + self.added(index, normed[n:])])
-            q, k, v = decoder.split(index, qkv, rotation)
+            q, k, v = decoder.split(index, qkv, rotations[index])
             keys, values = (torch.cat([part[n:], part[:n]])[None] for part in (k, v))
             own = attend(decoder, q[None, :n], keys, values, own_at[None], keys_at, mask)[0]
             firsts = (part[:1].expand(shape[0], 1, -1, -1) for part in (k, v))

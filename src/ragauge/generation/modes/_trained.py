@@ -158,10 +158,10 @@ def read_alone(
         positions: (row, token).
         add: cross-attention, as `Decoder.run_layers` takes it.
     """
-    rotation, causal = decoder.rotation(positions.flatten()), causal_mask(ids.shape[0], ids.shape[1], ids.device)
+    rotations, causal = decoder.rotations(positions.flatten()), causal_mask(ids.shape[0], ids.shape[1], ids.device)
 
     def inner(index: int, normed: Tensor) -> Tensor:
-        parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotation)
+        parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotations[index])
         q, k, v = (part.unflatten(0, ids.shape) for part in parts)
         return attend(decoder, q, k, v, positions, positions, causal).flatten(0, 1)
 

@@ -43,10 +43,13 @@ class Checkpoint:
         return assets.resolve(self.model) if is_retro else None
 
     def decoder(self) -> LM:
-        """The decoder in torch."""
+        """The decoder in torch. Raises UnsupportedError for one with sliding windows."""
         from ragauge.engines import load_lm
 
-        return load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
+        lm = load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
+        if window := lm.shape.shortest_window:
+            raise UnsupportedError(f"{self.model}: a sliding window of {window} tokens; pipelines need full attention")
+        return lm
 
 
 class ModeTraining(BaseModel, ABC):

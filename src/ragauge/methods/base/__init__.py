@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SPANS: Capabilities = frozenset({Capability.SPANS})
 """What a method requires that fills key-value caches itself."""
+FULL_ATTENTION: Capabilities = SPANS | {Capability.FULL_ATTENTION}
+"""The same of one that moves keys, reads documents apart or selects by attention, which no sliding window allows."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,11 @@ class Method(ABC):
 
     def refusal(self, engine: Engine) -> str | None:
         """Explain in one line why the method cannot run on this engine; None where it can."""
-        return mismatch(self.required(), engine.capabilities) or self.unsupported(cast(SpanEngine, engine))
+        if lacking := mismatch(self.required(), engine.capabilities):
+            window = Capability.SPANS in engine.capabilities and cast(SpanEngine, engine).shape.shortest_window
+            hint = f"; this model has a sliding window of {window} tokens (with max_context {window} it has none)"
+            return lacking + (hint if window else "")
+        return self.unsupported(cast(SpanEngine, engine))
 
 
 def read_plain(engine: Engine, prompt: Prompt, documents: Iterable[Sequence[int] | str], limits: Limits) -> list[int]:

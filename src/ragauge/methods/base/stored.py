@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Capability, Extension, Limits, Row, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row, traced
+from ragauge.methods.base import FULL_ATTENTION, Answer, Method, generate, plain_row, traced
 from ragauge.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def read_apart(engine: SpanEngine, prompt: Prompt, behind_first: bool = False) -
 class Reuse(Method):
     """A method over stored documents, which are read apart, moved to their places and partly read again there."""
 
-    requires = SPANS
+    requires = FULL_ATTENTION
 
     def delimited(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
         """Return the prompt with the tokens that the method adds."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 from ragauge.engines.protocol import Limits, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.prompts import PREAMBLE, Name, Prompt, Segment, unit_steps
 
@@ -29,7 +29,7 @@ def split_paths(documents: int, factor: int | None = None) -> Paths:
 class Windowed(Method):
     """A method whose `prepare` reads the documents in windows, and whose question sees all of them."""
 
-    requires = SPANS
+    requires = FULL_ATTENTION
 
     def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
         """Read the question after the longest window, seeing all of them, and generate the answer."""
