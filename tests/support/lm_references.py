@@ -67,6 +67,11 @@ LLAMA3 = {
 MILLION = {"rope_type": "default", "rope_theta": 1e6}
 WINDOW = {"use_sliding_window": True}
 LAYER_TYPES = ["sliding_attention", "full_attention"]
+GEMMA: dict[str, Any] = {
+    "num_hidden_layers": 3, "sliding_window_pattern": 2, "sliding_window": 8, "head_dim": 16,
+    "query_pre_attn_scalar": 24,
+}  # fmt: skip
+GEMMA_ROPE = {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": rope("Llama", 4),
     "llama_gqa_tied": rope("Llama", 2, tie_word_embeddings=True),
@@ -79,6 +84,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "mistral_window": rope("Mistral", 2, sliding_window=8),
     "qwen2_window": rope("Qwen2", 2, sliding_window=6, layer_types=LAYER_TYPES, **WINDOW),
     "qwen3_window": rope("Qwen3", 2, sliding_window=9, max_window_layers=1, head_dim=16, **WINDOW),
+    "gemma3": rope("Gemma3Text", 2, **GEMMA),
+    "gemma3_linear": rope("Gemma3Text", 1, **GEMMA | {"final_logit_softcapping": 4.0, "rope_parameters": GEMMA_ROPE}),
     "qwen3": rope("Qwen3", 2, head_dim=16),
     "qwen3_tied_biases": rope("Qwen3", 1, head_dim=8, attention_bias=True, tie_word_embeddings=True),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),

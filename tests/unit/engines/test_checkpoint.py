@@ -226,6 +226,7 @@ def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> No
             (0, 9),
             9,
         ),
+        ({"model_type": "gemma3_text", "sliding_window": 9, "hidden_activation": "gelu_pytorch_tanh"}, (9, 9), 9),
     ],
 )
 def test_sliding_windows(changes: dict[str, Any], windows: tuple[int, ...], shortest: int | None, folder: Path) -> None:
@@ -340,6 +341,7 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
         ({"model_type": "mistral", "sliding_window": -5}, "windows: '-5' is not a valid size"),
         ({**QWEN3, "layer_types": ["full_attention"]}, "layer_types: must be full_attention or sliding_attention"),
         ({**QWEN3, "layer_types": ["full_attention", "chunked_attention"]}, "layer_types: must be full_attention or"),
+        ({"model_type": "gemma3_text", "attn_logit_softcapping": 5.0}, "attn_logit_softcapping: 5.0 is not supported"),
     ],
 )
 def test_a_config_that_the_decoder_cannot_follow(changes: dict[str, Any], says: str, folder: Path) -> None:

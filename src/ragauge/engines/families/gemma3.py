@@ -1,0 +1,56 @@
+"""Gemma 3, text: norms before and after attention and MLP; a sliding window and a rotary base in most layers."""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from ragauge.cost.shape import Shape
+from ragauge.engines.families import llama
+from ragauge.engines.families._parts import refuse, windows
+
+MODEL_TYPES = ("gemma3_text",)
+WINDOW, PATTERN = 4096, 6  # where a config does not say; every sixth layer has no window
+THETA, LOCAL_THETA = 1e6, 1e4
+SCORE_SCALE = 256
+NAMES = replace(
+    llama.NAMES,
+    attention_post_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_post_norm="post_feedforward_layernorm",
+    q_norm="self_attn.q_norm",
+    k_norm="self_attn.k_norm",
+)
+
+
+def shape(config: dict[str, Any]) -> Shape:
+    """The shape that a Hugging Face Gemma3TextConfig describes."""
+    refuse(config, "hidden_activation", "gelu_pytorch_tanh")
+    refuse(config, "attn_logit_softcapping", None)
+    refuse(config, "use_bidirectional_attention", False)
+    by_layer = config.get("rope_parameters") or {}
+    rope = {"rope_theta": config.get("rope_theta", THETA)}
+    rope |= {**(by_layer.get("full_attention") or {}), **(config.get("rope_scaling") or {})}
+    local = by_layer.get("sliding_attention") or {}
+    refuse(local, "rope_type", "default")
+    pattern = config.get("sliding_window_pattern", PATTERN)
+    stated = {key: value for key, value in config.items() if key not in ("hidden_act", "rope_scaling")}
+    return replace(
+        llama.shape({"head_dim": 256, "tie_word_embeddings": True, **stated, "rope_parameters": rope}),
+        family="gemma3",
+        norm_place="both",
+        activation="gelu_tanh",
+        local_theta=float(local.get("rope_theta") or config.get("rope_local_base_freq", LOCAL_THETA)),
+        windows=windows(config, config.get("sliding_window", WINDOW), lambda layer: (layer + 1) % pattern != 0),
+        embedding_scale=config["hidden_size"] ** 0.5,
+        logit_cap=config.get("final_logit_softcapping"),
+        qk_norm=True,
+    )
+
+
+def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
+    """Norms as the factors that they are, stored as less than one; queries' with the scale of scores."""
+    if not part.endswith("norm"):
+        return tensor
+    scale = (shape.head_dim / config.get("query_pre_attn_scalar", SCORE_SCALE)) ** 0.5
+    return (1 + tensor) * (scale if part == "q_norm" else 1)
