@@ -1,0 +1,43 @@
+"""Phi-3 and Phi-4, dense: Llama with fused projections and, in the mini models, heads that are rotated in part."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragauge.cost.shape import Shape
+from ragauge.engines.families import llama
+from ragauge.engines.families._parts import windows
+from ragauge.errors import UserError
+
+MODEL_TYPES = ("phi3",)
+NAMES = replace(llama.NAMES, qkv=("self_attn.qkv_proj",), up=("mlp.gate_up_proj",))
+
+
+def shape(config: dict[str, Any]) -> Shape:
+    """The shape that a Hugging Face Phi3Config describes."""
+    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    rope = config.get("rope_parameters") or {}
+    share = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    rotary_dim = int(dim * share)
+    if not 0 < rotary_dim <= dim or rotary_dim % 2:
+        raise UserError(f"partial_rotary_factor: {share!r} of {dim} numbers of a head is not an even number of them")
+    window = config.get("sliding_window")
+    return replace(
+        llama.shape(config, None if rotary_dim == dim else rotary_dim),
+        family="phi3",
+        windows=windows(config, window, lambda _: window is not None),
+    )
+
+
+def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
+    """Rows of queries and keys in the order in which the decoder rotates a head: halves of what is rotated in both
+    halves of the head, before what is not."""
+    if part != "qkv" or shape.rotary_dim is None:
+        return tensor
+    rotated, rest = torch.arange(shape.head_dim).tensor_split([shape.rotary_dim])
+    order = torch.cat([*(torch.cat(halves) for halves in zip(rotated.chunk(2), rest.chunk(2), strict=True))])
+    by_head = tensor.unflatten(0, (-1, shape.head_dim))
+    turned = shape.heads[0] + shape.kv_heads[0]
+    return torch.cat([by_head[:turned, order], by_head[turned:]]).flatten(0, 1)
