@@ -341,6 +341,8 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
         ({"model_type": "mistral", "sliding_window": -5}, "windows: '-5' is not a valid size"),
         ({**QWEN3, "layer_types": ["full_attention"]}, "layer_types: must be full_attention or sliding_attention"),
         ({**QWEN3, "layer_types": ["full_attention", "chunked_attention"]}, "layer_types: must be full_attention or"),
+        ({"model_type": "smollm3", "layer_types": ["sliding_attention"] * 2}, "layer_types: sliding_attention needs"),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
         ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: 0.4 of 8 numbers of a head"),
         ({"model_type": "gemma3_text", "attn_logit_softcapping": 5.0}, "attn_logit_softcapping: 5.0 is not supported"),
     ],

@@ -1,0 +1,32 @@
+"""SmolLM3: Llama in which every few layers have no positions."""
+
+from dataclasses import replace
+from typing import Any
+
+from ragauge.cost.shape import Shape
+from ragauge.engines.families import llama
+from ragauge.engines.families._parts import windows
+from ragauge.errors import UserError
+
+MODEL_TYPES = ("smollm3",)
+INTERVAL = 4  # every fourth layer has no positions where a config does not say
+THETA = 2000000.0
+NAMES = llama.NAMES
+
+
+def shape(config: dict[str, Any]) -> Shape:
+    """The shape that a Hugging Face SmolLM3Config describes."""
+    layers, interval = config["num_hidden_layers"], config.get("no_rope_layer_interval", INTERVAL)
+    rotated = config.get("no_rope_layers")  # 1 for a layer with positions, whatever the key says
+    if rotated is None:
+        rotated = [(layer + 1) % interval != 0 for layer in range(layers)]
+    if len(rotated) < layers:
+        raise UserError(f"no_rope_layers: {len(rotated)} values for {layers} layers")
+    unrotated = tuple(layer for layer in range(layers) if not rotated[layer])
+    window = config.get("sliding_window") if config.get("use_sliding_window") else None
+    return replace(
+        llama.shape({"rope_theta": THETA, "tie_word_embeddings": True, **config, "use_sliding_window": False}),
+        family="smollm3",
+        unrotated=unrotated,
+        windows=windows(config, window, lambda layer: window is not None and layer in unrotated),
+    )
