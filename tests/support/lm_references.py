@@ -91,6 +91,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "phi3_partial": rope("Phi3", 2, pad_token_id=0, partial_rotary_factor=0.75, tie_word_embeddings=True),
     "smollm3": rope("SmolLM3", 2, pad_token_id=0, num_hidden_layers=3, no_rope_layer_interval=2),
     "smollm3_window": rope("SmolLM3", 2, pad_token_id=0, no_rope_layers=[0, 1], sliding_window=7, **WINDOW),
+    "olmo2": rope("Olmo2", 4),
+    "olmo2_gqa": rope("Olmo2", 2, tie_word_embeddings=True),
     "qwen3": rope("Qwen3", 2, head_dim=16),
     "qwen3_tied_biases": rope("Qwen3", 1, head_dim=8, attention_bias=True, tie_word_embeddings=True),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
