@@ -72,6 +72,7 @@ GEMMA: dict[str, Any] = {
     "query_pre_attn_scalar": 24,
 }  # fmt: skip
 GEMMA_ROPE = {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 2.5}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": rope("Llama", 4),
     "llama_gqa_tied": rope("Llama", 2, tie_word_embeddings=True),
@@ -93,6 +94,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "smollm3_window": rope("SmolLM3", 2, pad_token_id=0, no_rope_layers=[0, 1], sliding_window=7, **WINDOW),
     "olmo2": rope("Olmo2", 4),
     "olmo2_gqa": rope("Olmo2", 2, tie_word_embeddings=True),
+    "granite": rope("Granite", 2, **GRANITE),
+    "granite_biases_tied": rope("Granite", 4, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **GRANITE),
     "qwen3": rope("Qwen3", 2, head_dim=16),
     "qwen3_tied_biases": rope("Qwen3", 1, head_dim=8, attention_bias=True, tie_word_embeddings=True),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
