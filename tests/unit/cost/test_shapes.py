@@ -19,6 +19,15 @@ PARAMETERS = {
     "bloomz-7b1": 7_069_016_064,
     "mpt-7b-instruct": 6_649_286_656,
     "openelm-3b-instruct": 3_036_647_424,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "gemma-3-1b-it": 999_885_952,
+    "phi-4-mini-instruct": 3_836_021_760,
+    "smollm3-3b": 3_075_098_624,
+    "olmo-2-1b-instruct": 1_484_916_736,
+    "granite-3.3-2b-instruct": 2_533_539_840,
 }
 
 
