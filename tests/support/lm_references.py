@@ -72,6 +72,8 @@ GEMMA: dict[str, Any] = {
     "query_pre_attn_scalar": 24,
 }  # fmt: skip
 GEMMA_ROPE = {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+ORIGINAL = {"original_max_position_embeddings": 512}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.5, 2.5], "long_factor": [2.0, 5.0, 9.0]}
 GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 2.5}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": rope("Llama", 4),
@@ -90,6 +92,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "phi3": rope("Phi3", 4, pad_token_id=0),
     "phi3_window": rope("Phi3", 2, pad_token_id=0, sliding_window=11),
     "phi3_partial": rope("Phi3", 2, pad_token_id=0, partial_rotary_factor=0.75, tie_word_embeddings=True),
+    "phi4_mini": rope("Phi3", 2, pad_token_id=0, partial_rotary_factor=0.75, rope_parameters=LONGROPE, **ORIGINAL),
     "smollm3": rope("SmolLM3", 2, pad_token_id=0, num_hidden_layers=3, no_rope_layer_interval=2),
     "smollm3_window": rope("SmolLM3", 2, pad_token_id=0, no_rope_layers=[0, 1], sliding_window=7, **WINDOW),
     "olmo2": rope("Olmo2", 4),

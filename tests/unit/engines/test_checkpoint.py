@@ -343,7 +343,7 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
         ({**QWEN3, "layer_types": ["full_attention", "chunked_attention"]}, "layer_types: must be full_attention or"),
         ({"model_type": "smollm3", "layer_types": ["sliding_attention"] * 2}, "layer_types: sliding_attention needs"),
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
-        ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: 0.4 of 8 numbers of a head"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: rotates 3 numbers of a head"),
         ({"model_type": "gemma3_text", "attn_logit_softcapping": 5.0}, "attn_logit_softcapping: 5.0 is not supported"),
     ],
 )

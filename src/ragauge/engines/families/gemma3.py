@@ -8,11 +8,12 @@ from torch import Tensor
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import llama
 from ragauge.engines.families._parts import refuse, windows
+from ragauge.errors import UserError
 
 MODEL_TYPES = ("gemma3_text",)
 WINDOW, PATTERN = 4096, 6  # where a config does not say; every sixth layer has no window
 THETA, LOCAL_THETA = 1e6, 1e4
-SCORE_SCALE = 256
+HEAD_DIM = SCORE_SCALE = 256
 NAMES = replace(
     llama.NAMES,
     attention_post_norm="post_attention_layernorm",
@@ -28,15 +29,16 @@ def shape(config: dict[str, Any]) -> Shape:
     refuse(config, "hidden_activation", "gelu_pytorch_tanh")
     refuse(config, "attn_logit_softcapping", None)
     refuse(config, "use_bidirectional_attention", False)
-    by_layer = config.get("rope_parameters") or {}
-    rope = {"rope_theta": config.get("rope_theta", THETA)}
-    rope |= {**(by_layer.get("full_attention") or {}), **(config.get("rope_scaling") or {})}
+    by_layer, pattern = config.get("rope_parameters") or {}, config.get("sliding_window_pattern", PATTERN)
     local = by_layer.get("sliding_attention") or {}
     refuse(local, "rope_type", "default")
-    pattern = config.get("sliding_window_pattern", PATTERN)
-    stated = {key: value for key, value in config.items() if key not in ("hidden_act", "rope_scaling")}
+    if not by_layer.keys() <= {"full_attention", "sliding_attention"}:
+        raise UserError("rope_parameters: must be those of full_attention and of sliding_attention")
+    if by_layer:  # would be scaled further
+        refuse(config, "rope_scaling", None)
+    config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config, "hidden_act": None}
     return replace(
-        llama.shape({"head_dim": 256, "tie_word_embeddings": True, **stated, "rope_parameters": rope}),
+        llama.shape(config, default_theta=THETA, others=("rope_local_base_freq",)),
         family="gemma3",
         norm_place="both",
         activation="gelu_tanh",

@@ -17,18 +17,10 @@ NAMES = replace(llama.NAMES, qkv=("self_attn.qkv_proj",), up=("mlp.gate_up_proj"
 
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face Phi3Config describes."""
-    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    rope = config.get("rope_parameters") or {}
-    share = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    rotary_dim = int(dim * share)
-    if not 0 < rotary_dim <= dim or rotary_dim % 2:
-        raise UserError(f"partial_rotary_factor: {share!r} of {dim} numbers of a head is not an even number of them")
-    window = config.get("sliding_window")
-    return replace(
-        llama.shape(config, None if rotary_dim == dim else rotary_dim),
-        family="phi3",
-        windows=windows(config, window, lambda _: window is not None),
-    )
+    made, window = llama.shape(config, partial=True), config.get("sliding_window")
+    if (made.rotary_dim or 0) % 2:
+        raise UserError(f"partial_rotary_factor: rotates {made.rotary_dim} numbers of a head, which are no pairs")
+    return replace(made, family="phi3", windows=windows(config, window, lambda _: window is not None))
 
 
 def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
