@@ -57,6 +57,33 @@ def llamas(draw: Draw) -> tuple[Any, dict[str, Any]]:
 
 
 @st.composite
+def newer(draw: Draw) -> tuple[Any, dict[str, Any]]:
+    """A configuration of a family of 2024 or later, with what it has besides Llama's parts."""
+    name = draw(st.sampled_from(["Qwen3", "Gemma3Text", "Phi3", "SmolLM3", "Olmo2", "Granite"]))
+    kv_heads, group, layers = (draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 2], [1, 2, 3]))
+    kinds, heads = st.sampled_from(["sliding_attention", "full_attention"]), kv_heads * group
+    window = {"sliding_window": st.sampled_from([1, 5, 24, 512, None])}
+    typed = {"layer_types": st.lists(kinds, min_size=layers, max_size=layers), **window}
+    switched = {"use_sliding_window": st.booleans(), **typed}
+    scales = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
+    options: dict[str, dict[str, Any]] = {
+        "Qwen3": {**switched, "max_window_layers": st.integers(0, 3)},
+        "Gemma3Text": {**typed, "sliding_window_pattern": st.integers(1, 3), "rope_local_base_freq": THETAS}
+        | {"final_logit_softcapping": st.just(3.0), "query_pre_attn_scalar": st.sampled_from([8, 30])},
+        "Phi3": {**window, "partial_rotary_factor": st.sampled_from([0.5, 0.75, 1.0])},
+        "SmolLM3": {**switched, "no_rope_layers": st.lists(st.integers(0, 1), min_size=layers, max_size=layers + 1)}
+        | {"no_rope_layer_interval": st.integers(1, 3)},
+        "Granite": {scale: st.sampled_from([0.3, 1.0, 4]) for scale in scales},
+    }
+    stated: dict[str, Any] = {"rope_parameters": None, "rope_theta": draw(THETAS)}
+    stated |= {key: draw(values) for key, values in options.get(name, {}).items() if draw(st.booleans())}
+    sizes = {"hidden_size": 8 * heads, "num_hidden_layers": layers, "num_attention_heads": heads, "pad_token_id": 0}
+    sizes |= {"num_key_value_heads": kv_heads} | ({"head_dim": 16} if name in ("Qwen3", "Gemma3Text") else {})
+    tied = {key: draw(st.booleans()) for key in ("tie_word_embeddings", "attention_bias")}
+    return getattr(transformers, f"{name}Config")(**tiny.ROPE | sizes | tied), stated
+
+
+@st.composite
 def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
     """A configuration of BLOOM or MPT."""
     heads, rare = draw(st.integers(1, 7)), st.integers(0, 5).map(lambda drawn: drawn == 3)
@@ -89,7 +116,7 @@ def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("family", [llamas(), alibis()], ids=["rotary", "alibi"])
+@pytest.mark.parametrize("family", [llamas(), newer(), alibis()], ids=["rotary", "newer", "alibi"])
 def test_logits_or_a_refusal(family: Any) -> None:
     read = []
 

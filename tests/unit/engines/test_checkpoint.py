@@ -226,7 +226,7 @@ def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> No
             (0, 9),
             9,
         ),
-        ({"model_type": "gemma3_text", "sliding_window": 9, "hidden_activation": "gelu_pytorch_tanh"}, (9, 9), 9),
+        ({"model_type": "gemma3_text", "sliding_window": 9, "rope_parameters": None}, (9, 9), 9),
     ],
 )
 def test_sliding_windows(changes: dict[str, Any], windows: tuple[int, ...], shortest: int | None, folder: Path) -> None:
@@ -345,6 +345,7 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
         ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: rotates 3 numbers of a head"),
         ({"model_type": "gemma3_text", "attn_logit_softcapping": 5.0}, "attn_logit_softcapping: 5.0 is not supported"),
+        ({"model_type": "gemma3_text"}, "rope_parameters: must be those of full_attention and of sliding_attention"),
     ],
 )
 def test_a_config_that_the_decoder_cannot_follow(changes: dict[str, Any], says: str, folder: Path) -> None:

@@ -57,11 +57,12 @@ def shape(config: dict[str, Any], **positions: Any) -> Shape:
 
 def _windows(config: dict[str, Any]) -> tuple[int, ...]:
     """Each layer's window: Mistral has one in all layers, Qwen from a layer on where `use_sliding_window` says so."""
-    window = config.get("sliding_window", WINDOW)
-    if config["model_type"] == "mistral":
+    kind, window = config["model_type"], config.get("sliding_window", WINDOW)
+    if kind == "mistral":
         refuse(config, "layer_types", None)
         return windows(config, window, lambda _: window is not None)
-    if not config.get("use_sliding_window"):
+    if kind not in ("qwen2", "qwen3"):
         return ()
+    window = window if config.get("use_sliding_window") else None
     first = config.get("max_window_layers", FIRST_SLIDING_LAYER)
     return windows(config, window, lambda layer: window is not None and layer >= first)
