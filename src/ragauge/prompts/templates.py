@@ -1,5 +1,6 @@
 """The words of a prompt: what opens it, how a document and a question are written, what asks for an answer."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -10,6 +11,8 @@ from ragauge.errors import UserError, unknown
 _PLACEHOLDER = "\u241e"  # stands for the user's turn while a chat template is rendered; no prompt holds it
 
 LINE_END = "\n"  # what stands before a piece of a prompt, as far as its tokens depend on it
+
+_SENTENCE_END = re.compile(r"[?!.:…‼⁇⁈⁉？！。．：｡﹖﹗؟۔՞։।॥።፧\u037e]\W*$")
 
 CONTEXT, INPUT = "{context}", "{input}"  # where LongBench's prompts have the documents and the question
 
@@ -112,6 +115,11 @@ def document_text(title: str, text: str) -> str:
 
 
 def query_text(question: str) -> str:
-    """The question as the prompt shows it, a question mark added where there is none."""
+    """The question as the prompt shows it, a question mark added where its sentence has no mark at its end."""
     question = question.strip()
-    return f"Question: {question if question.endswith('?') else question + '?'}"
+    return f"Question: {question if ends_sentence(question) else question + '?'}"
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether a text ends with a mark of any script that ends a sentence, perhaps inside quotes or brackets."""
+    return _SENTENCE_END.search(text) is not None

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ragauge.errors import UserError
+from ragauge.io.jsonl import read_jsonl
 from ragauge.measure.inputs import template_of
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import document_text, query_text, wrapper
@@ -73,6 +74,31 @@ def test_a_document_and_a_question_as_the_paper_writes_them() -> None:
     assert document_text("Tea", "Tea is a drink.") == "[Document](Title: Tea) Tea is a drink."
     assert query_text(" what is tea ") == "Question: what is tea?"
     assert query_text("what is tea?") == "Question: what is tea?"
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["Name the keeper.", "Name him!", "Wait…", "灯塔是谁点亮的？", "说出名字。", "ما هو الشاي؟", "Ποιος\u037e",
+     "चाय क्या है।", "ጤና ይስጥልኝ፧", 'Who said "why?"', "Who (or what?)", "Which is right:", "Who?\u200b"],
+)  # fmt: skip
+def test_a_question_with_a_mark_of_any_script_gets_no_other(question: str) -> None:
+    assert query_text(question) == f"Question: {question}"
+
+
+@pytest.mark.parametrize(
+    "question", ["who is it (both names)", "what is h+", "灯塔是谁点亮的", "who wrote 'tea'", "____"]
+)
+def test_a_question_without_a_mark_gets_one(question: str) -> None:
+    assert query_text(question) == f"Question: {question}?"
+
+
+def test_questions_of_the_papers_are_marked_as_released(shared_data: Path) -> None:
+    """The released code adds a mark to whatever does not end with one."""
+    questions = [record["question"] for _, record in read_jsonl(shared_data / "nq_open/nq-open-oracle.jsonl.gz")]
+    questions += [r["question"] for _, r in read_jsonl(shared_data / "musique/musique_ans_v1.0_dev.jsonl.gz")]
+    assert len(questions) == 2_775
+    for question in map(str.strip, questions):
+        assert query_text(question) == f"Question: {question if question.endswith('?') else question + '?'}"
 
 
 @pytest.mark.parametrize("template", ["chat", "alpaca", "plain"])
