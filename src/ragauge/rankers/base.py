@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.errors import UserError
 
@@ -31,6 +33,14 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
     if missing:
         raise UserError(f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?")
     return tokenizer, model.eval()
+
+
+def check_finite(values: np.ndarray, texts: Sequence[str], model: str) -> None:
+    """Raise UserError if the vector or the score of a text, a row of `values`, is not finite."""
+    bad = [text for text, row in zip(texts, values, strict=True) if not np.isfinite(row).all()]
+    if bad:
+        count = f"{len(bad)} of {len(texts)} texts have values that are not finite numbers, the first is {bad[0]!r:.62}"
+        raise UserError(f"{model}: {count}; do its weights fit its data type?")
 
 
 def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:

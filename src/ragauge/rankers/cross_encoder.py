@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ragauge.errors import UserError
-from ragauge.rankers.base import batches_by_length, load_checkpoint
+from ragauge.rankers.base import batches_by_length, check_finite, load_checkpoint
 
 BATCH_SIZE = 16  # pairs
 
@@ -26,6 +26,7 @@ class CrossEncoder:
         """
         from transformers import AutoModelForSequenceClassification
 
+        self.path = path
         self.tokenizer, self.model = load_checkpoint("cross-encoder", path, AutoModelForSequenceClassification)
         config = self.model.config
         if config.num_labels != 1:
@@ -43,6 +44,7 @@ class CrossEncoder:
                 truncation="longest_first", max_length=self.max_tokens,
             )  # fmt: skip
             scores[rows] = self.model(**pairs).logits[:, 0].numpy()
+        check_finite(scores, documents, f"cross-encoder {self.path}")
         return scores
 
 

@@ -17,7 +17,7 @@ import torch
 
 from ragauge.assets.tokenizer import padded
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.rankers.base import batches_by_length, load_checkpoint
+from ragauge.rankers.base import batches_by_length, check_finite, load_checkpoint
 
 BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -49,7 +49,7 @@ class Encoder:
         """
         from transformers import AutoModel
 
-        self.query_prefix, self.text_prefix = query_prefix, text_prefix
+        self.path, self.query_prefix, self.text_prefix = path, query_prefix, text_prefix
         self.pooling, self.normalised = _modules(path)
         self._dtype, self._device = getattr(torch, dtype), torch.device(device)
         self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
@@ -64,13 +64,21 @@ class Encoder:
                 raise UserError(f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}")
             self.max_tokens = min(declared, self.max_tokens)
         try:
-            self.encode([""])
+            self._encode([""])
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
             raise UserError(f"encoder {path}: cannot encode: {' '.join(str(error).split())[:200]}") from error
 
-    @torch.inference_mode()
     def encode(self, texts: Sequence[str], batch_size: int | None = None, query: bool = False) -> np.ndarray:
-        """Embeddings (text, dim) float32, in the order given. Texts of like length share a batch, to pad little."""
+        """Embeddings (text, dim) float32, in the order given. Texts of like length share a batch, to pad little.
+
+        Raises UserError: an embedding is not finite.
+        """
+        embeddings = self._encode(texts, batch_size, query)
+        check_finite(embeddings, texts, f"encoder {self.path}")
+        return embeddings
+
+    @torch.inference_mode()
+    def _encode(self, texts: Sequence[str], batch_size: int | None = None, query: bool = False) -> np.ndarray:
         ids = self._ids(texts, query)
         embeddings = np.empty((len(ids), self.dim), dtype=np.float32)
         for rows in batches_by_length(list(map(len, ids)), batch_size or BATCH_SIZES[self._device.type]):

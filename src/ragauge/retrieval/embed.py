@@ -21,7 +21,7 @@ from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.graphs import open_session, write_graph
 from ragauge.io.progress import bar
-from ragauge.rankers.base import batches_by_length
+from ragauge.rankers.base import batches_by_length, check_finite
 from ragauge.retrieval.database import BuiltFolder, Shard, load_tokenizer, tokenizer_sha256
 
 EMBEDDINGS = "embeddings of a shard"
@@ -92,12 +92,12 @@ class OnnxEncoder:
         target = home.folder("onnx", f"encoder-{folder.name}", store.digest(store.contents(folder)), EXPORT)
         home.build(target, lambda unfinished: _export(folder, unfinished))
         facts = store.manifest(target) or {}
-        self.dim, self._max_tokens = int(facts["dim"]), int(facts["max_tokens"])
+        self._name, self.dim, self._max_tokens = name, int(facts["dim"]), int(facts["max_tokens"])
         self._tokenizer = load_tokenizer(name)
         self._session = open_session(target / "encoder.onnx", threads)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors (text, dim) float32, in the order given."""
+        """Vectors (text, dim) float32, in the order given. Raises UserError: one is not finite."""
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         if not texts:
             return vectors
@@ -106,6 +106,7 @@ class OnnxEncoder:
             batch, mask = padded([ids[i] for i in rows])
             inputs = {"input_ids": batch, "attention_mask": mask.astype(np.int64)}
             vectors[rows] = self._session.run(None, inputs)[0]
+        check_finite(vectors, texts, f"encoder {self._name}")
         return vectors
 
 

@@ -7,12 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tiny_models
 from ragauge.assets import store
+from ragauge.errors import UserError
 from ragauge.rankers.dense import Encoder
 from ragauge.retrieval.embed import OnnxEncoder
 from ragauge.testing import write_checkpoint
+
+
+def overflowing_encoder(folder: Path) -> Path:
+    from transformers import BertModel
+
+    model = BertModel.from_pretrained(tiny_models.encoder(folder))
+    with torch.no_grad():
+        model.encoder.layer[0].output.dense.weight[0, 0] = float("inf")
+    model.save_pretrained(folder)
+    return folder
 
 
 def test_the_graph_pools_as_the_encoder_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +35,22 @@ def test_the_graph_pools_as_the_encoder_does(tmp_path: Path, monkeypatch: pytest
     (folder / "pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
     texts = ["Tea is grown in Assam.", "Coffee", ""]
     np.testing.assert_allclose(OnnxEncoder(f"path:{folder}").encode(texts), Encoder(folder).encode(texts), atol=1e-5)
+
+
+@pytest.mark.parametrize("module", [None, "Normalize"])
+@pytest.mark.parametrize("kind", [Encoder, OnnxEncoder])
+def test_a_vector_that_is_not_finite_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, module: str | None
+) -> None:
+    """As of encoders whose weights overflowed when they were saved in float16."""
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    folder = overflowing_encoder(tmp_path / "encoder")
+    (folder / "modules.json").write_text(json.dumps([{"type": f"x.{module}", "path": ""}] if module else []))
+    name = folder if kind is Encoder else f"path:{folder}"
+    with pytest.raises(UserError) as refused:
+        kind(name).encode(["Tea", "Coffee is grown in Kenya." * 3])
+    message = f"encoder {name}: 2 of 2 texts have values that are not finite numbers, the first is 'Tea'"
+    assert str(refused.value).startswith(message)
 
 
 def test_graphs_are_known_by_content_not_by_a_folders_last_name(
