@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, meant
 
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
 _JSON_TYPES = {str: "text", bool: "true or false", int: "an integer", list: "a list", dict: "an object"}
@@ -72,7 +72,8 @@ def json_object(text: bytes, place: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
-        raise UserError(f"{place}: not valid JSON: {error}") from error
+        remedy = "; convert it to UTF-8, as with iconv" if isinstance(error, UnicodeDecodeError) else ""
+        raise UserError(f"{place}: not valid JSON: {error}{remedy}") from error
     if not isinstance(value, dict):
         raise UserError(f"{place}: must be a JSON object, not {_shown(value)}")
     return value
@@ -84,7 +85,9 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
     Raises UserError with the place, the field and its value.
     """
     if name not in record:
-        raise UserError(f"{place}: no field {name!r}; the record has {', '.join(map(repr, record)) or 'none'}")
+        near = meant(name, record)
+        hint = f" did you mean {near!r}?" if near else ""
+        raise UserError(f"{place}: no field {name!r};{hint} the record has {', '.join(map(repr, record)) or 'none'}")
     value = record[name]
     if type(value) is not kind:
         raise UserError(f"{place}: field {name!r} must be {_JSON_TYPES[kind]}, not {_shown(value)}")

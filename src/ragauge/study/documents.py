@@ -2,7 +2,6 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -59,7 +58,9 @@ def read(place: Path) -> SourceDocuments:
     for path in bar("reading documents", "file", iterable=paths, delay=2):
         name = path.relative_to(folder).as_posix()
         if path.name.lower().endswith(RECORDS):
-            read += (("", record) for record in _records(path, short[name]))
+            records, empty = _records(path, short[name])
+            read += (("", record) for record in records)
+            (in_part if records else skipped).update({name: empty} if empty else {})
             continue
         try:
             content = formats.read(path)
@@ -96,13 +97,20 @@ def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
     return {name: name if counts[one] > 1 else one for name, one in short.items()}
 
 
-def _records(path: Path, name: str) -> Iterator[Document]:
-    """The documents of JSON lines; one without a title, as in C4, is titled by the file and its line."""
+def _records(path: Path, name: str) -> tuple[list[Document], str]:
+    """The documents of JSON lines, and how many have an empty title or text, as BEIR's may.
+
+    One without a title, as in C4, is titled by the file and its line.
+    """
+    made, empty = list[Document](), Counter[str]()
     for number, record in jsonl.read_jsonl(path):
-        named = {"title": f"{name}/{number}", **record}
-        title, text = (jsonl.field(named, key, str, f"{path}:{number}") for key in ("title", "text"))
-        if text.strip():
-            yield Document(clean(title), clean(text))
+        blank = {key for key in ("title", "text") if not str(record.get(key, key) or "").strip()}
+        empty.update(blank)
+        if "text" not in blank:
+            titled = {"title": f"{name}/{number}", **{key: record[key] for key in record if key not in blank}}
+            title, text = (jsonl.field(titled, key, str, f"{path}:{number}") for key in ("title", "text"))
+            made.append(Document(clean(title), clean(text)))
+    return made, ", ".join(f"lines with an empty {key}: {empty[key]}" for key in ("title", "text") if empty[key])
 
 
 def _nothing(place: Path, folder: Path, skipped: dict[str, str]) -> str:

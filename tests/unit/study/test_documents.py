@@ -237,6 +237,29 @@ def test_a_single_file_is_read_and_lines_without_a_title_are_named_by_their_plac
     assert documents.read(tmp_path).documents == (*expected, Document("tea", "Tea."))
 
 
+def test_empty_titles_and_texts_of_json_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in corpora of BEIR."""
+    rows = [
+        ("d1", "", "Tea is green."),
+        ("d2", "Bakery", "Rye."),
+        ("d3", "", ""),
+        ("d4", None, "Oats."),
+        ("d5", "T", " "),
+    ]
+    lines = [json.dumps({"_id": one, "title": title, "text": text, "metadata": {}}) for one, title, text in rows]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "none.jsonl").write_text('{"title": "T", "text": ""}\n', encoding="utf-8")
+    found = documents.read(tmp_path)
+    titled = [("corpus/1", "Tea is green."), ("Bakery", "Rye."), ("corpus/4", "Oats.")]
+    assert found.documents == tuple(Document(*one) for one in titled)
+    assert found.read_in_part == {"corpus.jsonl": "lines with an empty title: 3, lines with an empty text: 2"}
+    assert found.skipped == {"none.jsonl": "lines with an empty text: 1"}
+    assert found.read_in_part["corpus.jsonl"] in caplog.text
+    (tmp_path / "none.jsonl").write_text('{"title": "T", "txt": "Tea."}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"none\.jsonl:1: no field 'text'; did you mean 'txt'\? the record has"):
+        documents.read(tmp_path)
+
+
 @pytest.mark.parametrize("tokens", [1, 5, 16])
 def test_no_passage_is_longer_than_its_tokens(tokens: int) -> None:
     read = tokenizer()
