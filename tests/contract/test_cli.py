@@ -70,6 +70,13 @@ MISTAKES = [
     ("cost --method naive", "--model: must be given with --method or --schedule"),
     ("cost --published --model mpt-7b-instruct", "--model: must be given with --method or --schedule"),
     ("serve --database d --index i --part 2/2", "'2/2' must be I/N with I from 0 to N-1"),
+    (f"{RUN} --top-k 2", "unknown option '--top-k'; did you mean '--set top_k=2'?"),
+    (f"{RUN} --topk=2", "unknown option '--topk'; did you mean '--set top_k=2'?"),
+    (f"time --methods bm25 {GIVEN} --path-caching", "'--path-caching'; did you mean '--set path_caching=VALUE'?"),
+    (f"{RUN} --gold-position 3", "'--gold-position'; did you mean '--set dataset.gold_position=3'?"),
+    (f"{RUN} --limt 3", "unknown option '--limt'; did you mean '--limit'?"),
+    ("study --documents d --questions q.csv --out x --model openai:m", "--model: 'openai:m' is behind a server, but"),
+    ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but the files of the model"),
     ("doctor kernels --dtypes float31", "--dtypes: unknown dtype 'float31'; did you mean 'float32'?"),
 ]
 

@@ -1,10 +1,12 @@
 """The argument parsers of the command line: errors in one line that suggest the right spelling, and help by group."""
 
 import argparse
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,12 +39,13 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         arguments = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
-        for argument in arguments:
+        for place, argument in enumerate(arguments):
             if argument == "--" or (self._subparsers and not argument.startswith("-")):
                 break  # a step's parser knows the rest
             option = argument.partition("=")[0]
             if argument.startswith("--") and " " not in option and option not in known:
                 near = meant(option, [one for one in known if one.startswith("--")])
+                near = (_setting(arguments[place:]) if "--set" in known else None) or near
                 self.error(f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
         return super().parse_known_args(arguments, namespace)
 
@@ -53,6 +56,21 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def _setting(arguments: Sequence[str]) -> str | None:
+    """Return the `--set KEY=VALUE` that a parameter of a method or a data set, written as an option, stands for."""
+    from ragauge.datasets import Dataset
+    from ragauge.methods import Method
+
+    option, equals, value = arguments[0].partition("=")
+    for kind, base, scope in (("method", Method, ""), ("dataset", Dataset, "dataset.")):
+        for name in registry.usable(kind):
+            for field in fields(registry.component(kind, name, base)):
+                if re.sub("[-_]", "", option.casefold()) == field.name.replace("_", ""):
+                    given = value if equals else next((a for a in arguments[1:2] if not a.startswith("-")), "VALUE")
+                    return f"--set {scope}{field.name}={given}"
+    return None
 
 
 def command_parser(arguments: Sequence[str] | None = None) -> Parser:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge import engines, registry
 from ragauge.assets import catalog, pins, refuse_path, refuse_secret
+from ragauge.config.schema import SERVED
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.generation.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
@@ -111,6 +112,10 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
         kind: of the asset in the catalog, `model` or `encoder`.
     """
     refuse_secret(source, where)
+    if source.startswith(SERVED) and not os.path.exists(source):
+        forms = ", ".join(f"{prefix}..." for prefix in SOURCE_PREFIXES)
+        reason = f"is behind a server, but the files of the {kind} are needed here: a name in the catalog, {forms}"
+        raise UserError(f"{where}: {source!r} {reason}; `ragauge run` and configurations take served models")
     try:
         pins.split_pin(source)
     except UserError as error:

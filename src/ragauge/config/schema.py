@@ -463,7 +463,9 @@ class Config(_Section):
         """A summary of what the experiment will do."""
         jobs = list(self.answers())
         limits = [self.limit(job) for job in jobs]
-        count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
+        whole = dict.fromkeys(job.dataset for job, limit in zip(jobs, limits, strict=True) if limit is None)
+        counts = [f"{sum(filter(None, limits)):,} questions"] if any(limits) else []
+        counts += [f"all questions of {', '.join(whole)}"] if whole else []
         protocols = [protocol for dataset, _ in self.measured("latency") if (protocol := self.protocol(dataset))]
         timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
         requests = self.load.all_requests * len(self.measured("load")) if self.load else 0
@@ -476,7 +478,7 @@ class Config(_Section):
                 *(f"training  {label}: {t.model}, up to {t.steps} steps" for label, t in self.training.items()),
                 *(f"data set  {label}: {entry.limit or 'all'} questions" for label, entry in self.datasets.items()),
                 *([f"methods   {len(self.methods)} variants: {', '.join(self.methods)}"] if self.methods else []),
-                *([f"answers   {len(jobs)} jobs, {count} questions"] if jobs else []),
+                *([f"answers   {len(jobs)} jobs, {' and '.join(counts)}"] if jobs else []),
                 *([f"latency   {timed} timed trials"] if timed else []),
                 *([f"load      {requests} requests"] if requests else []),
                 *([f"stream    {streamed} requests"] if streamed else []),

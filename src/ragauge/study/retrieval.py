@@ -7,12 +7,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, meant
 from ragauge.io.files import write_file
 from ragauge.io.progress import bar
 from ragauge.metrics import comparable
@@ -175,11 +175,22 @@ def gold_passages(
         by_document[originals[passage.document]].append(place)
     for question in questions:
         if question.gold is not None and question.gold not in originals:
-            raise UserError(f"question {question.question!r}: gold {question.gold!r} is not a document of the corpus")
+            near = _nearest(question.gold, list(originals))
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise UserError(
+                f"question {question.question!r}: gold {question.gold!r} is not a document of the corpus{hint}"
+            )
         within = by_document[originals[question.gold]] if question.gold is not None else []
         answers = [answer for answer in map(comparable, question.answers) if answer]
         places = within or range(len(texts))  # all, too, where every passage of the gold document was dropped
         yield [i for i in places if any(answer in texts[i] for answer in answers)] or within
+
+
+def _nearest(title: str, titles: Sequence[str]) -> str | None:
+    """Find the title that another one may mean: of the same file in another folder or format, or spelt alike."""
+    stem = PureWindowsPath(title).stem.casefold()
+    same = [one for one in titles if PureWindowsPath(one).stem.casefold() == stem]
+    return meant(title, same or titles) or next(iter(same), None)
 
 
 def report(

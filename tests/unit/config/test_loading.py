@@ -144,7 +144,12 @@ def test_jobs_and_limits() -> None:
         ("musique", "sp_k4"): 3,
         ("musique", "oracle"): None,
     }
-    assert "5 jobs, 11 and all of some data sets questions" in checked.plan()
+    assert "5 jobs, 11 questions and all questions of musique\n" in checked.plan()
+    limited = {"nq_open": {"limit": 5}, "musique": {"limit": 2}}
+    assert "5 jobs, 14 questions\n" in loading.parse(changed("datasets", limited), "c.yaml").plan()
+    unlimited = {name: {"method": "naive"} for name in valid()["methods"]}
+    whole = changed("datasets", {"nq_open": {}, "musique": {}}) | {"methods": unlimited}
+    assert "jobs, all questions of nq_open, musique\n" in loading.parse(whole, "c.yaml").plan()
 
 
 def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> None:

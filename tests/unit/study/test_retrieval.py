@@ -147,6 +147,22 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
         gold_of(StudyQuestion("?", ("Assam",), "z"))
 
 
+@pytest.mark.parametrize(
+    ("gold", "meant"),
+    [
+        ("getting-started", "guides/getting-started"),
+        ("Getting-Started.md", "guides/getting-started"),
+        ("docs\\api\\start", "api/start"),
+        ("guides/start", "guides/start.md"),
+        ("guides/geting-started", "guides/getting-started"),
+    ],
+)
+def test_a_gold_document_that_is_none_may_mean_another(gold: str, meant: str) -> None:
+    titles = ["intro", "api/start", "guides/start.md", "guides/getting-started"]
+    with pytest.raises(UserError, match=rf"gold {gold!r} .*of the corpus; did you mean {meant!r}\?".replace("\\", ".")):
+        list(gold_passages([StudyQuestion("?", (), gold)], [], {title: title for title in titles}))
+
+
 def test_a_document_that_repeats_the_gold_one_is_gold_too() -> None:
     assert gold_of(StudyQuestion("?", ("Assam",), "c"), c="a") == [0, 2]
     assert gold_of(StudyQuestion("?", ("Assam",), "c"), PASSAGES[:2], c="a") == [0]  # c was dropped
