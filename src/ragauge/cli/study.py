@@ -182,6 +182,9 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     unlabelled = sum(not question.answers for question in questions)
     if unlabelled:
         print(f"{unlabelled} of {len(questions)} questions have no known answer (`answers`)")
+    if unlabelled == len(questions):
+        warning = "no question has a known answer: quality is agreement with the full prompt, which may be wrong"
+        print(f"ragauge: warning: {warning}", file=sys.stderr)
     count = f"{len(questions)} question{'s' * (len(questions) > 1)}"
     print(f"{count} with {min(args.top, len(made.passages))} passages each, retrieved by {how.chosen}")
     return settings, len(questions), {**files, writing.DATA: lines}, account

@@ -1,16 +1,24 @@
-"""The questions of a study, from JSON lines or CSV."""
+"""The questions of a study, from JSON lines or from CSV as spreadsheets export it."""
 
+import codecs
 import csv
 import hashlib
-from collections.abc import Iterator
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, meant
 from ragauge.io.jsonl import field, read_jsonl, strings
+from ragauge.prompts.templates import ends_sentence
 
+TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".jsonl.gz", ".json", ".ndjson")
+COLUMNS = ("question", "answers", "gold")
 ANSWER_SEPARATOR = "|"  # in a cell of a CSV file
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}  # of cells
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 @dataclass(frozen=True)
@@ -28,13 +36,18 @@ class StudyQuestion:
 
 
 def read_questions(path: Path) -> list[StudyQuestion]:
-    """Read a file of questions. Raises UserError: no such file, a missing field, the same question twice, none."""
-    rows = _csv(path) if path.suffix == ".csv" else ((f"{path}:{n}", record) for n, record in read_jsonl(path))
+    """Read a file of questions.
+
+    Raises:
+        UserError: no such file, one of another kind, a missing or misspelt field, the same question twice, none.
+    """
+    name = path.name.lower()
+    if path.suffix and not name.endswith((*TABLES, *LINES)):
+        raise UserError(f"{path}: questions are read from files that end with {', '.join((*TABLES, *LINES))}")
     questions: dict[str, StudyQuestion] = {}
-    for place, row in rows:
-        answers = strings(row, "answers", place) if row.get("answers") else ()
+    for place, row in _table(path) if name.endswith(TABLES) else _lines(path):
         gold = field(row, "gold", str, place) if row.get("gold") else None
-        question = StudyQuestion(field(row, "question", str, place), answers, gold)
+        question = StudyQuestion(field(row, "question", str, place), _answers(row, place), gold)
         if question.key in questions:
             raise UserError(f"{place}: the question {question.question!r} is there twice")
         questions[question.key] = question
@@ -43,15 +56,108 @@ def read_questions(path: Path) -> list[StudyQuestion]:
     return list(questions.values())
 
 
-def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows with their places, answers as lists."""
+def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
+    """The answers of a list, or of a text with separators."""
+    answers = row.get("answers")
+    if isinstance(answers, str):
+        if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
+            raise UserError(f"{place}: answers {answers!r}: write {ANSWER_SEPARATOR!r} between answers, no list")
+        answers = [answer.strip() for answer in answers.split(ANSWER_SEPARATOR) if answer.strip()]
+    return strings({"answers": answers}, "answers", place) if answers else ()
+
+
+def _columns(names: Sequence[str], place: str) -> list[str]:
+    """Spell the names of columns as a study does: in any case, `answer` as `answers`.
+
+    Raises UserError: a column is there twice, or one is missing and another's name is like its name.
+    """
+    columns = [re.sub("^answer$", "answers", name.strip().casefold()) for name in names]
+    for wanted in COLUMNS:
+        if columns.count(wanted) > 1:
+            raise UserError(f"{place}: the column {wanted!r} is there twice")
+        others = [name for name, column in zip(names, columns, strict=True) if column not in COLUMNS]
+        like = [name for name in others if wanted.rstrip("s") in name.casefold() or meant(name, [wanted])]
+        if like and wanted not in columns:
+            raise UserError(f"{place}: unknown column {like[0]!r}; did you mean {wanted!r}?")
+    return columns
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, record in read_jsonl(path):
+        place = f"{path}:{number}"
+        yield place, dict(zip(_columns(list(record), place), record.values(), strict=True))
+
+
+# --- CSV ---
+
+
+def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a table with their places, values without white space around; blank rows are skipped.
+
+    Raises:
+        UserError: another encoding, no column `question`, a row that may be cut inside a cell.
+    """
+    lines = list(io.StringIO(_text(path), newline=""))
+    first = next((number for number, line in enumerate(lines, start=1) if line.strip(" ,;\t\r\n")), 0)
+    if not first:
+        return
+    separator, columns = _header(lines[first - 1], f"{path}:{first}")
+    reader, stop = csv.reader(lines[first:], delimiter=separator, skipinitialspace=True, strict=True), first
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            for row in reader:
-                answers = [answer.strip() for answer in (row.get("answers") or "").split(ANSWER_SEPARATOR)]
-                yield f"{path}:{reader.line_num}", {**row, "answers": [answer for answer in answers if answer]}
+        for cells in reader:
+            start, stop = stop, first + reader.line_num
+            if any(map(str.strip, cells)):
+                _check_cells(cells, columns, separator, lines[start:stop], lines[first - 1], f"{path}:{start + 1}")
+                yield f"{path}:{start + 1}", dict(zip(columns, map(str.strip, cells), strict=False))
+    except csv.Error as error:
+        raise UserError(f"{path}:{stop + 1}: {error}; a quote inside quotes is written twice") from None
+
+
+def _text(path: Path) -> str:
+    """Decode a table in UTF-8, or in UTF-16 with a byte order mark; other encodings are not guessed."""
+    try:
+        content = path.read_bytes()
+        text = content.decode(next((MARKS[mark] for mark in MARKS if content.startswith(mark)), "utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read as CSV: {error}") from None
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        remedy = f"save it as CSV UTF-8, or convert it, as in: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf-8.csv"
+        raise UserError(f"{path}: neither UTF-8 nor UTF-16 with a byte order mark; {remedy}")
+    if '\\"' in text:
+        raise UserError(f"{path}: a backslash before a quote; a quote inside quotes is written twice")
+    return text
+
+
+def _header(line: str, place: str) -> tuple[str, list[str]]:
+    """Return the separator by which a table's first line has a column `question`, and its columns."""
+    splits = {one: next(csv.reader([line], delimiter=one, skipinitialspace=True)) for one in SEPARATORS}
+    names = max(splits.values(), key=lambda names: ("question" in [n.strip().casefold() for n in names], len(names)))
+    separator = next(one for one in SEPARATORS if splits[one] == names)
+    columns = _columns(names, place)
+    if "question" not in columns:
+        cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, names))}"
+        raise UserError(f"{place}: no column 'question'; the first line, {cut}")
+    return separator, columns
+
+
+def _check_cells(
+    cells: Sequence[str], columns: Sequence[str], separator: str, lines: Sequence[str], header: str, place: str
+) -> None:
+    """Raise UserError if a row of these lines has more cells than columns, or its question may have been cut.
+
+    It may where it has neither quotes nor a mark at its end, and cells are missing, a question mark follows, or a blank
+    stands after the separator, where the header has none.
+    """
+    row, at = "".join(lines), columns.index("question")
+    question, following, *_ = [*cells[at : at + 2], "", ""]
+    is_spaced = separator != "\t" and f"{question}{separator} " in row and f"{separator} " not in header
+    doubtful = is_spaced or len(cells) < len(columns) or following.rstrip().endswith(("?", "？"))
+    is_whole = ends_sentence(question) or '"{}"'.format(question.replace('"', '""')) in row
+    unnamed = [cell for cell, column in zip(cells[1:], columns[1:], strict=False) if not column]
+    is_beyond = len(cells) > len(columns) or any(map(str.strip, unnamed))
+    if is_beyond or (doubtful and question and not is_whole):
+        name = SEPARATORS[separator]
+        cut = f"{len(cells)} cells in {len(columns)} columns, cut at every {name}, the first is {cells[0]!r}"
+        raise UserError(f"{place}: {cut}; a cell that holds a {name} or a line end needs quotes")

@@ -117,6 +117,21 @@ def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) 
     assert [(path.name, path.read_text(encoding="utf-8")) for path in out.iterdir()] == [(taken, "mine")]
 
 
+def test_a_study_without_known_answers_says_so_and_what_it_writes_is_estimated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study(tmp_path / "known") == ""
+    sources = tmp_path / "sources"
+    (sources / "q.csv").write_text("question,answers\nWhere is tea grown?,\n", encoding="utf-8")
+    given = ["--documents", str(sources / "texts"), "--questions", str(sources / "q.csv"), "--no-run"]
+    with redirect_stderr(StringIO()) as errors:
+        assert main(["study", *given, "--model", str(sources / "model"), "--out", str(tmp_path / "unknown")]) == 0
+    assert "warning: no question has a known answer: quality is agreement with the full prompt" in errors.getvalue()
+    for name in ("known", "unknown"):
+        assert main(["estimate", str(tmp_path / name / "config.yaml"), "--from-shapes"]) == 0
+        assert "answers     9" in capsys.readouterr().out
+
+
 def test_a_study_is_not_written_among_its_documents(tmp_path: Path) -> None:
     assert study(tmp_path / "work") == ""
     error = study(tmp_path / "work", "--out", str(tmp_path / "sources" / "texts" / "out"))

@@ -1,0 +1,197 @@
+"""A study's questions as people write and export them: the same questions from every file, or one line that refuses."""
+
+import io
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ragauge.errors import UserError
+from ragauge.study.questions import StudyQuestion, read_questions
+
+HOLM = StudyQuestion("Who lit the lighthouse first?", ("Greta Holm",))
+RYE = StudyQuestion("Which bread, of rye?", ("rye", "rye bread"), "town")
+PLAIN = "question,answers\nWho lit the lighthouse first?,Greta Holm\n"
+FULL = f'question,answers,gold\n{HOLM.question},Greta Holm,\n"{RYE.question}",rye|rye bread,town\n'
+
+
+def read(folder: Path, content: str | bytes, name: str = "q.csv") -> list[StudyQuestion]:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_questions(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (PLAIN, "Q.CSV"),
+        (PLAIN.replace(",", ", "), "q.csv"),
+        (PLAIN.replace("answers", "answer"), "q.csv"),
+        (PLAIN.replace("question,answers", " QUESTION , Answer "), "q.csv"),
+        (PLAIN.replace(",", ";"), "q.csv"),
+        (PLAIN.replace(",", "\t"), "q.tsv"),
+        (PLAIN.replace(",", "\t"), "q.csv"),
+        (PLAIN.replace("\n", "\r\n"), "q.csv"),
+        (PLAIN.replace("\n", "\r"), "q.csv"),
+        (b"\xef\xbb\xbf" + PLAIN.encode(), "q.csv"),
+        (PLAIN.encode("utf-16"), "q.csv"),
+        (b"\xfe\xff" + PLAIN.encode("utf-16-be"), "q.tsv"),
+        ("\n,,\n" + PLAIN.replace("\n", "\n\n,\n  \n"), "q.csv"),
+        (PLAIN.replace("\n", ",,\n"), "q.csv"),  # cells that a spreadsheet leaves at the end
+        (",question,answers\n0,Who lit the lighthouse first?,Greta Holm\n", "q.csv"),  # with pandas' index
+        ("id,answers,question\n7,Greta Holm,Who lit the lighthouse first?\n", "q.csv"),
+        (PLAIN.replace("first?,", "first?, "), "q.csv"),
+        ("question,answers,gold\nWho lit the lighthouse first?,Greta Holm\n", "q.csv"),
+        (json.dumps({"Question": HOLM.question, "answer": "Greta Holm", "gold": None}), "q.jsonl"),
+        (json.dumps({"question": HOLM.question, "Answers": ["Greta Holm"], "id": 7}), "q.JSONL"),
+    ],
+)
+def test_what_people_export_is_read(tmp_path: Path, content: str | bytes, name: str) -> None:
+    assert read(tmp_path, content, name) == [HOLM]
+
+
+def test_quotes_line_ends_and_commas_inside_cells_are_read(tmp_path: Path) -> None:
+    assert read(tmp_path, FULL) == [HOLM, RYE]
+    assert read(tmp_path, FULL.replace(",", ";").replace("; of", ", of")) == [HOLM, RYE]
+    [asked] = read(tmp_path, 'question,answers\n"Who lit the ""lighthouse""\nfirst?",Greta Holm\n\n,\n')
+    assert asked == StudyQuestion('Who lit the "lighthouse"\nfirst?', ("Greta Holm",))
+    assert read(tmp_path, "question\nname of the keeper\n") == [StudyQuestion("name of the keeper", ())]
+
+
+CUT = "a cell that holds a comma or a line end needs quotes"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"{PLAIN}When was it lit, and by whom?,1874|Greta Holm\n", f"q.csv:3: 3 cells in 2 columns.*{CUT}"),
+        (f"{PLAIN}When was it lit, and by whom?\n", f"q.csv:3: 2 cells in 2 columns.*'When was it lit'; {CUT}"),
+        ("question, answers\nWhen was it lit, and by whom?\n", f"q.csv:2: 2 cells in 2 columns.*{CUT}"),
+        ("question\nWhen was it lit, and by whom?\n", f"q.csv:2: 2 cells in 1 columns.*{CUT}"),
+        ("question,answers,\nWhen was it lit, and by whom?,1874\n", CUT),
+        ("question,answers,gold\nWhen was it lit, and by whom?,1874\n", CUT),
+        ("question,answers\nWho lit\nit?,Greta Holm\n", f"q.csv:2: 1 cells in 2 columns.*{CUT}"),
+        ("question;answers\nWho;What?;Holm\n", "q.csv:2: 3 cells in 2 columns, cut at every semicolon"),
+        ('question,answers\n"Who said "hi, there"?",Holm\n', "q.csv:2: .*a quote inside quotes is written twice"),
+        ('question,answers\nWho?,Holm\n"Where, then?,Amsel\n', "q.csv:3: unexpected end of data"),
+        ('question,answers\n"Who said \\"hi\\"?",Holm\n', "q.csv: a backslash before a quote"),
+        ("question,answers\nWho?,\"['Holm', 'Greta']\"\n", r"q.csv:2: answers .*write '\|' between answers, no list"),
+        (
+            "frage;antwort\nWer?;Holm\n",
+            "q.csv:1: no column 'question'; the first line, cut at every semicolon, has",
+        ),
+        ("Who?,Holm\nWhere?,Amsel\n", "q.csv:1: no column 'question'; .* cut at every comma, has 'Who\\?', 'Holm'"),
+        ("question,answres\nWho?,Holm\n", "q.csv:1: unknown column 'answres'; did you mean 'answers'?"),
+        ("Questions,answers\nWho?,Holm\n", "q.csv:1: unknown column 'Questions'; did you mean 'question'?"),
+        ("question,golden_answers\nWho?,Holm\n", "unknown column 'golden_answers'; did you mean 'answers'?"),
+        ("question,answers,Gold title\nWho?,Holm,town\n", "unknown column 'Gold title'; did you mean 'gold'?"),
+        ("question,answer,Answers\nWho?,a,b\n", "q.csv:1: the column 'answers' is there twice"),
+        (PLAIN.replace("Holm", "Hölm").encode("cp1252"), "q.csv: neither UTF-8 nor UTF-16 .* iconv -f WINDOWS-1252"),
+        (PLAIN.encode("utf-16-le"), "q.csv: neither UTF-8 nor UTF-16 with a byte order mark; save it as CSV UTF-8"),
+        ("", "q.csv: no questions"),
+        ("question,answers\n,,\n", "q.csv: no questions"),
+    ],
+)
+def test_what_may_be_misread_is_refused_with_its_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message) as refused:
+        read(tmp_path, content)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("q.xlsx", b"PK\x03\x04", r"questions are read from files that end with \.csv, \.tsv, \.jsonl"),
+        ("q.jsonl", b'{"question": "Who?", "answres": ["Holm"]}', "q.jsonl:1: unknown column 'answres'; did you mean"),
+        ("q.jsonl", b'{"text": "Who?", "answers": ["Holm"]}', "q.jsonl:1: no field 'question'; the record has 'text'"),
+        ("q.jsonl", '{"question": "Who?"}\n'.encode("utf-16"), "q.jsonl:1: .*convert it to UTF-8, as with iconv"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, content, name)
+
+
+# --- any dialect ---
+
+
+@dataclass(frozen=True)
+class Dialect:
+    separator: str = ","
+    quotes: str = "needed"  # or always, never
+    doubles: bool = True  # quotes inside quotes; else a backslash before them
+    line_end: str = "\n"
+    encoding: str = "utf-8"
+    blank: str = ""  # after separators
+    header: tuple[str, str] = ("question", "answers")
+    blank_rows: bool = False
+    index: bool = False
+    is_first: bool = True  # the question
+    left_at_the_end: int = 0  # empty cells
+
+    @property
+    def is_common(self) -> bool:
+        return self.quotes != "never" and self.doubles and self.encoding != "cp1252"
+
+    def cell(self, text: str) -> str:
+        needs = any(mark in text for mark in (self.separator, '"', "\n", "\r"))
+        if self.quotes == "never" or (self.quotes == "needed" and not needs):
+            return text
+        return '"{}"'.format(text.replace('"', '""' if self.doubles else '\\"'))
+
+    def write(self, questions: list[StudyQuestion]) -> bytes:
+        out = io.StringIO()
+        rows = [self.header, *((one.question, "|".join(one.answers)) for one in questions)]
+        for number, row in enumerate(rows):
+            cells = [*map(self.cell, row if self.is_first else reversed(row))]
+            cells = [*(["" if number == 0 else str(number)] * self.index), *cells, *[""] * self.left_at_the_end]
+            out.write(f"{self.separator}{self.blank}".join(cells) + self.line_end)
+            out.write(f"{self.separator}{self.line_end}{self.line_end}" * self.blank_rows)
+        return out.getvalue().encode(self.encoding)
+
+
+LETTERS = st.sampled_from([*"abé漢 ,;\t\"'.?!", ", ", "\n"])
+TEXTS = st.lists(LETTERS, min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
+ANSWERS = st.lists(TEXTS.filter(lambda text: not text.endswith("?")), max_size=2).map(tuple)
+QUESTIONS = st.lists(st.builds(StudyQuestion, TEXTS, ANSWERS), min_size=1, max_size=3, unique_by=lambda q: q.question)
+DIALECTS = st.builds(
+    Dialect,
+    separator=st.sampled_from(",;\t"),
+    quotes=st.sampled_from(["needed", "always", "never"]),
+    doubles=st.booleans(),
+    line_end=st.sampled_from(["\n", "\r\n", "\r"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]),
+    blank=st.sampled_from(["", " "]),
+    header=st.sampled_from([("question", "answers"), ("Question ", "ANSWER"), ("QUESTION", "Answers")]),
+    blank_rows=st.booleans(),
+    index=st.booleans(),
+    is_first=st.booleans(),
+    left_at_the_end=st.integers(0, 2),
+)
+
+
+@given(QUESTIONS, DIALECTS)
+@example([StudyQuestion("a, b", ("c",))], Dialect(quotes="never"))
+@example([StudyQuestion('"', ("x",)), StudyQuestion("q", (",a",))], Dialect(doubles=False))
+def test_any_dialect_gives_the_same_questions_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, questions: list[StudyQuestion], dialect: Dialect
+) -> None:
+    texts = [text for one in questions for text in (one.question, *one.answers)]
+    if dialect.quotes == "never" and any(re.search(r'\n|(^|[,;\t]) *"', text) for text in texts):
+        return  # such a file says something else, to any reader
+    try:
+        content = dialect.write(questions)
+    except UnicodeEncodeError:
+        return
+    path = tmp_path_factory.getbasetemp() / "dialect.csv"
+    path.write_bytes(content)
+    if dialect.is_common:
+        assert read_questions(path) == questions
+    else:
+        with suppress(UserError):
+            assert read_questions(path) == questions
