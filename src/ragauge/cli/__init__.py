@@ -65,9 +65,7 @@ def _set_up_logging() -> None:
     handler.setFormatter(_RedactingFormatter("%(message)s"))
     handler.addFilter(lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING)
     logging.basicConfig(handlers=[handler])
-    sys.excepthook = lambda *raised: print(
-        redacted("".join(traceback.format_exception(*raised))), end="", file=sys.stderr
-    )
+    sys.excepthook = lambda *raised: sys.stderr.write(redacted("".join(traceback.format_exception(*raised))))
     logging.getLogger("ragauge").setLevel(logging.INFO)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
     from ragauge.methods import Method
 
+CERTIFICATES = ("tls_ca", "tls_name", "tls_cert", "tls_key")
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
 
 
@@ -185,9 +186,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_access` as a client of the service takes them."""
-    return {key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")} | {
-        "token": args.token_file
-    }
+    return {key: getattr(args, key) for key in CERTIFICATES} | {"token": args.token_file}
 
 
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -360,6 +359,6 @@ def readable(result: Mapping[str, Any]) -> str:
     return "\n".join(f"{key:24} {value}" for key, value in values.items())
 
 
-def tell(args: argparse.Namespace, text: object, /, **result: Any) -> None:
+def print_result(args: argparse.Namespace, text: object, /, **result: Any) -> None:
     """Print a text, or with --json the result as one JSON object on the last line."""
     print(json.dumps(result, ensure_ascii=False, default=str) if args.json else text)

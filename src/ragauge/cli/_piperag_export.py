@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     )
     checkpoint = replace(checkpoint, sha256=mode.origin(checkpoint)[1])
     folders.replace(args.out, lambda folder: mode.export(checkpoint, folder), _is_export)
-    options.tell(args, args.out, out=args.out)
+    options.print_result(args, args.out, out=args.out)
 
 
 def _is_export(folder: Path) -> bool:

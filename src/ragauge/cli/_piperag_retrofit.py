@@ -48,4 +48,4 @@ def run(args: argparse.Namespace) -> None:
         address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
         client = opened.enter_context(Client(address, **options.access(args)))
         adapters = RetroFit(lm, RetrofitMaterial(database, client, settings), args.out, about).fit()
-    options.tell(args, adapters, out=adapters)
+    options.print_result(args, adapters, out=adapters)

@@ -195,7 +195,7 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
             overwrite=args.overwrite,
             about={"provenance": provenance(), "database": database.counts},
         )
-    options.tell(args, out, out=out)
+    options.print_result(args, out, out=out)
 
 
 def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:

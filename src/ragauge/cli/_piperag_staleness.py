@@ -80,4 +80,4 @@ def run(args: argparse.Namespace) -> None:
     options.write_json(args.out, {**report, "queries": comparisons})
     if len(compared) == len(read):
         saved.unlink()
-    options.tell(args, args.out, out=args.out)
+    options.print_result(args, args.out, out=args.out)

@@ -68,10 +68,12 @@ def read(
     return settings, variants, model, questions, options.first(args.seed, config and config.seed, 0)
 
 
-def tell(args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str) -> None:
+def write_result(
+    args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str
+) -> None:
     """Write and print a result, with a warning where the times of `runs` were refused."""
     options.write_json(args.out, result)
     if refused := [run["refused"] for run in runs if run["refused"]]:
         problem = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
         print(f"ragauge: warning: {args.out}: {problem}", file=sys.stderr)
-    options.tell(args, text, out=args.out, **result)
+    options.print_result(args, text, out=args.out, **result)

@@ -66,7 +66,7 @@ def _verify(args: argparse.Namespace, entries: list[CacheEntry]) -> None:
     damaged = {str(path): problem for path, problem in problems.items() if problem}
     lines = [f"{path}: {problem}" for path, problem in damaged.items()]
     text = "\n".join([*lines, f"{len(entries) - len(damaged)} of {len(entries)} intact"])
-    options.tell(args, text, looked_at=len(entries), damaged=damaged)
+    options.print_result(args, text, looked_at=len(entries), damaged=damaged)
     if damaged:
         raise UserError(f"{len(damaged)} damaged, the first {next(iter(damaged))}; remove it: it is then made again")
 
@@ -78,4 +78,4 @@ def _show(entries: list[CacheEntry], args: argparse.Namespace, what: str) -> Non
     total = sum(e.bytes for e in entries)
     text = "\n".join([*lines, f"{total / 1e6:10,.1f} MB in {len(entries)} {what}"])
     facts = [{"kind": e.kind, "path": str(e.path), "bytes": e.bytes, "used": used[e.path]} for e in entries]
-    options.tell(args, text, bytes=total, entries=facts)
+    options.print_result(args, text, bytes=total, entries=facts)

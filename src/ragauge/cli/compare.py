@@ -25,4 +25,4 @@ def run(args: argparse.Namespace) -> None:
             interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
             row = f"{means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
         lines.append(f"{name:24} {row}")
-    options.tell(args, "\n".join(lines), **result)
+    options.print_result(args, "\n".join(lines), **result)

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out:
         options.write_json(args.out, result)
         result = {"out": args.out}
-    options.tell(args, args.out or options.readable(result), **result)
+    options.print_result(args, args.out or options.readable(result), **result)
 
 
 def _result(args: argparse.Namespace) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     shown = [Finding(*fact) for fact in model_findings(args.model)] if args.model else list(findings(args.measure))
     lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
-    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in shown])
+    options.print_result(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 
 
 def _measure_machine(args: argparse.Namespace) -> None:
@@ -64,7 +64,7 @@ def _measure_machine(args: argparse.Namespace) -> None:
 
     rates = machine.measure(threads=args.threads, device=args.device, allow_load=args.allow_load)
     options.write_json(args.out, {"provenance": machine.provenance(), **rates})
-    options.tell(args, args.out, out=args.out)
+    options.print_result(args, args.out, out=args.out)
 
 
 def _show_kernels(args: argparse.Namespace) -> None:
@@ -87,7 +87,7 @@ def _show_kernels(args: argparse.Namespace) -> None:
             times = sorted((seconds, kernel) for kernel, seconds in row["seconds"].items())
             shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for seconds, kernel in times)
             lines.append(f"{name}, {size}: {row['kernel']} (ms: {shown})")
-    options.tell(args, "\n".join([*lines, path]), machine=tuning.machine(), file=path, kernels=tables)
+    options.print_result(args, "\n".join([*lines, path]), machine=tuning.machine(), file=path, kernels=tables)
 
 
 # --- findings ---

@@ -17,4 +17,4 @@ def run(args: argparse.Namespace) -> None:
     config = options.configuration(args)
     assert config  # which is required
     estimated = estimate.estimate(config, estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config))
-    options.tell(args, estimate.text(estimated), **estimated.to_json())
+    options.print_result(args, estimate.text(estimated), **estimated.to_json())

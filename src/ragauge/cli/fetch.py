@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     manifest = redacted_values(assets.describe(args.asset, offline=False))
     if args.out:
         options.write_json(args.out, manifest)
-    options.tell(args, manifest["path"], **manifest)
+    options.print_result(args, manifest["path"], **manifest)
 
 
 def _fetch_questions(args: argparse.Namespace) -> None:
@@ -55,7 +55,7 @@ def _fetch_questions(args: argparse.Namespace) -> None:
     examples = questions.examples()
     write_examples(args.out, examples)
     text = f"{args.out}: {len(examples)} questions of {questions.name}"
-    options.tell(args, text, out=args.out, questions=len(examples), dataset=questions.name)
+    options.print_result(args, text, out=args.out, questions=len(examples), dataset=questions.name)
 
 
 def _fetch_all(args: argparse.Namespace) -> None:
@@ -74,4 +74,4 @@ def _fetch_all(args: argparse.Namespace) -> None:
     text = ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some) or "nothing to fetch"
     if path := pins.lock_path(args.config) if args.lock else None:
         pins.write(path, fetched)
-    options.tell(args, f"{path}: {text}" if path else text, lock=path, **fetched.model_dump(exclude_none=True))
+    options.print_result(args, f"{path}: {text}" if path else text, lock=path, **fetched.model_dump(exclude_none=True))

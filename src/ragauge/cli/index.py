@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
         return
     _make(args, settings, step, shard, label, part)
     if args.json:
-        options.tell(args, "", database=args.database, step=step)
+        options.print_result(args, "", database=args.database, step=step)
 
 
 def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
@@ -80,7 +80,7 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None
         steps += [("train", 0, label), *added, ("merge", 0, label)]
     for step, shard, label in steps:
         _make(args, settings, step, shard, label)
-    options.tell(args, args.database, database=args.database, indexes=list(settings.indexes))
+    options.print_result(args, args.database, database=args.database, indexes=list(settings.indexes))
 
 
 def _make(
@@ -175,7 +175,7 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     options.write_json(path, report)
     if len(shards) == len(vectors.embeddings):
         saved.unlink()
-    options.tell(args, path, out=path, recall=report["recall"])
+    options.print_result(args, path, out=path, recall=report["recall"])
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
@@ -194,7 +194,7 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
     chunks, indexes = len(database), list(settings.indexes)
     text = f"{chunks:,} chunks and {len(indexes)} indexes are intact: {files:,} files read, {size:,} bytes"
     facts = {"chunks": chunks, "indexes": indexes, "files": files, "bytes": size}
-    options.tell(args, f"{args.database}: {text}", database=args.database, **facts)
+    options.print_result(args, f"{args.database}: {text}", database=args.database, **facts)
 
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:

@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> None:
     next_step = "edit its config.yaml, and run it there: snakemake --cores all"
     if args.example:
         next_step = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"
-    options.tell(args, f"wrote {folder}; {next_step}", folder=str(folder), files=sorted(written))
+    options.print_result(args, f"wrote {folder}; {next_step}", folder=str(folder), files=sorted(written))

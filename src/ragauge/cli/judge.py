@@ -52,8 +52,9 @@ def run(args: argparse.Namespace) -> None:
         chat = options.local_chat(source, dtype=args.dtype, **where)
     judgements = _judge(chat, sample, args.out, _inquiries(args.examples))
     judged = sum(judgement.label is not None for judgement in judgements)
-    failed = len(judgements) - judged
-    options.tell(args, f"{args.out}: {judged} judged, {failed} not", out=args.out, judged=judged, not_judged=failed)
+    counts = {"judged": judged, "not_judged": len(judgements) - judged}
+    text = f"{args.out}: {judged} judged, {counts['not_judged']} not"
+    options.print_result(args, text, out=args.out, **counts)
 
 
 def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:

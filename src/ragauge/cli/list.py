@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> None:
         from ragauge.assets.catalog import entries
 
         names = sorted(name for name, entry in entries().items() if entry.kind == "model")
-        options.tell(args, "\n".join(names), **{args.kind: names})
+        options.print_result(args, "\n".join(names), **{args.kind: names})
         return
     kind = KINDS[args.kind]
     origins = {name: " and ".join(registry.origins(kind, name)) for name in registry.names(kind)}
@@ -27,4 +27,4 @@ def run(args: argparse.Namespace) -> None:
         if unusable := registry.problem(kind, name):
             print(f"ragauge list: warning: {unusable}", file=sys.stderr)
     lines = (f"{name:{max(map(len, origins))}}  {origin}" for name, origin in origins.items())
-    options.tell(args, "\n".join(lines), **{args.kind: list(origins), "from": origins})
+    options.print_result(args, "\n".join(lines), **{args.kind: list(origins), "from": origins})

@@ -21,4 +21,4 @@ def run(args: argparse.Namespace) -> None:
     assert questions is not None  # `load` has no random weights
     bench = timing.bench_of_questions(questions, settings.prompts, model, settings.new_tokens, settings.threads)
     result = load.measure_load(variants, bench, settings, seed=seed, allow_load=args.allow_load)
-    _timing.tell(args, result, result["levels"], load.table(result))
+    _timing.write_result(args, result, result["levels"], load.table(result))

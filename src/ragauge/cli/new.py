@@ -21,4 +21,4 @@ def run(args: argparse.Namespace) -> None:
     out = args.out or Path(skeletons.package(args.name))
     files = skeletons.write(args.kind, args.name, out, kv=args.kv)
     lines = [*map(str, files), f"next: pip install -e {out} && pytest {out}"]
-    options.tell(args, "\n".join(lines), out=out, files=files)
+    options.print_result(args, "\n".join(lines), out=out, files=files)

@@ -23,4 +23,4 @@ def run(args: argparse.Namespace) -> None:
     config = loading.load(args.config)
     runs = Runs(args.results or Path("results") / config.run, config)
     crate.write(runs, args.config, args.reports or Path("reports") / config.run, args.out, args.license)
-    options.tell(args, args.out, out=str(args.out), variants=len(runs.run))
+    options.print_result(args, args.out, out=str(args.out), variants=len(runs.run))

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
         result = _result(clients, neighbours)
     tail = np.percentile(1e3 * np.asarray(seconds), [*PERCENTILES.values()]).tolist()
     result["latency_ms"] = {"calls": args.repeat, **dict(zip(PERCENTILES, tail, strict=True))}
-    options.tell(args, _readable(result), **result)
+    options.print_result(args, _readable(result), **result)
 
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:

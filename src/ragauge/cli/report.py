@@ -26,12 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--config", type=Path, default=PAPER, metavar="FILE.yaml", help="the papers' experiments")
             add("--claims", type=Path, default=CLAIMS, metavar="CLAIMS.yaml", help="orderings that the papers claim")
             add("--reports", type=Path, default=Path("reports"), metavar="FOLDER", help="rendered tables")
-            add(
-                "--out",
-                type=Path,
-                metavar="FILE.md",
-                help="beside directions.csv; default: reproduction.md in --reports",
-            )
+            add("--out", type=Path, metavar="FILE.md", help="default: reproduction.md in --reports")
         else:
             add("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
             add("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
@@ -50,11 +45,11 @@ def run(args: argparse.Namespace) -> None:
         run = config, args.results or Path("results", config.run), args.out or Path("reports", config.run)
         write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
         written = [write(*run)] if write else writing.render(args.item, *run)
-    options.tell(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
+    options.print_result(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
 
 
 def _write_reproduction(args: argparse.Namespace) -> list[Path]:
-    """Write the page, and the directions beside it."""
+    """Write the page, and next to it `directions.csv`."""
     import pandas as pd
 
     from ragauge.measure import predictions, recomputed
@@ -63,10 +58,8 @@ def _write_reproduction(args: argparse.Namespace) -> list[Path]:
     from ragauge.results.planned import planned
 
     page = args.out or args.reports / "reproduction.md"
-    runs, rows = (
-        planned(loading.load(args.config), predictions.predict()["rows"]),
-        directions(args.claims, args.reports),
-    )
+    runs = planned(loading.load(args.config), predictions.predict()["rows"])
+    rows = directions(args.claims, args.reports)
     figure_5 = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
     cells = reproduction.states(runs, args.reports, recomputed.recomputed())
     write_file(page, reproduction.page(cells, rows, figure_5, recomputed.figure_7()).encode())

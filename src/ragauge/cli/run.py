@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.gather:
         records.gather(args.gather, args.out)
-        options.tell(args, args.out, out=args.out)
+        options.print_result(args, args.out, out=args.out)
         return 0
     config = options.configuration(args)
     stated = options.given(args, Generation)
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     failed = sum(map(len, reasons.values()))
     lines = [f"{args.out}: {answered} answered, {failed} failed", *_reasons(reasons)]
     lines += ["ask them again with --retry-failed"] if failed else []
-    options.tell(args, "\n".join(lines), out=args.out, answered=answered, failed=failed, reasons=reasons)
+    options.print_result(args, "\n".join(lines), out=args.out, answered=answered, failed=failed, reasons=reasons)
     return FAILED if failed and not args.allow_failed else 0
 
 

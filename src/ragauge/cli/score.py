@@ -43,4 +43,4 @@ def run(args: argparse.Namespace) -> None:
         text = options.readable(result)
     if args.out:
         options.write_json(args.out, result)
-    options.tell(args, text, **result)
+    options.print_result(args, text, **result)

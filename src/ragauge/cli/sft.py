@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     except OSError as error:  # no space left, no permission
         raise UserError(f"{error.filename or args.out}: {error.strerror or error}") from error
     if written:  # by the first process
-        options.tell(args, written, out=written)
+        options.print_result(args, written, out=written)
 
 
 def _processes(gpus: int | None, planned: int) -> int:

@@ -18,4 +18,4 @@ def run(args: argparse.Namespace) -> None:
     bench = timing.bench_of_questions(questions, settings.questions, model, settings.new_tokens, settings.threads)
     where = {"folder": args.out.absolute().parent, "seed": seed, "allow_load": args.allow_load}
     result = stream.measure_stream(variants, bench, settings, **where)
-    _timing.tell(args, result, result["streams"], "\n".join(map(stream.line, result["streams"])))
+    _timing.write_result(args, result, result["streams"], "\n".join(map(stream.line, result["streams"])))

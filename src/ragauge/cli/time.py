@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> None:
     rates = machine.read(args.machine) if args.machine else None
     result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent)
     runs = (result, *result["other_lengths"])
-    _timing.tell(args, result, runs, "\n".join(map(gap.table, runs)))
+    _timing.write_result(args, result, runs, "\n".join(map(gap.table, runs)))

@@ -17,4 +17,4 @@ def run(args: argparse.Namespace) -> None:
     assert config  # which is required
     if unpinned := sources.unpinned(config):
         progress.line(sources.NOT_PINNED.format(", ".join(unpinned)))
-    options.tell(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)
+    options.print_result(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)
