@@ -85,7 +85,7 @@ import numpy as np
 import tiny_database as tiny
 from ragauge.retrieval.index import Index
 from ragauge.retrieval.indexes.base import Together
-from ragauge.retrieval.recall import recall
+from ragauge.retrieval.recall import exact_search, recall
 from ragauge.retrieval.settings import DatabaseSettings
 from ragauge.retrieval.vectors import Vectors
 home = Path(sys.argv[1])
@@ -102,7 +102,8 @@ np.testing.assert_allclose(distances, -np.sort(-products, axis=1)[:, :7], rtol=1
 np.testing.assert_allclose(np.take_along_axis(products, ids, 1), distances, rtol=1e-4)
 parts = [Index(index.database, "exact", (number, 2)) for number in range(2)]
 np.testing.assert_array_equal(Together(parts, True).search(asked, 7, 1)[0], distances)
-print(len(index), len(index.database), {row["recall"] for row in recall(index, vectors, asked)})
+recalls = recall(index, vectors, asked, exact_search(vectors, asked, 10, range(2))[1], range(2))
+print(len(index), len(index.database), {row["recall"] for row in recalls})
 """
 
 

@@ -8,31 +8,14 @@ concurrent search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
 
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.generation.windows import NEIGHBOUR, Windows
-from ragauge.retrieval.retriever import LinearTime
-
-
-def fit(points: Sequence[tuple[float, float]]) -> LinearTime:
-    """Least squares over (tokens, seconds); a constant if all counts are equal or the slope would be negative.
-
-    Raises:
-        UserError: nothing was measured.
-    """
-    if not points:
-        raise UserError("no measured call to fit the performance model to")
-    x, y = np.asarray(points, dtype=np.float64).T
-    slope, fixed = (float(c) for c in np.polyfit(x, y, 1)) if len(set(x)) > 1 else (0.0, float(np.median(y)))
-    if slope < 0:
-        slope, fixed = 0.0, float(np.median(y))
-    return LinearTime(fixed, slope, float(np.median(np.abs(fixed + slope * x - y) / np.maximum(y, 1e-9))))
+from ragauge.retrieval.retriever import LinearTime, fit_line
 
 
 @dataclass(frozen=True)
@@ -47,16 +30,17 @@ class GenerationModel:
 
     @classmethod
     def of(cls, trace: Iterable[Call], in_cache: bool = True) -> GenerationModel:
-        """The model fitted to the calls of traced generations."""
+        """The model fitted to the calls of traced generations. Raises UserError: they decoded or read nothing."""
         calls = list(trace)
-        steps = [
-            (c.past[0] + (c.steps - 1) / 2, c.seconds / c.steps) for c in calls if c.stage == "decode" and c.seconds
-        ]
+        decoded = (c for c in calls if c.stage == "decode" and c.seconds)
+        steps = [(c.past[0] + (c.steps - 1) / 2, (c.seconds or 0.0) / c.steps) for c in decoded]
         read = [(sum(c.lengths), c.seconds) for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
         searches = sum(c.stage in (RETRIEVAL, PREFETCH) for c in calls)
         most = max((tokens for tokens, _ in read), default=0)  # of a window whose neighbours are all new
         fresh = min(1.0, sum(tokens for tokens, _ in read) / (searches * most)) if searches and most else 1.0
-        return cls(fit(steps), fit(read), any(c.stage == AHEAD for c in calls), fresh, in_cache)
+        if not steps or not read:
+            raise UserError("no measured call to fit the performance model to")
+        return cls(fit_line(steps), fit_line(read), any(c.stage == AHEAD for c in calls), fresh, in_cache)
 
     def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
         """Seconds to decode `tokens` after `length` tokens of the sequence."""

@@ -20,7 +20,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.indexes import IndexRecipe, recipe_of
-from ragauge.retrieval.indexes.base import Stop
+from ragauge.retrieval.indexes.base import SearchResult, Stop
 from ragauge.retrieval.vectors import Vectors
 
 TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
@@ -154,9 +154,7 @@ class Index:
         """Powers of two below the largest nprobe, and the largest."""
         return sorted({*(1 << power for power in range(self.recipe.max_nprobe.bit_length())), self.recipe.max_nprobe})
 
-    def search(
-        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
 
         Distances are squared L2 (smaller is nearer) or inner products (larger is nearer), as the recipe's metric says.
@@ -166,9 +164,7 @@ class Index:
         distances, ids = self.search_raw(vectors, k, nprobe, stop)
         return distances, np.where(ids < 0, -1, ids % len(self.database))
 
-    def search_raw(
-        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search_raw(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
         """As `search`, with the ids of the index: those from the number of chunks on are of drawn vectors."""
         if not 1 <= nprobe <= self.recipe.max_nprobe:
             name = self.recipe.NPROBE_KEY or "nprobe"

@@ -4,41 +4,32 @@ An exact search reads every vector of a database. Where there is no time for tha
 stand for all, and of the chunks that the index finds those of the same shards: what it would find in these alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ragauge.io import resumed
 from ragauge.io.files import text_sha256
-from ragauge.retrieval.indexes.base import nearest
+from ragauge.retrieval.index import Index
+from ragauge.retrieval.indexes.base import SearchResult, nearest
 from ragauge.retrieval.indexes.base.faiss_files import metric
 from ragauge.retrieval.vectors import BLOCK_VECTORS, Vectors
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.index import Index
 
 KS = (1, 2, 10)
 RESERVE = 4  # results of a search for each that is expected to be of the compared shards
 
 
-def exact_search(
-    vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable[int] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest of the chunks' own vectors, by comparing with all of them: (q, k) distances and chunk ids.
+def exact_search(vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable[int]) -> SearchResult:
+    """The nearest of the own vectors of these shards' chunks, all compared.
 
     Memory: one block, and the rows of one shard.
-
-    Args:
-        shards: whose chunks are compared; default: all.
     """
     import faiss
 
     heap = faiss.ResultHeap(len(queries), k, keep_max=vectors.recipe.largest_is_nearest)
-    for shard in range(len(vectors.embeddings)) if shards is None else shards:
+    for shard in shards:
         rows, own = vectors.rows(shard), vectors.embeddings[shard].vectors
         start = int(vectors.database.chunk_starts[shard])
         for first in range(0, len(rows), BLOCK_VECTORS):
@@ -51,14 +42,14 @@ def exact_search(
 
 
 def exact_search_within(
-    vectors: Vectors, queries: np.ndarray, minutes: float | None, saved: Path, k: int = max(KS)
+    vectors: Vectors, queries: np.ndarray, minutes: float | None, saved: Path
 ) -> tuple[np.ndarray, list[int]]:
     """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards that were compared.
 
     Args:
         saved: file of each shard's results, with which a killed search goes on.
     """
-    recipe, embeddings = vectors.recipe, [one.sha256 for one in vectors.embeddings]
+    recipe, k, embeddings = vectors.recipe, max(KS), [one.sha256 for one in vectors.embeddings]
     identity = text_sha256(embeddings, recipe.metric, recipe.near_duplicates, k, queries.tolist())
     shards = np.random.default_rng(recipe.seed).permutation(len(embeddings)).tolist()
 
@@ -71,24 +62,21 @@ def exact_search_within(
 
 
 def recall(
-    index: Index,
-    vectors: Vectors,
-    queries: np.ndarray,
-    exact: np.ndarray | None = None,
-    shards: Sequence[int] | None = None,
+    index: Index, vectors: Vectors, queries: np.ndarray, exact: np.ndarray, shards: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The share of the exact k nearest chunks that the index finds, for each k and nprobe.
+    """The share of the exact k nearest chunks of some shards that the index finds, for each k and nprobe.
 
     The values of nprobe are powers of two and the largest, under the index type's key for it. Drawn vectors among the
-    k results take the places of chunks and count as misses; their share is reported.
-
-    Args:
-        exact: ids (q, k) of `exact_search`; default: they are searched for.
-        shards: that these are of; default: all.
+    k results take the places of chunks and count as misses; their share is reported. `exact`: ids (q, k).
     """
-    exact, rows = exact_search(vectors, queries, max(KS))[1] if exact is None else exact, []
+    k_max, every, rows = max(KS), len(vectors.embeddings), []
+    results = k_max if len(shards) == every else min(len(index), RESERVE * k_max * every // len(shards))
     for nprobe in index.nprobes:
-        ids = _found(index, vectors, queries, nprobe, shards)
+        ids = index.search_raw(queries, results, nprobe)[1]
+        owners = np.searchsorted(vectors.database.chunk_starts, ids % len(index.database), side="right") - 1
+        is_compared = np.isin(owners, shards) & (ids >= 0)
+        first = np.argsort(~is_compared, axis=1, kind="stable")[:, :k_max]
+        ids = np.where(np.take_along_axis(is_compared, first, 1), np.take_along_axis(ids, first, 1), -2)
         drawn = float(np.mean(ids >= len(index.database)))
         for k in KS:
             hits = np.array([np.isin(ids[i, :k], exact[i, :k]).sum() / k for i in range(len(queries))])
@@ -96,17 +84,3 @@ def recall(
             measured = {"recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
             rows.append({"k": k, index.recipe.NPROBE_KEY or "nprobe": nprobe, **measured})
     return rows
-
-
-def _found(
-    index: Index, vectors: Vectors, queries: np.ndarray, nprobe: int, shards: Sequence[int] | None
-) -> np.ndarray:
-    """The nearest chunks (q, k) that the index finds in some shards, -2 for none: no exact result has that id."""
-    k, every = max(KS), len(vectors.embeddings)
-    if shards is None or len(shards) == every:
-        return index.search_raw(queries, k, nprobe)[1]
-    ids = index.search_raw(queries, min(len(index), RESERVE * k * every // len(shards)), nprobe)[1]
-    owners = np.searchsorted(vectors.database.chunk_starts, ids % len(index.database), side="right") - 1
-    is_compared = np.isin(owners, shards) & (ids >= 0)
-    first = np.argsort(~is_compared, axis=1, kind="stable")[:, :k]
-    return np.where(np.take_along_axis(is_compared, first, 1), np.take_along_axis(ids, first, 1), -2)

@@ -11,7 +11,6 @@ measured searches predicts to fit.
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from bisect import bisect_right
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes.base import Stop, raise_if_stopped
+from ragauge.retrieval.indexes.base import SearchResult, Stop, raise_if_stopped
 
 if TYPE_CHECKING:
     from ragauge.retrieval.database import Database
@@ -111,18 +110,17 @@ class Retriever:
     Threads may search at the same time; they encode one after another.
     """
 
-    def __init__(
-        self, database: Database, index: Index, encoder: TextEncoder, latency: LinearTime | None = None
-    ) -> None:
+    latency: LinearTime | None = None  # seconds of a call by nprobe, which a query with a budget needs (`calibrate`)
+
+    def __init__(self, database: Database, index: Index, encoder: TextEncoder) -> None:
         """Search with the encoder that the index's vectors were made with, which only `open` checks.
 
-        A query with a budget needs `latency`, the seconds of a call by nprobe; see `calibrate`. Raises UserError: the
-        encoder's vectors have another width than the index's.
+        Raises UserError: the encoder's vectors have another width than the index's.
         """
         if encoder.dim != index.manifest["dim"]:
             width = index.manifest["dim"]
             raise UserError(f"{index.folder}: vectors of width {width}; the encoder's are {encoder.dim}")
-        self.database, self.index, self.encoder, self.latency = database, index, encoder, latency
+        self.database, self.index, self.encoder = database, index, encoder
         self._encoding = threading.Lock()  # tokenizers hold the padding and truncation of a call
 
     @classmethod
@@ -176,11 +174,9 @@ class Retriever:
 
         Raises UserError on a token beyond the vocabulary, too large an nprobe, or a budget without `calibrate`.
         """
-        return self.search_together([queries])[0] if queries else []
+        return self.search_together([queries], None)[0] if queries else []
 
-    def search_together(
-        self, requests: Sequence[Sequence[Query]], stop: Stop = lambda: False
-    ) -> list[list[Neighbours]]:
+    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop | None) -> list[list[Neighbours]]:
         """The neighbours of several requests' queries, the index searched in one call.
 
         Each request is encoded by itself: padding to another's length would change the last bits of its vectors.
@@ -221,7 +217,7 @@ class Retriever:
                 self.search([Query(text=text or "?", nprobe=nprobe)])
                 if trial:  # the first warms up
                     points.append((nprobe, time.perf_counter() - start))
-        self.latency = fit_line([nprobe for nprobe, _ in points], [seconds for _, seconds in points])
+        self.latency = fit_line(points)
         return self.latency
 
     def _nprobe(self, query: Query, queries: int) -> int:
@@ -241,13 +237,13 @@ class Retriever:
         return str(self.database.tokenizer.decode(tokens))
 
     def _search(
-        self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray, stop: Stop
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray, stop: Stop | None
+    ) -> list[SearchResult]:
         """Distances (k,) and ids (k,) of each query."""
         groups: dict[tuple[int, int], list[int]] = {}
         for place, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
             groups.setdefault((query.k, nprobe), []).append(place)
-        results: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        results: dict[int, SearchResult] = {}
         for (k, nprobe), places in groups.items():
             raise_if_stopped(stop)
             distances, ids = self.index.search(vectors[places], k, nprobe, stop)
@@ -283,21 +279,15 @@ class LinearTime:
         return self.intercept_s + self.slope_s * count
 
 
-def fit_line(nprobes: Sequence[float], seconds: Sequence[float]) -> LinearTime:
-    """Least squares with neither part below zero: a larger nprobe is never faster, and no time is negative.
-
-    Args:
-        nprobes: of each measured search; at least two different values.
-        seconds: its time, above zero.
-    """
-    x, y = np.asarray(nprobes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
-    slope, intercept = (float(part) for part in np.polyfit(x, y, 1))
+def fit_line(points: Sequence[tuple[float, float]]) -> LinearTime:
+    """Least squares over (count, seconds), with neither part below zero: more is never faster, no time is negative."""
+    x, y = np.asarray(points, dtype=np.float64).T
+    slope, intercept = (float(part) for part in np.polyfit(x, y, 1)) if len(set(x)) > 1 else (0.0, float(np.median(y)))
     if slope < 0:
         slope, intercept = 0.0, float(y.mean())
     elif intercept < 0:
         slope, intercept = float((x @ y) / (x @ x)), 0.0
-    errors = np.abs(intercept + slope * x - y) / y
-    return LinearTime(intercept, slope, statistics.median(errors.tolist()))
+    return LinearTime(intercept, slope, float(np.median(np.abs(intercept + slope * x - y) / np.maximum(y, 1e-9))))
 
 
 def largest_nprobe(budget_s: float, fit: LinearTime, choices: Sequence[int]) -> int:

@@ -97,10 +97,10 @@ def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: 
 
 
 def test_requests_searched_together_get_what_each_gets_by_itself(retriever: Retriever) -> None:
-    asked = queries(retriever)
-    requests = [asked[:1], asked[1:4], asked[4:]]
-    for ours, request in zip(retriever.search_together(requests), requests, strict=True):
-        parts.assert_same(ours, retriever.search(request))
+    all_queries = queries(retriever)
+    requests = [all_queries[:1], all_queries[1:4], all_queries[4:]]
+    for answers, request in zip(retriever.search_together(requests, None), requests, strict=True):
+        parts.assert_same(answers, retriever.search(request))
 
 
 def test_a_long_search_stops_between_lists_and_finds_what_a_short_one_finds(
@@ -109,12 +109,12 @@ def test_a_long_search_stops_between_lists_and_finds_what_a_short_one_finds(
     vectors = np.random.default_rng(0).standard_normal((2, retriever.encoder.dim)).astype(np.float32)
     whole = retriever.index.search(vectors, 5, NLIST)
     monkeypatch.setattr(ivf_pq, "LISTS_PER_STEP", 2)  # a list of each query
-    asked: list[int] = []
-    for ours, theirs in zip(
-        retriever.index.search(vectors, 5, NLIST, lambda: bool(asked.append(1))), whole, strict=True
+    checks: list[int] = []
+    for stepwise, expected in zip(
+        retriever.index.search(vectors, 5, NLIST, lambda: bool(checks.append(1))), whole, strict=True
     ):
-        np.testing.assert_array_equal(ours, theirs)
-    assert len(asked) == NLIST
+        np.testing.assert_array_equal(stepwise, expected)
+    assert len(checks) == NLIST
     answers = iter([False, False, True])
     with pytest.raises(CancelledSearchError):
         retriever.index.search(vectors, 5, NLIST, lambda: next(answers))
@@ -134,7 +134,7 @@ def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
 
 
 def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> None:
-    asked = [query for query in queries(retriever) if query.k < 5]
+    shared = [query for query in queries(retriever) if query.k < 5]
     with ExitStack() as opened:
         clients = []
         for number in range(SHARDS):
@@ -143,13 +143,13 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
             )
             server = opened.enter_context(Server(LoadedIndex(part, part.describe()), ServerSettings(port=0)))
             clients.append(opened.enter_context(Client(server.address)))
-        merged, whole = Fanout(clients).search(asked), retriever.search(asked)
+        merged, whole = Fanout(clients).search(shared), retriever.search(shared)
         with pytest.raises(RetrievalError, match="budget_s requires a retriever whose latency was measured"):
             Fanout(clients).search([Query(text="a", budget_s=1.0)])
-    for ours, theirs in zip(merged, whole, strict=True):
-        np.testing.assert_array_equal(ours.distances, theirs.distances)
-        if len(set(theirs.distances.tolist())) == len(theirs.distances):  # faiss breaks ties in the order of its lists
-            parts.assert_same([ours], [theirs])
+    for of_parts, answer in zip(merged, whole, strict=True):
+        np.testing.assert_array_equal(of_parts.distances, answer.distances)
+        if len(set(answer.distances.tolist())) == len(answer.distances):  # faiss breaks ties in the order of its lists
+            parts.assert_same([of_parts], [answer])
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from ragauge.generation.evaluation import EvaluationStretch, texts
 from ragauge.generation.modes._cross_attention import CrossWeights
 from ragauge.generation.modes._joint import Adapters, JointDecoder
 from ragauge.generation.modes._retro import random_network
-from ragauge.generation.performance import GenerationModel, fit
+from ragauge.generation.performance import GenerationModel
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.sizes import Sizes
 from ragauge.generation.specification import PipelineSpecification
@@ -52,15 +52,15 @@ def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
     record = made(chosen).record(TEXTS[0])
     assert record.status == "ok", record.reason
     windows = 2 if kind == "retro" else 3
-    asked = (windows if chosen.pipeline.schedule_class.every_window else 1) if chosen.pipeline.asks_index else 0
-    assert len(record.neighbours) == len(record.nprobe) == asked
+    searches = (windows if chosen.pipeline.schedule_class.every_window else 1) if chosen.pipeline.asks_index else 0
+    assert len(record.neighbours) == len(record.nprobe) == searches
     if task == "generate":
         assert (len(record.generated), record.prompt_tokens, record.nll) == (150 - 64, 64, None)
     else:
         assert record.nll is not None
         assert record.scored == 150 - 64
-    beside = ("prefetch", "neighbours_ahead")
-    assert sum(call["seconds"] for call in record.trace if call["stage"] not in beside) <= record.trials_s[0]
+    overlapping = ("prefetch", "neighbours_ahead")
+    assert sum(call["seconds"] for call in record.trace if call["stage"] not in overlapping) <= record.trials_s[0]
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
@@ -194,10 +194,9 @@ def test_the_model_knows_how_much_was_read_before() -> None:
     assert model.budget_s(100, Windows(32, stale=True), 2) == pytest.approx(decode_s + 0.15)
 
 
-def test_a_slope_below_zero_is_noise() -> None:
-    assert fit([(1, 3.0), (2, 2.0), (3, 1.0)]).slope_s == 0
+def test_the_model_needs_calls() -> None:
     with pytest.raises(UserError, match="no measured call"):
-        fit([])
+        GenerationModel.of([c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode"])
 
 
 # ---- with a database on disk, by the command line
@@ -353,8 +352,8 @@ def test_a_configuration_names_a_running_server(
             "pipelines": {"piperag": {**entry, "server": [server.address]}},
         }
         (tmp_path / "c.yaml").write_text(json.dumps(settings))
-        asked = ["piperag", "run", f"--config={tmp_path / 'c.yaml'}", "--entry=piperag", f"--database={folder / 'db'}"]
-        assert main([*asked, "--out", str(tmp_path / "p.jsonl")]) == 0
+        common = ["piperag", "run", f"--config={tmp_path / 'c.yaml'}", "--entry=piperag", f"--database={folder / 'db'}"]
+        assert main([*common, "--out", str(tmp_path / "p.jsonl")]) == 0
         [record] = read_kind(tmp_path / "p.jsonl", SequenceRecord)
         meta: Any = read_meta(tmp_path / "p.jsonl")
         assert meta["network_s"] == record.network_s
@@ -362,7 +361,7 @@ def test_a_configuration_names_a_running_server(
         assert meta["specification"]["index"]["label"] == "ivf"
         assert meta["specification"]["pipeline"]["server"] == [server.address]
     capsys.readouterr()
-    assert main([*asked, "--out", str(tmp_path / "dead.jsonl"), "--deadline", "2"]) == 2
+    assert main([*common, "--out", str(tmp_path / "dead.jsonl"), "--deadline", "2"]) == 2
     [line] = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert f"retrieval server {server.address}" in line
 
@@ -388,9 +387,9 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     fingerprint = read_meta(out)["fingerprint"]  # type: ignore[index]
     assert (fingerprint["seed"], fingerprint["interval"]) == (3, 32)
     assert len(read_kind(out, SequenceRecord)) == 2
-    told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
-    assert (told.model, told.database, told.index) == ("tiny", "cities", None)
-    assert (told.pipeline.schedule, told.pipeline.neighbours, told.seed) == ("random", 2, 3)
+    specification = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
+    assert (specification.model, specification.database, specification.index) == ("tiny", "cities", None)
+    assert (specification.pipeline.schedule, specification.pipeline.neighbours, specification.seed) == ("random", 2, 3)
     assert main([*common, "--entry", "chance", "--adapters", "a.safetensors"]) == 2
     assert "does not take --adapters" in capsys.readouterr().err
     assert main([*common, "--entry", "chanc"]) == 2
@@ -402,17 +401,17 @@ def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
 ) -> None:
     out, tokenizer = tmp_path / "s.jsonl", Database(folder / "db").manifest["tokenizer"]
 
-    def asked(index: str) -> int:
+    def exit_code_with(index: str) -> int:
         about = replace(EXACT, tokenizer=tokenizer, index=index)
         with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
             return command(folder, out, "--schedule", "retro", "--server", server.address)
 
-    assert asked("one") == 0
+    assert exit_code_with("one") == 0
     before = out.read_bytes()
-    assert asked("one") == 0  # at another port
+    assert exit_code_with("one") == 0  # at another port
     assert out.read_bytes() == before
     capsys.readouterr()
-    assert asked("rebuilt") == 2
+    assert exit_code_with("rebuilt") == 2
     assert 'another run: index_sha256 is "one" there, "rebuilt" here' in capsys.readouterr().err
     assert out.read_bytes() == before
 

@@ -75,10 +75,10 @@ def test_embeddings_are_those_of_the_detokenised_chunks(folder: Path) -> None:
 def test_exact_search_is_the_sorted_list_of_all_distances(folder: Path, metric: str) -> None:
     vectors = Vectors.open(folder, INDEX.model_copy(update={"metric": metric}))
     own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
-    asked = queries(5)
-    products = asked @ own.T
-    distances = -products if metric == "inner_product" else ((asked[:, None] - own[None]) ** 2).sum(-1)
-    found, ids = exact_search(vectors, asked, 7)
+    vectors_of_queries = queries(5)
+    products = vectors_of_queries @ own.T
+    distances = -products if metric == "inner_product" else ((vectors_of_queries[:, None] - own[None]) ** 2).sum(-1)
+    found, ids = exact_search(vectors, vectors_of_queries, 7, range(3))
     np.testing.assert_allclose(np.abs(found), np.abs(np.sort(distances, axis=1)[:, :7]), atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(distances, ids, 1), np.sort(distances, axis=1)[:, :7], atol=1e-5)
 
@@ -247,15 +247,15 @@ def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever
 
 def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(retriever: Retriever) -> None:
     tokens = retriever.database.tokens(np.array([4]))[0].tolist()
-    asked = [
+    batch_queries = [
         Query(tokens=tokens, k=2, nprobe=2),
         Query(text=retriever.database.tokenizer.decode(tokens), k=2, nprobe=2),
         Query(text="other words", k=5, nprobe=1, continuation=3),
         Query(text="other words", k=5, continuation=0),
     ]
-    batch = retriever.search(asked)
+    batch = retriever.search(batch_queries)
     same(batch[0], batch[1])
-    for query, found in zip(asked, batch, strict=True):
+    for query, found in zip(batch_queries, batch, strict=True):
         same(found, retriever.search([query])[0])
         assert found.tokens.shape == (query.k, CHUNK)
         assert found.continuations.shape == (query.k, query.continuation * CHUNK)
@@ -399,7 +399,7 @@ def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(folder: Path, tmp
     queries = vectors.sample(20)[:5]
     exact, shards = exact_search_within(vectors, queries, None, saved)
     assert sorted(shards) == [0, 1, 2]
-    assert (exact == exact_search(vectors, queries, 10)[1]).all()
+    assert (exact == exact_search(vectors, queries, 10, range(3))[1]).all()
     lines = saved.read_bytes().split(b"\n")
     saved.write_bytes(b"\n".join(lines[:3]) + b"\ncut o")  # two shards, and half a line
     some, compared = exact_search_within(vectors, queries, 0.0, saved)

@@ -15,7 +15,7 @@ from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, faiss_files, n
 if TYPE_CHECKING:
     import numpy as np
 
-    from ragauge.retrieval.indexes.base import Stop, VectorSource
+    from ragauge.retrieval.indexes.base import SearchResult, Stop, VectorSource
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
 LISTS_PER_STEP = 4096  # lists that a search scans, over all of its queries, between two checks of `stop`
@@ -70,10 +70,8 @@ class IvfPq(IndexRecipe):
         if have < need:
             most = have // POINTS_PER_LIST if have >= PQ_CENTROIDS else 0
             choice = f"set nlist to at most {most}" if most else f"the least is {PQ_CENTROIDS}"
-            raise UserError(
-                f"index: {self.nlist} lists want {need:,} training vectors and there are {have:,}; {choice}, "
-                "take a larger corpus, or raise train_vectors"
-            )
+            lacking = f"{self.nlist} lists want {need:,} training vectors and there are {have:,}"
+            raise UserError(f"index: {lacking}; {choice}, take a larger corpus, or raise train_vectors")
         sample = vectors.sample(have)
         factory = f"IVF{self.nlist},PQ{self.pq_bytes}"
         index: Any = faiss.index_factory(vectors.dim, factory, faiss_files.metric(self.metric))
@@ -132,9 +130,7 @@ class _Lists:
     index: Any
     largest_is_nearest: bool
 
-    def search(
-        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
         """Search; with `stop`, in steps of `LISTS_PER_STEP` lists, whose ties go to the smaller id."""
         import faiss
         import numpy as np

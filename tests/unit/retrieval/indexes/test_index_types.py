@@ -65,7 +65,9 @@ def queries(count: int = 40) -> np.ndarray:
 
 def test_recall_rises_with_effort_to_what_is_stored(database: Database, label: str) -> None:
     opened, vectors = Index(database, label), Vectors.open(database.folder, RECIPES[label])
-    rows = [row for row in recall(opened, vectors, queries()) if row["k"] == 10]
+    shards = range(len(vectors.embeddings))
+    exact = exact_search(vectors, queries(), 10, shards)[1]
+    rows = [row for row in recall(opened, vectors, queries(), exact, shards) if row["k"] == 10]
     name = opened.recipe.NPROBE_KEY
     assert [row[name] for row in rows] == opened.nprobes
     found = [row["recall"] + row["drawn"] for row in rows]
@@ -76,7 +78,7 @@ def test_recall_rises_with_effort_to_what_is_stored(database: Database, label: s
 def test_a_graph_at_full_effort_is_exact_search(database: Database) -> None:
     vectors = Vectors.open(database.folder, GRAPH)
     distances, ids = Index(database, "graph").search(queries(), 10, GRAPH.max_nprobe)
-    exact = exact_search(vectors, queries(), 10)
+    exact = exact_search(vectors, queries(), 10, range(len(vectors.embeddings)))
     np.testing.assert_allclose(distances, exact[0], rtol=1e-4)
     assert (ids == exact[1]).mean() > 0.99  # but for ties
 

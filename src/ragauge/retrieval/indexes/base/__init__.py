@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +41,7 @@ class VectorSource(Protocol):
 
 
 Stop = Callable[[], bool]  # whether nobody waits for a search any longer
+SearchResult: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # distances (q, k) float32 and ids (q, k) int64, -1 for none
 
 
 class CancelledSearchError(Exception):
@@ -56,13 +57,8 @@ def raise_if_stopped(stop: Stop | None) -> None:
 class Searchable(Protocol):
     """An opened index."""
 
-    def search(
-        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Nearest of vectors (q, dim) float32: distances (q, k) float32 and ids (q, k) int64, -1 for none.
-
-        A long search calls `raise_if_stopped(stop)` now and then.
-        """
+    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
+        """Nearest of vectors (q, dim) float32. A long search calls `raise_if_stopped(stop)` now and then."""
 
 
 class IndexRecipe(BaseModel):
@@ -80,14 +76,8 @@ class IndexRecipe(BaseModel):
     type: str = Field(DEFAULT_TYPE, description="index type")
     metric: Literal["l2", "inner_product"] = Field("l2", description="distance: squared L2, or inner product")
     shards: int | None = Field(None, ge=1, description="only the first shards of the database; default: all")
-    near_duplicates: Literal["drop", "keep"] = Field(
-        "drop", description="index documents that are near-duplicates of evaluation text"
-    )
-    filled: int | None = Field(
-        None,
-        ge=1,
-        description="total vectors; those beyond the chunks' own are drawn around them, and every figure says so",
-    )
+    near_duplicates: Literal["drop", "keep"] = Field("drop", description="near-duplicates of evaluation text")
+    filled: int | None = Field(None, ge=1, description="vectors in all; further ones are drawn around the chunks'")
     parts: int = Field(1, ge=1, description="servers that share the index, each with a part of its shards")
     seed: int = Field(0, ge=0, description="seed of training and of drawn vectors")
 
@@ -161,9 +151,7 @@ class Together:
     parts: Sequence[Searchable]
     largest_is_nearest: bool
 
-    def search(
-        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
         """Search every part with that nprobe; a search stops between parts."""
         results = []
         for part in self.parts:
@@ -172,9 +160,7 @@ class Together:
         return nearest(results, k, self.largest_is_nearest)
 
 
-def nearest(
-    results: Sequence[tuple[np.ndarray, np.ndarray]], k: int, largest_is_nearest: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def nearest(results: Sequence[SearchResult], k: int, largest_is_nearest: bool) -> SearchResult:
     """The nearest of several searches' distances and ids (q, any); ties go to the smaller id."""
     import numpy as np
 
