@@ -16,7 +16,7 @@ from ragauge import datasets, engines, methods, registry
 from ragauge.assets import catalog, pins
 from ragauge.config.defaults import NAMED_BY_KEY, completed
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
-from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
+from ragauge.cost.settings import Count, LatencySettings, LoadSettings, StreamSettings
 from ragauge.datasets import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.errors import SettingError, UserError
@@ -61,15 +61,11 @@ class Served(_Section):
     """The requests to a model behind a server."""
 
     environment: str = Field(
-        "OPENAI",
-        pattern=r"^[A-Z][A-Z0-9_]*$",
-        description="prefix of the environment variables <prefix>_BASE_URL and, if there is a key, <prefix>_API_KEY",
+        "OPENAI", pattern=r"^[A-Z][A-Z0-9_]*$", description="prefix of <prefix>_BASE_URL and <prefix>_API_KEY"
     )
     tokenizer: str | None = Field(None, description="an asset whose tokenizer counts prompts; default: words, roughly")
     body: dict[str, Any] = Field({}, description="further keys of every request; a key with null is left out")
-    concurrency: int | None = Field(
-        None, ge=1, description="requests at a time; default: generation.batch, or 1 if that is auto"
-    )
+    concurrency: int | None = Field(None, ge=1, description="requests at a time; default: generation.batch; auto: 1")
     timeout_s: float = Field(600.0, gt=0, description="seconds until the first token, and between two tokens")
     attempts: int = Field(5, ge=1, description="requests for one answer, with growing pauses between them")
     price: Price | None = Field(None, description="price of the tokens; default: tables show no costs")
@@ -79,51 +75,31 @@ class ModelEntry(_Section):
     """A decoder. The key is its label in file names and tables."""
 
     source: str = Field(
-        description=(
-            "a name in the catalog, hf:org/name, pypi:name==version, https://... or path:/folder, or openai:NAME, a "
-            "model behind an OpenAI-compatible server; default: the key"
-        )
+        description="a name in the catalog, hf:org/name, pypi:name==version, https://..., path:/folder or openai:NAME, "
+        "a model behind an OpenAI-compatible server; default: the key"
     )
     revision: str | None = Field(None, description="commit, tag or branch of a source hf:org/name")
-    sha256: str | None = Field(
-        None, description="hash of the download of a source hf:, pypi: or https:; of a repository, of all its files"
-    )
+    sha256: str | None = Field(None, description="hash of the downloaded file, or of all files of a repository")
     engine: str = Field("torch", description="engine that runs the model, openai for openai:NAME; only torch is timed")
-    dtype: AnyDtype = Field(
-        "auto", description="data type; auto: float32 or bfloat16, whichever is faster where the run starts"
-    )
+    dtype: AnyDtype = Field("auto", description="data type; auto: the faster of float32 and bfloat16 on this machine")
     weights: Weights = Field(
         "full",
-        description=(
-            "storage of matrices: full, in the dtype; int8, multiplied with activations rounded to 8 bits for each "
-            "token; int8_weight_only, with activations as they are; 8 bits: CPU only"
-        ),
+        description="storage of matrices: full, in the dtype; int8, multiplied with activations rounded to 8 bits for "
+        "each token; int8_weight_only, with activations as they are; 8 bits: CPU only",
     )
-    kv: CacheType = Field(
-        "full", description="storage of cached keys and values: full, in the dtype; int8, to save memory, CPU only"
-    )
+    kv: CacheType = Field("full", description="storage of keys and values: full, in the dtype; int8, on a CPU only")
     device: Device = Field("cpu", description="where the decoder runs")
     kernels: str | None = Field(
         None,
-        description=(
-            "kernels of a CPU: measured, those that `ragauge doctor kernels` finds fastest on the machine; default, "
-            "torch's own; or the file of a table that it wrote; default: measured"
-        ),
+        description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; or the file "
+        "of a table that `doctor` wrote; default: measured",
     )
-    max_context: int | None = Field(
-        None,
-        ge=1,
-        description="longest context in tokens; beyond the trained one only where positions extrapolate (RoPE, ALiBi)",
-    )
+    max_context: int | None = Field(None, ge=1, description="maximum context in tokens; default: the trained one")
     resources: Resources = Field(Resources(), description="resources of a job with this model")
-    template: Template | None = Field(
-        None, description="prompt template; default: the catalog's, else chat where the tokenizer has a template"
-    )
+    template: Template | None = Field(None, description="prompt template; default: the catalog's, else the tokenizer's")
     tokenization: Tokenization | None = Field(None, description="of prompts; default: the catalog's, else whole")
     training: str | None = Field(None, description="label of the training that makes it, in place of a source")
-    finder: str | None = Field(
-        None, description="label of the model that finds the evidence that this one answers from; default: this model"
-    )
+    finder: str | None = Field(None, description="label of the model that finds its evidence; default: this model")
     served: Served | None = Field(None, description="requests to a model with source openai:NAME")
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
@@ -149,9 +125,8 @@ class ModelEntry(_Section):
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
         if (self.engine == "openai") != self.source.startswith(SERVED):
-            raise SettingError(
-                "engine", f"{self.engine!r} does not run {self.source!r}; engine openai runs sources openai:NAME only"
-            )
+            mismatch = f"{self.engine!r} does not run {self.source!r}; engine openai runs sources openai:NAME only"
+            raise SettingError("engine", mismatch)
         if self.served is None:
             for key, value in (("weights", self.weights), ("kv", self.kv)):
                 if value != "full" and self.device != "cpu":
@@ -204,9 +179,7 @@ class DatasetEntry(_Section):
     """A data set, or a part or reordering of one. The key is its label in file names and tables."""
 
     dataset: str = Field(description="name of the data set; default: the key")
-    data: str | None = Field(
-        None, description="a file in the official format, .jsonl or .jsonl.gz; default: the data set's own source"
-    )
+    data: str | None = Field(None, description="official file, .jsonl or .jsonl.gz; default: the data set's own source")
     revision: str | None = Field(None, description="commit, tag or branch of the data set's repository on the hub")
     sha256: str | None = Field(None, description="hash of the official file, downloaded or named by `data`")
     limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
@@ -249,12 +222,10 @@ class Generation(_Section):
     """How answers are generated; decoding is greedy."""
 
     max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
-    batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        1, description="questions answered together, without times of their own; auto: as many as memory allows and pay"
+    batch: Count | Literal["auto"] = Field(
+        1, description="questions answered together, without times of their own; auto: as many as are worth it"
     )
-    documents_gb: float = Field(
-        0, ge=0, description="disk space for documents' keys and values, shared by a model's variants; 0: none"
-    )
+    documents_gb: float = Field(0, ge=0, description="disk space of a model for documents' keys and values; 0: none")
 
 
 # The tags are what pydantic names the two forms by in the path of a mistake (`reading.NOT_KEYS`).
@@ -270,17 +241,12 @@ class JudgeSettings(_Section):
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are judged")
     of: Literal["evidence", "answers"] = Field(
-        "evidence",
-        description="evidence: whether it supports the reference answer; answers: by the question's passages",
+        "evidence", description="evidence: whether it supports the right answer; answers: by the question's passages"
     )
-    model: str = Field(
-        ENDPOINT, description="a local judge: catalog name, hf:org/name or path:/folder; default: RAGAUGE_JUDGE_URL's"
-    )
+    model: str = Field(ENDPOINT, description="a local judge, as the source of a model; default: RAGAUGE_JUDGE_URL's")
     dtype: Dtype = Field("float32", description="type of a local judge's weights")
     device: Device = Field("cpu", description="where a judge on this machine runs")
-    limit: int | None = Field(
-        None, ge=1, description="judged questions of each data set, drawn at random; default: all"
-    )
+    limit: int | None = Field(None, ge=1, description="questions of each data set, drawn at random; default: all")
 
 
 class Answers(NamedTuple):
@@ -303,9 +269,7 @@ class Config(_Section):
     training: dict[Label, TrainingSettings] = Field({}, description="the fine-tunings that make models, by label")
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
     pipelines: dict[Label, PipelineSettings] = Field({}, description="runs of generation with retrieval, by label")
-    staleness: dict[Label, StalenessSettings] = Field(
-        {}, description="comparisons of stale and fresh queries, by label"
-    )
+    staleness: dict[Label, StalenessSettings] = Field({}, description="comparisons of stale with fresh queries")
     generation: Generation = Generation()
     latency: Protocols | None = Field(None, description="one latency protocol, or several on different data sets")
     load: LoadSettings | None = Field(None, description="the measurement under load; default: none")

@@ -49,22 +49,15 @@ class PipelineSettings(BaseModel):
     model: str | None = Field(None, description="label of the decoder; default: the first of the configuration")
     database: str | None = Field(None, description="label of the database; default: the first of the configuration")
     index: str = Field("ivf", description="label of the database's index that is searched")
-    evaluation: str | None = Field(
-        None,
-        description="label of an evaluation set of the database; default, or the database's own: its held-out text",
-    )
+    evaluation: str | None = Field(None, description="label of an evaluation set; default: the held-out text")
     interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
     nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
         None, description="inverted lists to scan; hide (piperag): as many as decoding hides; default: the index's own"
     )
-    first_nprobe: int | None = Field(
-        None, ge=1, description="nprobe hide: lists of the first search, which nothing hides; default: the index's own"
-    )
+    first_nprobe: int | None = Field(None, ge=1, description="nprobe hide: of the first search; default: the index's")
     exclude: Literal["none", "article"] = Field("none", description="article: none from the text's own article")
-    characters: int | None = Field(
-        None, ge=1, description="query with the last characters, as the released code does; default: with tokens"
-    )
+    characters: int | None = Field(None, ge=1, description="query with text of so many characters; default: tokens")
     mode: str = Field(
         "joint",
         description=f"how neighbours are read; {modes.describe()}",
@@ -92,13 +85,9 @@ class PipelineSettings(BaseModel):
     )
     server_threads: int = Field(1, ge=1, le=1024, description="threads of the server that is a job of its own")
     tls_ca: str | None = Field(None, description="CA certificates of the servers', a PEM file; default: no TLS")
-    tls_name: str | None = Field(
-        None, description="name that the servers' certificate is issued for; default: that of their address"
-    )
+    tls_name: str | None = Field(None, description="name on the servers' certificate; default: that of their address")
     token_file: str | None = Field(None, description="file of the token that the servers require; default: none")
-    server_cert: str | None = Field(
-        None, description="certificate chain of the job's server, PEM, for other machines to ask it; default: none may"
-    )
+    server_cert: str | None = Field(None, description="certificate chain, PEM, of a job's server for other machines")
     server_key: str | None = Field(None, description="private key of that certificate, a PEM file; default: none")
     cores: str | None = Field(None, description="processor cores of the decoder, such as 0 or 0-3; default: all")
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: torch's own choice")

@@ -68,15 +68,11 @@ class Record(AnyRecord):
     answers: list[str]
     wordless_answers: list[str] = Field([], description="answers that normalisation empties: they fit any prediction")
     gold: list[int] = Field(description="indices of the gold documents, in the order the method was given them")
-    gold_stretches: list[StretchRecord] = Field(
-        [], description="where in the gold documents the answer stands, if known"
-    )
+    gold_stretches: list[StretchRecord] = Field([], description="where in the gold documents the answer stands")
     documents: int = Field(description="how many documents the method was given")
     prompt_sha256: str = Field(description="hash of the token ids of all segments")
     exact_tokens: bool | None = Field(None, description="whether the segments' tokens, joined, are the whole text's")
-    tokens: dict[str, Any] = Field(
-        {}, description="counts: preamble, documents (a list), query, task, evidence, generated"
-    )
+    tokens: dict[str, Any] = Field({}, description="preamble, documents (a list), query, task, evidence, generated")
     kept: list[int] = Field([], description="documents the answer was generated from, in reading order")
     saliency: list[float | None] = Field([], description="one score a document; null where not scored")
     evidence: list[EvidenceRecord] | None = Field(None, description="of the answer; null: the method looks for none")
@@ -107,9 +103,7 @@ class SequenceRecord(AnyRecord):
     generated: list[int] = Field([], description="the new tokens")
     trials_s: list[float] = Field([], description="seconds of the whole sequence, by trial")
     load_share: float | None = Field(None, description="of the CPU time during the trials, taken by other processes")
-    network_s: float | None = Field(
-        None, description="round trip to the retrieval server without a search, at the start"
-    )
+    network_s: float | None = Field(None, description="round trip to the retrieval server without a search")
     trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON, of the median trial")
 
 

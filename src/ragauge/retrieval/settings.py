@@ -42,10 +42,8 @@ class DatabaseSettings(_CorpusSettings):
 
     corpus: str | list[str] = Field(
         "wikipedia-sample",
-        description=(
-            "a corpus of the catalog, c4-en, c4-realnewslike, wikipedia, hf:org/name:configuration@revision, files "
-            "(.jsonl, .txt, gzipped or not, .bz2 exports of MediaWiki; with wildcards), or a list of these"
-        ),
+        description="a corpus of the catalog, c4-en, c4-realnewslike, wikipedia, hf:org/name:configuration@revision, "
+        "files (.jsonl, .txt, gzipped or not, .bz2 exports of MediaWiki; with wildcards), or a list of these",
     )
     tokenizer: str = Field("smollm2-135m-instruct", description="model whose tokenizer cuts the chunks")
     chunk_tokens: int = Field(64, ge=1, le=1 << 15, description="tokens of a chunk")
@@ -54,28 +52,14 @@ class DatabaseSettings(_CorpusSettings):
         "tail", description="held-out text: the last part of each document (tail), some of the documents, or none"
     )
     evaluation_share: float = Field(0.2, gt=0, lt=1, description="share that is held out")
-    evaluation_sets: dict[Label, EvaluationSetSettings] = Field(
-        {},
-        description=(
-            "texts of other corpora that pipelines predict with it, by label; near-duplicates of them are marked as "
-            "those of the held-out text are"
-        ),
-    )
+    evaluation_sets: dict[Label, EvaluationSetSettings] = Field({}, description="texts of other corpora to predict")
     encoder: str = Field("minilm", description="text encoder of the vectors: a name in the catalog, or a source")
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
-    device: Literal["cpu", "cuda"] = Field(
-        "cpu", description="where chunks are embedded; on cuda torch does it, and the engine encodes queries alone"
-    )
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where chunks are embedded; on cuda by torch")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32",
-        description=(
-            "type of the encoder's matrix products; bfloat16 requires the engine torch or the device cuda, and is "
-            "faster on a processor with instructions for it; float16 requires the device cuda"
-        ),
+        "float32", description="type of the encoder's matrix products; bfloat16: engine torch or cuda; float16: cuda"
     )
-    indexes: dict[Label, AnyIndexRecipe] = Field(
-        {"ivf": {}}, validate_default=True, description="indexes over it, by label"
-    )
+    indexes: dict[Label, AnyIndexRecipe] = Field({"ivf": {}}, validate_default=True, description="indexes, by label")
 
     @field_validator("evaluation_sets", mode="before")
     @classmethod
@@ -104,23 +88,10 @@ class StalenessSettings(_Section):
 
     database: str = Field(description="label of the chunk database; default: the key")
     index: str = Field("ivf", description="label of the database's index that is searched")
-    evaluation: str | None = Field(
-        None,
-        description=(
-            "label of the evaluation set that is read, one of the database's; default: the database's held-out text"
-        ),
-    )
-    encoder: str = Field(
-        "minilm", description="encoder that compares the chunks found: a name in the catalog, or a source"
-    )
+    evaluation: str | None = Field(None, description="label of an evaluation set; default: the held-out text")
+    encoder: str = Field("minilm", description="encoder that compares the chunks: a name in the catalog, or a source")
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
-    nprobe: int | None = Field(
-        None, ge=1, description="inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
-    )
+    nprobe: int | None = Field(None, ge=1, description="lists (IVF) or candidates (HNSW); default: the index's own")
     tokens: int = Field(1024, ge=128, description="tokens per held-out text")
-    minutes: float = Field(
-        720.0,
-        gt=0,
-        description="minutes of a run, which then reports the texts that it has compared; a killed one resumes",
-    )
+    minutes: float = Field(720.0, gt=0, description="minutes after which no further text is compared")
     limit: int | None = Field(None, ge=1, description="number of texts; default: all held-out text")

@@ -35,9 +35,7 @@ class Data(BaseModel):
     seed: int = Field(0, description="seed of the documents, the spans and the training order")
     corpora: list[str] = Field(["wikipedia-sample"], min_length=1, description="sources of articles, as in `databases`")
     corpus_documents: int | None = Field(None, ge=1, description="most texts of each corpus, its first; default: all")
-    corpus_articles: int | None = Field(
-        None, ge=1, description="most long articles of each corpus, its first; default: all"
-    )
+    corpus_articles: int | None = Field(None, ge=1, description="long articles of each corpus at most; default: all")
     writer: str = Field("smollm2-135m-instruct", description="the model that writes the questions, or 'endpoint'")
     documents: int = Field(64, ge=1, description="passages of articles to train on")
     held_out_documents: int = Field(6, ge=0, description="held-out articles; one passage of each measures the loss")
@@ -45,9 +43,7 @@ class Data(BaseModel):
     min_characters: int = Field(4000, ge=0, description="minimum characters of an article")
     spans: int = Field(6, ge=1, description="spans drawn from a document, each with a question")
     span_sentences: int = Field(3, ge=1, description="maximum sentences of a span")
-    near_duplicate: float = Field(
-        0.4, gt=0, le=1, description="Jaccard similarity of 100-word pieces at which an article is evaluation text"
-    )
+    near_duplicate: float = Field(0.4, gt=0, le=1, description="Jaccard similarity to evaluation text that excludes")
 
 
 class TrainingSettings(Data):
@@ -55,14 +51,10 @@ class TrainingSettings(Data):
 
     template: Template | None = Field(None, description="how prompts are wrapped; default: as for its source's models")
     request: Wording = Field("paper", description="wording of the request for evidence: the paper's, or `copy`")
-    engine: Literal["deepspeed", "torch"] = Field(
-        "deepspeed", description="DeepSpeed ZeRO-2, or plain torch on one process in float32"
-    )
+    engine: Literal["deepspeed", "torch"] = Field("deepspeed", description="torch: one process, float32, no DeepSpeed")
     processes: int = Field(1, ge=1, description="number of processes; on device cuda, of GPUs")
     device: Device = Field("cpu", description="device of the training")
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "bfloat16", description="type of forward and backward passes; the optimizer's weights are float32"
-    )
+    dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="type of passes; the optimizer has float32")
     steps: int = Field(600, ge=1, description="optimizer steps")
     minutes: float | None = Field(None, gt=0, description="minutes after which training ends early; default: no limit")
     accumulation: int = Field(8, ge=1, description="documents per step and process")
@@ -72,9 +64,7 @@ class TrainingSettings(Data):
     warmup_steps: int = Field(20, ge=0, description="steps over which the learning rate rises")
     clip: float = Field(1.0, gt=0, description="maximum norm of a step's gradient")
     max_length: int = Field(2048, ge=64, description="maximum tokens of a document, a request and a response together")
-    rope_scale: float | None = Field(
-        None, ge=1, description="factor by which rotary positions are divided; default: the checkpoint's own"
-    )
+    rope_scale: float | None = Field(None, ge=1, description="divides rotary positions; default: the checkpoint's own")
     gradient_checkpointing: bool = Field(True, description="recompute activations in the backward pass")
     checkpoint_steps: int = Field(50, ge=1, description="steps between checkpoints")
     evaluate_steps: int = Field(50, ge=1, description="steps between measurements of the held-out loss")

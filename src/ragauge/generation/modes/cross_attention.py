@@ -19,9 +19,7 @@ class CrossAttentionTraining(ModeTraining):
     """Trains cross-attention in some layers, and layers that encode neighbours."""
 
     cross_layers: int = Field(3, ge=1, description="mode cross_attention: number of decoder layers that get it")
-    encoder_layers: int = Field(
-        2, ge=1, description="mode cross_attention: number of encoder layers, copies of the decoder's first ones"
-    )
+    encoder_layers: int = Field(2, ge=1, description="mode cross_attention: encoder layers, copied from the decoder")
 
     def make(self, lm: LM, seed: int) -> CrossWeights:
         from ragauge.generation.modes._cross_attention import CrossWeights, cross_layers
