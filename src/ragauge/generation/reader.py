@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -73,6 +74,15 @@ class Reader(ABC):
     @abstractmethod
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
         """Greedy continuation by that many tokens after logits (vocab,); the last of them is not read yet."""
+
+    def decode_with(self, step: Callable[[Tokens], Tensor], logits: Tensor, tokens: int, past: int) -> list[int]:
+        """Decode by a function that reads tokens and returns their logits; the first step attends to `past` tokens."""
+        started, ids = time.perf_counter(), [int(logits.argmax())]
+        while len(ids) < tokens:
+            ids.append(int(step(ids[-1:])[-1].argmax()))
+        if steps := len(ids) - 1:
+            self.note(Call("decode", (1,), (past,), logits=(1,), steps=steps, seconds=time.perf_counter() - started))
+        return ids
 
 
 class StateCache(Generic[State]):

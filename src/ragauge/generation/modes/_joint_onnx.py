@@ -103,14 +103,7 @@ class OnnxJointReader(JointStates[Tensor]):
         return logits
 
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        started, past = time.perf_counter(), self._slots.attended
-        ids = [int(logits.argmax())]
-        while len(ids) < tokens:
-            ids.append(int(self._step(ids[-1:])[-1].argmax()))
-        if tokens > 1:
-            seconds = time.perf_counter() - started
-            self.note(Call("decode", (1,), (past,), logits=(1,), steps=tokens - 1, seconds=seconds))
-        return ids
+        return self.decode_with(self._step, logits, tokens, self._slots.attended)
 
     def _step(self, ids: Tokens) -> Tensor:
         """Read tokens of the sequence: logits (token, vocab)."""

@@ -135,13 +135,7 @@ class OwnReader(Reader):
 
     @torch.inference_mode()
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        started, past = time.perf_counter(), self.length
-        ids = [int(logits.argmax())]
-        while len(ids) < tokens:
-            ids.append(int(self.forward(ids[-1:])[-1].argmax()))
-        if (steps := self.length - past) > 0:
-            self.note(Call("decode", (1,), (past,), logits=(1,), steps=steps, seconds=time.perf_counter() - started))
-        return ids
+        return self.decode_with(self.forward, logits, tokens, self.length)
 
     def encode_pending(self) -> None:
         """Encode the pending neighbours, given the states of the query's tokens, of which the last was just read."""
