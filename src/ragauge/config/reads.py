@@ -30,7 +30,7 @@ ANY, SMALLEST, COMPARED = Values.ANY, Values.SMALLEST, Values.COMPARED
 
 
 @dataclass(frozen=True)
-class AskedVariant:
+class VariantJob:
     """A variant that is asked the questions of a data set with a model: what `Reads.select` chooses from."""
 
     dataset: str  # labels
@@ -53,7 +53,7 @@ class AnswersRead:
     timed: bool = False  # only variants that the latency protocol times
     options: Mapping[str, Any] | None = None  # None: any options; else values, tuples of values or `Values`
 
-    def select(self, group: Iterable[AskedVariant]) -> list[AskedVariant]:
+    def select(self, group: Iterable[VariantJob]) -> list[VariantJob]:
         """Which variants of one data set and model these are."""
         matching = [one for one in group if self._matches(one)]
         for name, rule in (self.options or {}).items():
@@ -64,7 +64,7 @@ class AnswersRead:
                 matching = [one for one in matching if one.options[name] in chosen]
         return matching
 
-    def _matches(self, variant: AskedVariant) -> bool:
+    def _matches(self, variant: VariantJob) -> bool:
         if (self.methods and variant.method not in self.methods) or variant.method in self.excluded:
             return False
         if self.options is None or (self.timed and not variant.timed):
@@ -113,9 +113,9 @@ class Reads:
     staleness: bool = False  # what stale queries find beside fresh ones
     retrieval: bool = False  # what studies found for their questions
 
-    def select(self, variants: Iterable[AskedVariant]) -> list[AskedVariant]:
+    def select(self, variants: Iterable[VariantJob]) -> list[VariantJob]:
         """The variants whose answers are read, in their order."""
-        groups: dict[tuple[str, str], list[AskedVariant]] = {}
+        groups: dict[tuple[str, str], list[VariantJob]] = {}
         for one in variants:
             if of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
                 groups.setdefault((one.dataset, one.model), []).append(one)

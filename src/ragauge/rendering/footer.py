@@ -6,7 +6,7 @@ from typing import Any
 from ragauge.rendering.style import counted
 from ragauge.results.cells import CellSource, Table
 from ragauge.results.pipelines import IndexName, PipelineRun, pipelines
-from ragauge.results.provenance import commit, machine, place, where_asked
+from ragauge.results.provenance import commit, machine, place, provenance_of
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.sequences import AGAINST_NONE
 from ragauge.results.staleness import comparisons
@@ -57,7 +57,7 @@ def _of_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
         return []
     models = _listed(f"{v.model} ({v.engine})" for v in answered)
     questions = _listed(_questions(runs, answered, dataset) for dataset in dict.fromkeys(v.dataset for v in answered))
-    place = _place([(where_asked(v), v.device) for v in answered])
+    place = _place([(provenance_of(v), v.device) for v in answered])
     return [f"Measured: {models}", questions, "intervals: bootstrap 95%", *place]
 
 

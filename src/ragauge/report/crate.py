@@ -16,7 +16,7 @@ from ragauge._version import __version__
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import file_sha256
-from ragauge.results.provenance import machine, where_asked
+from ragauge.results.provenance import machine, provenance_of
 from ragauge.results.runs import Runs, Variant
 
 MARK_TEXT = b'{"published": true}\n'  # of the file that marks a crate as written by ragauge
@@ -67,14 +67,12 @@ def _crate(runs: Runs, config: Path, reports: Path, license: str | None) -> ROCr
     crate.name = f"ragauge run {runs.config.run if runs.config else runs.folder.name}"
     groups = "; ".join(f"{dataset} with {model}" for dataset, model in runs.groups())
     crate.description = f"Answers, times and report of {len(runs.run)} variants of RAG: {groups}."
-    times = [time for variant in runs.run if (time := where_asked(variant).get("time"))]
+    times = [time for variant in runs.run if (time := provenance_of(variant).get("time"))]
     if times:
         crate.root_dataset["datePublished"] = max(map(str, times))
-    crate.license = (
-        _add(crate, f"https://spdx.org/licenses/{quote(license)}", "CreativeWork", name=license)
-        if license
-        else _add(crate, "#license", "CreativeWork", name="Not stated", description=NO_LICENSE)
-    )
+    identity, name = (f"https://spdx.org/licenses/{quote(license)}", license) if license else ("#license", "Not stated")
+    more = {} if license else {"description": NO_LICENSE}
+    crate.license = _add(crate, identity, "CreativeWork", name=name, **more)
     return crate
 
 
@@ -91,7 +89,7 @@ def _files(runs: Runs, config: Path, reports: Path) -> Iterator[tuple[Path, str]
 
 def _add_action(crate: ROCrate, variant: Variant, number: int, software: ContextEntity) -> ContextEntity:
     """Describe how the records of a variant were made: from which model and data set, when and where."""
-    provenance, made = where_asked(variant), variant.specification
+    provenance, made = provenance_of(variant), variant.specification
     model = _add_asset(crate, "model", variant.model, *((made.model, made.model_sha256) if made else (None, None)))
     data = (made.dataset, made.data_sha256) if made else (None, None)
     dataset = _add_asset(crate, "dataset", variant.dataset, *data)

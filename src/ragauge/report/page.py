@@ -101,7 +101,7 @@ def _summary(runs: Runs) -> dict[str, Any]:
 
 
 def _machine(variant: Variant) -> str:
-    facts = provenance.where_asked(variant)
+    facts = provenance.provenance_of(variant)
     memory = facts.get("memory_bytes")
     place = machine(facts, variant.device)
     return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory and not variant.stack else place
@@ -110,10 +110,8 @@ def _machine(variant: Variant) -> str:
 def _policy(scripts: Iterable[str]) -> str:
     """A content security policy: the page's own scripts by their hashes, pictures inside the page, no network."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:;"
-        " base-uri 'none'; form-action 'none'"
-    )
+    nothing = "default-src 'none'; base-uri 'none'; form-action 'none'"
+    return f"{nothing}; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
 
 
 def _own(name: str) -> str:

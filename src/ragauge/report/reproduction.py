@@ -25,7 +25,7 @@ PAPERS = ("superposition", "cfic", "piperag")
 KEYS = (
     *("model", "generator", "dataset", "method", "variant", "setting", "system", "chunking", "judge", "item", "unit"),
     *("top_k", "k", "iterations", "positions", "saliency", "pruning", "caching", "parallelism", "stale_tokens"),
-)  # columns of published tables that tell rows apart; the others hold numbers
+)  # columns of published tables that identify a row; the others hold numbers
 SCALES = (1, 0.01, 0.001)  # items have shares for per cent and seconds for milliseconds
 NOWHERE = "no item shows it"
 OTHER_MACHINE = "a time, or what follows from times, of another machine has no ratio"

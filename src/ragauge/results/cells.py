@@ -108,7 +108,7 @@ def merge(
     published where the paper's table has several data sets.
 
     Args:
-        on: the keys that, beside the paper's model and data set and the quantity, tell the rows of its table apart.
+        on: the keys that, with the paper's model, data set and quantity, identify a row of its table.
     """
     printed = {_identity(cell, on): cell.published for cell in published}
     guesses = {_identity(cell, on): cell.measure for cell in predicted}

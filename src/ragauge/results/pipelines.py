@@ -41,7 +41,7 @@ LABELS: dict[str, Callable[[Any], str]] = {
     "bias": "bias {}".format,
     "read_ahead": lambda _: "neighbours not read ahead",
     "engine": lambda _: "ONNX Runtime",
-    "near_duplicates": lambda _: "near-duplicates kept",  # of the index; told where indexes are compared
+    "near_duplicates": lambda _: "near-duplicates kept",  # of the index; named where indexes are compared
 }
 
 

@@ -30,14 +30,14 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
     return f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}" if cpu and threads else str(cpu or "")
 
 
-def place(measured: Mapping[str, Any], unknown: str = "an unrecorded machine") -> str:
+def place(measured: Mapping[str, Any]) -> str:
     """The machine of a file of times."""
     device = (measured.get("protocol") or {}).get("device")
-    return machine(measured.get("provenance") or {}, device) or unknown
+    return machine(measured.get("provenance") or {}, device) or "an unrecorded machine"
 
 
-def where_asked(variant: Variant) -> dict[str, Any]:
-    """The provenance block beside a variant's records; of a served model the machine is the one that asked."""
+def provenance_of(variant: Variant) -> dict[str, Any]:
+    """The provenance in the metadata of a variant's records; of a served model the machine is the one that asked."""
     facts = dict(variant.meta.get("provenance") or {})
     if variant.stack:
         facts |= {"cpu": f"a server's ({variant.stack}), asked from {facts.get('cpu') or 'a client'}", "threads": None}

@@ -172,7 +172,7 @@ class Runs:
         """The variants with records, then those configured without; in the configuration's order, then by name."""
         jobs = self.config.answers() if self.config else ()
         merged = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
-        recorded = {(v.dataset, v.model, v.name): v for v in self._found()}
+        recorded = {(v.dataset, v.model, v.name): v for v in self._recorded()}
         others = {key: recorded[key] for key in sorted(recorded.keys() - merged.keys())}
         return tuple((merged | recorded | others)[key] for key in (*merged, *others))
 
@@ -263,7 +263,7 @@ class Runs:
         known = sorted((v for v in self.variants if v.name == name), key=lambda v: (v.model != model, bool(v.missing)))
         return known[0] if known else self._unrun(name, "", model)
 
-    def _found(self) -> Iterator[Variant]:
+    def _recorded(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
             unrun = self._unrun(path.stem, path.parts[-3], path.parts[-2])
             meta, name = records.read_meta(path) or {}, records.meta_path(path).name

@@ -1,4 +1,4 @@
-"""What a served model's records tell of its server: times as its client saw them, its cache, and what answers cost."""
+"""What records of a served model say of its server: times that its client saw, its cache, and the price of answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -70,8 +70,6 @@ def comparisons(runs: Runs) -> list[StalenessEntry]:
         index, text = IndexName(report.index, report.filled), report.evaluation or database
         by_name[name] = StalenessEntry(name, report.encoder, database, text, index, report)
     for name, entry in entries.items():
-        text = entry.evaluation or entry.database
-        by_name.setdefault(
-            name, StalenessEntry(name, entry.encoder, entry.database, text, IndexName(entry.index), None)
-        )
+        text, index = entry.evaluation or entry.database, IndexName(entry.index)
+        by_name.setdefault(name, StalenessEntry(name, entry.encoder, entry.database, text, index, None))
     return list(by_name.values())

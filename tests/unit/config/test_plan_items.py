@@ -13,7 +13,7 @@ import synthetic_run
 from ragauge import registry
 from ragauge.config.loading import load
 from ragauge.config.plan import Plan
-from ragauge.config.reads import ANY, COMPARED, SMALLEST, AskedVariant, Reads, defaults, every, others, timed
+from ragauge.config.reads import ANY, COMPARED, SMALLEST, Reads, VariantJob, defaults, every, others, timed
 from ragauge.config.schema import Config, JudgeSettings
 from ragauge.results.runs import Runs
 
@@ -82,10 +82,10 @@ def test_an_item_shows_the_same_from_what_it_reads_alone(
 ) -> None:
     for path in [path for paths in plan.items.inputs(item).values() for path in paths]:
         made = Path(path).relative_to(plan.paths.results)
-        for beside in (finished / made).parent.glob(f"{made.stem}.*"):
-            target = tmp_path / beside.relative_to(finished)
+        for sibling in (finished / made).parent.glob(f"{made.stem}.*"):
+            target = tmp_path / sibling.relative_to(finished)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(beside, target)
+            shutil.copy(sibling, target)
     shutil.copytree(finished / "data", tmp_path / "data")  # comes with the answers
     module: Any = registry.module("item", item)
     whole, alone = (module.table(Runs(folder, config)) for folder in (finished, tmp_path))
@@ -96,19 +96,19 @@ def test_an_item_shows_the_same_from_what_it_reads_alone(
 # --- choosing ---
 
 
-def asked(variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any) -> AskedVariant:
-    return AskedVariant(
+def job_of(variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any) -> VariantJob:
+    return VariantJob(
         "nq", "tiny", variant, method, {"top_k": 1, "saliency": "bayesian"} | options, changed, "single_hop"
     )
 
 
-def names(reads: Reads, *candidates: AskedVariant) -> list[str]:
+def names(reads: Reads, *candidates: VariantJob) -> list[str]:
     return [one.variant for one in reads.select(candidates)]
 
 
-K1, K2 = asked("k1"), asked("k2", changed=("top_k",), top_k=2)
-QUERY = asked("query", changed=("saliency",), saliency="query")
-NAIVE = asked("naive", "naive")
+K1, K2 = job_of("k1"), job_of("k2", changed=("top_k",), top_k=2)
+QUERY = job_of("query", changed=("saliency",), saliency="query")
+NAIVE = job_of("naive", "naive")
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_variants_are_chosen_by_method_and_options(answers: Any, chosen: list[st
 
 def test_where_nothing_can_be_compared_the_smallest_is_read() -> None:
     compared = Reads(answers=[defaults("superposition", top_k=COMPARED)])
-    assert names(compared, K2, asked("k4", changed=("top_k",), top_k=4)) == ["k2"]
+    assert names(compared, K2, job_of("k4", changed=("top_k",), top_k=4)) == ["k2"]
     assert names(compared, NAIVE) == []
     assert names(Reads(answers=[every(), every("naive")]), K1, NAIVE) == ["k1", "naive"]  # once, though twice chosen
 
 
 def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none() -> None:
-    mine = AskedVariant("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
+    mine = VariantJob("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
     assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]
 
 
@@ -152,6 +152,6 @@ def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none()
 )
 def test_answers_are_read_of_the_data_sets_of_a_kind(datasets: Any, kinds: list[Any]) -> None:
     candidates = [
-        AskedVariant(kind, "tiny", "naive", "naive", {}, (), kind) for kind in ("single_hop", "multi_hop", "long")
+        VariantJob(kind, "tiny", "naive", "naive", {}, (), kind) for kind in ("single_hop", "multi_hop", "long")
     ]
     assert [one.kind for one in Reads(answers=[every()], datasets=datasets).select(candidates)] == kinds

@@ -9,7 +9,7 @@ from typing import Any
 from ragauge import methods, registry
 from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.part import PlanPart, code_of
-from ragauge.config.reads import AskedVariant, Datasets, Kind, Reads, kind_of, of_kind
+from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, kind_of, of_kind
 from ragauge.config.schema import Answers, Protocol
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
@@ -44,7 +44,7 @@ class ItemPlan(PlanPart):
     def inputs(self, item: str) -> dict[str, list[str]]:
         """The files that an item is rendered from, by what they are: what it says that it reads."""
         reads: Reads = registry.module("item", item).READS
-        chosen = [Answers(one.dataset, one.model, one.variant) for one in reads.select(self._asked)]
+        chosen = [Answers(one.dataset, one.model, one.variant) for one in reads.select(self._variant_jobs)]
         judged = set(self.config.judged()) if reads.judgements else set()
         pipelines = [label for label, entry in self.config.pipelines.items() if entry.schedule in reads.pipelines]
         trainings = self.config.training if reads.training_data else ()
@@ -86,8 +86,6 @@ class ItemPlan(PlanPart):
         folder = Path(os.path.relpath(__file__)).parents[2] / "report"
         return sorted(str(path) for kind in ("html", "css", "js") for path in folder.glob(f"*.{kind}"))
 
-    # --- small print ---
-
     def _measured(self, path: str, protocol: Protocol, datasets: Datasets | None) -> list[str]:
         """The files of a protocol, of the pairs of data set and model that an item reads."""
         return [
@@ -97,7 +95,7 @@ class ItemPlan(PlanPart):
         ]
 
     @cached_property
-    def _asked(self) -> list[AskedVariant]:
+    def _variant_jobs(self) -> list[VariantJob]:
         """Every answer job as an item chooses from it."""
         options, changed = dict[str, dict[str, Any]](), dict[str, list[str]]()
         for name, variant in self.config.methods.items():
@@ -107,7 +105,7 @@ class ItemPlan(PlanPart):
         timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}
         models = set(self.config.measured("latency"))
         return [
-            AskedVariant(
+            VariantJob(
                 *job,
                 method=self.config.methods[job.variant].method,
                 options=options[job.variant],

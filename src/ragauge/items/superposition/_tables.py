@@ -25,13 +25,13 @@ def not_run(
     return [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in quantities]
 
 
-def beside_paper(
+def with_published(
     runs: Runs, measured: Sequence[Cell], item: str, on: Sequence[str], columns: Iterable[str], dataset: str = "nq_open"
 ) -> list[Cell]:
     """The measured cells, the published ones of an item's CSV, and what was predicted of those that were not measured.
 
     Args:
-        on: the keys that, beside the model, tell the rows of the published table apart.
+        on: the keys that, with the model, identify a row of the published table.
         columns: of the CSV, those that hold numbers.
     """
     keys = ("model", *on)

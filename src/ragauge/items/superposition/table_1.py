@@ -30,7 +30,7 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_1", ("method",), QUANTITIES))
+    return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_1", ("method",), QUANTITIES))
 
 
 draw = Dots({"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")})

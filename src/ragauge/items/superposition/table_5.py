@@ -30,7 +30,7 @@ def table(runs: Runs) -> Table:
     swept = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m) if _keys(v)]
     measured = [cell for v in swept for cell in _tables.cells(runs, v, standard(runs, v))]
     measured += timing.speedup_cells(runs, _keys)
-    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
+    return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
 
 
 draw = Lines("top_k", Axis("top-k (documents kept)", "base2"), "accuracy", Axis("accuracy", from_zero=True), share=True)

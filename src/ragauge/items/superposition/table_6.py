@@ -38,7 +38,7 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, pruning, caching, parallelism, quantity)."""
     measured = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
-    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
+    return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
 
 
 draw = Dots(

@@ -30,7 +30,7 @@ def table(runs: Runs) -> Table:
         else:
             measured += _tables.not_run(runs, *group, method, ["accuracy"])
     measured += timing.speedup_cells(runs, lambda v: {"method": v.method} if v.method in METHODS else None)
-    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_7", ("method",), COLUMNS))
+    return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_7", ("method",), COLUMNS))
 
 
 def draw(table: Table) -> Figure:
