@@ -50,10 +50,8 @@ class Component:
             return importlib.import_module(self.module)
         parent, _, name = self.module.rpartition(".")
         if name != self.name:
-            raise UserError(
-                f"{self.kind} {self.name!r} of {self.origin}: its module is {self.module}; a component's file bears "
-                f"its name, as in {parent or self.module}.{self.name}"
-            )
+            rule = f"a component's file bears its name, as in {parent or self.module}.{self.name}"
+            raise UserError(f"{self.kind} {self.name!r} of {self.origin}: its module is {self.module}; {rule}")
         try:
             with explain_missing_extra():
                 return importlib.import_module(self.module)

@@ -77,4 +77,4 @@ def test_too_few_cores_are_refused_before_anything_waits(finished: Path, preload
     pipelines = {**PIPELINES, "other": {**RETRO, "neighbours": 1, **JOB}}
     done = snakemake(finished, *targets("other"), "--cores", "1", *configure(finished, pipelines), commands=preloaded)
     assert done.returncode == 1
-    assert "1 servers that are jobs (server: job) and a pipeline beside them need at least 2 cores" in done.stderr
+    assert "1 servers that are jobs (server: job) and a pipeline need at least 2 cores" in done.stderr

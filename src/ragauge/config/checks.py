@@ -201,10 +201,9 @@ def _check_scoring(config: Config) -> None:
     """All text of a run is scored alike: its perplexities stand in one table."""
     scored = [(label, one.scoring) for label, one in config.pipelines.items() if one.task == "perplexity"]
     for label, scoring in scored:
-        if scoring != scored[0][1]:
-            raise UserError(
-                f"pipelines.{label}.scoring: {scoring!r}, but pipelines.{scored[0][0]} has {scored[0][1]!r}"
-            )
+        first, its_scoring = scored[0]
+        if scoring != its_scoring:
+            raise UserError(f"pipelines.{label}.scoring: {scoring!r}, but pipelines.{first} has {its_scoring!r}")
 
 
 def _check_servers(config: Config) -> None:

@@ -82,9 +82,7 @@ def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float)
 
 def table(result: Mapping[str, Any]) -> str:
     """Format the result of the latency protocol: a line per variant, with the parts of its gap."""
-    lines = [
-        ["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "the gap, by part"]
-    ]
+    lines = [["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "gap, by part"]]
     for name, summary in result["summary"].items():
         medians = summary["first_token_s"]["median"], summary["total_s"]["median"], _floor(result["stages"][name])
         cells = ["", "", "", ""]

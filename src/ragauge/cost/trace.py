@@ -23,9 +23,7 @@ class Call:
     parallel: bool = False  # the rows are independent paths, which could run at the same time
     logits: tuple[int, ...] = ()  # positions of each row whose vocabulary logits were computed; () is none
     steps: int = 1
-    macs: int | None = (
-        None  # multiply-accumulates of a model other than the decoder (an encoder); None: they follow from the shape
-    )
+    macs: int | None = None  # multiply-accumulates of another model (an encoder); None: they follow from the shape
     seconds: float | None = None  # wall clock; None if nothing ran (shape-only decoders)
     loading_s: float | None = None  # of a result that was read from disk; `seconds` is what computing it had taken
     layers: tuple[int, int] | None = None  # from the first to before the last of these alone; None: all

@@ -81,9 +81,8 @@ def _variants(methods: Methods) -> dict[str, Method]:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label):
             raise UserError(f"evaluate: methods: {label!r} must be made of letters, digits, '.', '_' and '-'")
         if label in variants:
-            raise UserError(
-                f"evaluate: methods: {label!r} twice; name the variants, as in {{'{label}_k2': method('{label}', ...)}}"
-            )
+            example = f"{{'{label}_k2': method('{label}', ...)}}"
+            raise UserError(f"evaluate: methods: {label!r} twice; name the variants, as in {example}")
         variants[label] = one
     if not variants:
         raise UserError("evaluate: methods: none are given; name at least one of `ragauge list methods`")

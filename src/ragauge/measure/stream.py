@@ -83,10 +83,8 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
     pairs = [pair for p in prompts for pair in zip(p.documents, p.document_texts, strict=True)]
     corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())
     if len(corpus) < settings.documents:
-        raise UserError(
-            f"documents: {settings.documents} a request, but {len(prompts)} questions have {len(corpus)} in all; ask "
-            "more questions"
-        )
+        few = f"{settings.documents} a request, but {len(prompts)} questions have {len(corpus)} in all"
+        raise UserError(f"documents: {few}; ask more questions")
     rng = np.random.default_rng(seed)
     weights = np.arange(1, len(corpus) + 1, dtype=float) ** -settings.exponent
     popularity = rng.permutation(weights / weights.sum())

@@ -101,10 +101,8 @@ def fixed_length(new_tokens: int) -> Limits:
 def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
     """Raise UserError if the context ended a response before its last token."""
     if len(answer.ids) != limits.max_new_tokens:
-        raise UserError(
-            f"{name}: the model's context of {lm.shape.max_context} tokens ends the response after "
-            f"{len(answer.ids)} of {limits.max_new_tokens} tokens"
-        )
+        counts = f"after {len(answer.ids)} of {limits.max_new_tokens} tokens"
+        raise UserError(f"{name}: the model's context of {lm.shape.max_context} tokens ends the response {counts}")
 
 
 def refusal(load: Load, gpu: GpuWatch | None = None) -> str | None:

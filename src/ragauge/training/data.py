@@ -61,16 +61,14 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     questions = Questions(settings, out / "questions.partial", threads)
     parts = {
         HELD_OUT: questions.write(passages(held_out, settings, one_each=True), settings.held_out_documents),
-        TRAIN: questions.write(passages(train, settings), settings.documents),
+        TRAIN: questions.write(passages(train, settings, one_each=False), settings.documents),
     }
     if not parts[TRAIN]:
         raise UserError(f"no question of {questions.counts['asked']} can be trained on: {dict(questions.problems)}")
     if len(parts[TRAIN]) < MIN_SHARE * settings.documents:
-        raise UserError(
-            f"training data: {len(parts[TRAIN])} documents found, {settings.documents} requested; the corpora hold "
-            f"{len(train)} articles of {settings.min_characters} characters or more that are not held out; "
-            "name further corpora or request fewer documents"
-        )
+        hold = f"the corpora hold {len(train)} articles of {settings.min_characters} characters that are not held out"
+        counts = f"{len(parts[TRAIN])} documents found, {settings.documents} requested; {hold}"
+        raise UserError(f"training data: {counts}; name further corpora or request fewer documents")
     for name, documents in parts.items():
         lines = (json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
         replace_atomically(out / name, "".join(lines).encode())
@@ -143,9 +141,7 @@ def split(
     return others[more:], near + others[:more]
 
 
-def passages(
-    articles: Iterable[TrainingDocument], settings: Data, one_each: bool = False
-) -> Iterator[TrainingDocument]:
+def passages(articles: Iterable[TrainingDocument], settings: Data, one_each: bool) -> Iterator[TrainingDocument]:
     """Passages of the articles, with spans: in a fixed random order, the corpora in turn while they have any."""
     tokenizer = load_tokenizer(assets.resolve(settings.model))
     documents: list[TrainingDocument] = []

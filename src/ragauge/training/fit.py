@@ -66,11 +66,9 @@ class RetrofitMaterial:
             return {"ids": ids, "neighbours": drawn}
         own = frozenset(range(start - 1, start + chunks))  # they would contain the answer
         retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own)
-        neighbours = self.searcher.search([retrieval.query(ids[self.windows.query(window)], 1) for window in windows])
-        texts = [
-            retrieval.texts(one, self.windows.part(window)) for window, one in zip(windows, neighbours, strict=True)
-        ]
-        return {"ids": ids, "neighbours": texts}
+        results = self.searcher.search([retrieval.query(ids[self.windows.query(window)], 1) for window in windows])
+        parts = (self.windows.part(window) for window in windows)
+        return {"ids": ids, "neighbours": list(map(retrieval.texts, results, parts))}
 
     def starts(self, held_out: bool) -> list[int]:
         """The chunks that texts start with, in documents that are held out or in the others."""

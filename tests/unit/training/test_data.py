@@ -207,7 +207,7 @@ def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path: Pa
     paths.append(tmp_path / "few.jsonl")
     paths[1].write_text("".join(lines))
     given = settings(tmp_path, corpora=[str(path) for path in paths], document_tokens=5000).data()
-    drawn = [d.corpus for d in data.passages(data.long_articles(given), given)]
+    drawn = [d.corpus for d in data.passages(data.long_articles(given), given, False)]
     assert drawn[:6].count("many.jsonl") == drawn[:6].count("few.jsonl") == 3
     assert drawn[6:] == ["many.jsonl"] * 7
     few = data.long_articles(given.model_copy(update={"corpus_articles": 2}))

@@ -139,8 +139,6 @@ class PipelinePlan(PlanPart):
         least = 12000 if entry.mode_class.own_model else 6000
         return attempt * max(least, self._model(entry).resources.mem_mb)
 
-    # --- small print ---
-
     def _export_name(self, entry: PipelineSettings) -> str:
         """The mode, and the weights: of a decoder, or of a mode's own model for the vocabulary of a database."""
         label, database = self.config.pipeline_model(entry), self.config.pipeline_database(entry)

@@ -105,8 +105,6 @@ class RetrievalPlan(PlanPart):
     def staleness_files(self) -> list[str]:
         return [self.paths.staleness.format(staleness=label) for label in self.config.staleness]
 
-    # --- small print ---
-
     def _database(self, labels: Labels) -> DatabaseSettings:
         return self.config.databases[labels.database]
 

@@ -84,13 +84,11 @@ class ServerPlan(PlanPart):
 
     def clients(self, pending: list[Labels]) -> dict[str, list[str]]:
         """For each server's file of clients the records that pending pipelines will make."""
-        named: dict[str, list[str]] = {
-            self.paths.server_clients.format(database=d, index=i): [] for d, i in self.config.servers()
-        }
+        pattern = self.paths.server_clients
+        named: dict[str, list[str]] = {pattern.format(database=d, index=i): [] for d, i in self.config.servers()}
         for labels in pending:
-            named[self.of_index(self.paths.server_clients)(labels)].append(
-                f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
-            )
+            records = f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
+            named[self.of_index(pattern)(labels)].append(records)
         return named
 
     def check(self, pending: list[Labels], at_a_time: int | None, cluster: bool) -> None:
@@ -101,23 +99,17 @@ class ServerPlan(PlanPart):
             at_a_time: cores of a machine; jobs of a cluster, None where they are not limited.
             cluster: whether pipelines may run on other machines than their server.
         """
-        asked = {labels.pipeline for labels in pending}
-        servers = {server: clients for server, clients in self.config.servers().items() if asked & set(clients)}
+        pipelines = {labels.pipeline for labels in pending}
+        servers = {server: clients for server, clients in self.config.servers().items() if pipelines & set(clients)}
         needed = len(servers) if cluster else sum(map(self.config.server_threads, servers))
         if servers and at_a_time is not None and at_a_time <= needed:
-            what = "jobs at a time" if cluster else "cores"
-            raise UserError(
-                f"pipelines: {len(servers)} servers that are jobs (server: job) and a pipeline beside them need "
-                f"at least {needed + 1} {what}; this run has {at_a_time}"
-            )
+            needs = f"need at least {needed + 1} {'jobs at a time' if cluster else 'cores'}"
+            reason = f"{len(servers)} servers that are jobs (server: job) and a pipeline {needs}"
+            raise UserError(f"pipelines: {reason}; this run has {at_a_time}")
         for label in (labels[0] for labels in servers.values() if cluster):
             if self.config.pipelines[label].server_cert is None:
-                raise UserError(
-                    f"pipelines.{label}.server: on a cluster other machines ask the server of a job; give "
-                    f"{', '.join(CREDENTIALS)}"
-                )
-
-    # --- small print ---
+                reason = f"on a cluster other machines ask the server of a job; give {', '.join(CREDENTIALS)}"
+                raise UserError(f"pipelines.{label}.server: {reason}")
 
     def _clients(self, labels: Labels) -> list[SimpleNamespace]:
         """The labels of the pipelines that ask a server."""

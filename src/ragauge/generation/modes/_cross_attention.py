@@ -181,10 +181,8 @@ class CrossWeights(TrainedWeights):
         super().__init__()
         own = decoder.weights.layers
         if not places or not all(0 <= index < len(own) for index in places) or not 0 < encoder_layers <= len(own):
-            raise UserError(
-                f"cross-attention in layers {list(places)} with {encoder_layers} of the encoder: the decoder has "
-                f"{len(own)} layers"
-            )
+            wanted = f"cross-attention in layers {list(places)} with {encoder_layers} of the encoder"
+            raise UserError(f"{wanted}: the decoder has {len(own)} layers")
         self.places = tuple(sorted(set(places)))
         shape = decoder.shape
         crosses = tuple(Cross.copy_of(own[index], shape.heads[index] * shape.head_dim) for index in self.places)

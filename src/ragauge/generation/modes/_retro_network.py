@@ -41,9 +41,7 @@ class RelativeBias(nn.Module):
 class RetroAttention(nn.Module):
     """Multi-head attention with a relative bias, without other biases and without 1/sqrt(d)."""
 
-    def __init__(
-        self, width: int, heads: int, buckets: int, source: int | None = None, bidirectional: bool = True
-    ) -> None:
+    def __init__(self, width: int, heads: int, buckets: int, bidirectional: bool, source: int | None = None) -> None:
         super().__init__()
         self.heads = heads
         self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
@@ -102,10 +100,10 @@ class RetroLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention_norm, self.ffn_norm = RMSNorm(width), RMSNorm(width)
-        self.attention = RetroAttention(width, heads, buckets[0], bidirectional=not causal)
+        self.attention = RetroAttention(width, heads, buckets[0], not causal)
         self.ffn = FeedForward(width, ffn)
         self.cross_norm = RMSNorm(width) if source else None
-        self.cross = RetroAttention(width, heads, buckets[1], source) if source else None
+        self.cross = RetroAttention(width, heads, buckets[1], True, source) if source else None
 
 
 class RetroEncoder(nn.Module):

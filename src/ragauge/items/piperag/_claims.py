@@ -57,9 +57,8 @@ def _by_index(
 
 
 def _named(pair: Pair) -> str:
-    return "the luckiest pair: " + ", ".join(
-        f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair
-    )
+    systems = (f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair)
+    return f"the luckiest pair: {', '.join(systems)}"
 
 
 def _none(pairs: Sequence[Pair]) -> Measure:

@@ -38,9 +38,8 @@ class Frontiers(SystemLines):
 
     def draw(self, points: Iterable[Point]) -> Figure:
         shown = list(points)
-        alone = {
-            p.panel: f"\nno retrieval: {p.y:.3g} s, perplexity {p.x:.4g}" for p in shown if p.look == "no_retrieval"
-        }
+        plain = [p for p in shown if p.look == "no_retrieval"]
+        alone = {p.panel: f"\nno retrieval: {p.y:.3g} s, perplexity {p.x:.4g}" for p in plain}
         others = [replace(p, panel=p.panel + alone.get(p.panel, "")) for p in shown if p.look != "no_retrieval"]
         return super().draw(others or shown)
 

@@ -103,11 +103,9 @@ def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[
     once, retros = ([s for s in systems if s.kind == kind] for kind in ("retrieve_once", "retro"))  # nprobe rising
     s3 = min((s for s in systems if s.kind == "piperag"), key=scores.__getitem__, default=None)
     worse = [s for s in retros if s3 and scores[s3] < scores[s] < math.inf and seconds[s] > seconds[s3] > 0]
-    chosen = (
-        {min(worse, key=scores.__getitem__): ""}
-        if worse
-        else dict.fromkeys(retros[-1:], LARGEST if s3 and seconds[s3] else "")
-    )
+    chosen = dict.fromkeys(retros[-1:], LARGEST if s3 and seconds[s3] else "")
+    if worse:
+        chosen = {min(worse, key=scores.__getitem__): ""}
     return dict.fromkeys(once[-1:], "") | chosen | ({s3: ""} if s3 else {})
 
 

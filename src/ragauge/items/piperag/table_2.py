@@ -54,25 +54,21 @@ def draw(table: Table) -> Figure:
 
 
 def _measured(runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str, int], float]) -> Iterator[Cell]:
-    report = comparison.report
+    report, dataset = comparison.report, _published.dataset(comparison.text)
     common: dict[str, Any] = {"dataset": comparison.text, "index": comparison.index, "variant": comparison.name}
     encoder = comparison.encoder.rpartition("/")[2].rpartition(":")[2]
     if report is None:
         missing = Measure(reason="not run: no such file yet")
-        pairs = [
-            (stale, value) for (text, stale), value in printed.items() if text == _published.dataset(comparison.text)
-        ]
+        pairs = [(stale, value) for (text, stale), value in printed.items() if text == dataset]
         for stale, value in pairs if encoder == ENCODER else [("", None)]:
             yield Cell({"model": comparison.encoder, "stale_tokens": stale, **common}, COSINE, missing, value)
         return
     for place, stale in enumerate(report.stale_tokens):
         keys = {"model": encoder, "stale_tokens": stale, "nprobe": report.nprobe, **common}
-        published = printed.get((_published.dataset(comparison.text), stale)) if encoder == ENCODER else None
+        published = printed.get((dataset, stale)) if encoder == ENCODER else None
         cosine = _mean(runs, [query.cosine[place] for query in report.queries])
         yield Cell(keys, COSINE, cosine if published is None else noted(cosine, RELEASED), published)
-        chunks = [
-            (query.chunks[0], query.chunks[1 + place]) for query in report.queries
-        ]  # of the fresh and stale query
+        chunks = [(query.chunks[0], query.chunks[1 + place]) for query in report.queries]  # of the fresh, of the stale
         yield Cell(keys, SAME, _mean(runs, [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in chunks]))
 
 

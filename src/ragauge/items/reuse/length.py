@@ -91,7 +91,6 @@ def _size(variant: Variant) -> dict[str, float]:
 
 def _one_a_method(part: Table) -> Table:
     """The variant of each method on the most data sets, the first of several."""
-    chosen = [
-        variants.groupby("variant", sort=False)["dataset"].nunique().idxmax() for _, variants in part.groupby("method")
-    ]
+    of_methods = (variants.groupby("variant", sort=False)["dataset"] for _, variants in part.groupby("method"))
+    chosen = [datasets.nunique().idxmax() for datasets in of_methods]
     return part[part["variant"].isin(chosen)]

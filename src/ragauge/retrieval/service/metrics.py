@@ -27,12 +27,9 @@ class Metrics:
         shared: dict[str, Any] = {"registry": registry, "namespace": "ragauge"}
         self._requests = prometheus.Counter("requests", "requests by call and status", ["call", "code"], **shared)
         self._queries = prometheus.Counter("queries", "queries of the answered requests", **shared)
-        self._seconds = prometheus.Histogram(
-            "stage_seconds", "seconds of an answered request by stage", ["stage"], buckets=SECONDS, **shared
-        )
-        self._joined = prometheus.Histogram(
-            "joined_requests", "requests in the call of the index that searched a request", buckets=JOINED, **shared
-        )
+        by_stage = "seconds of an answered request by stage"
+        self._seconds = prometheus.Histogram("stage_seconds", by_stage, ["stage"], buckets=SECONDS, **shared)
+        self._joined = prometheus.Histogram("joined_requests", "requests of a search call", buckets=JOINED, **shared)
         for name, description, value in (
             ("running_requests", "requests in search", lambda: len(queue.running)),
             ("waiting_requests", "requests in the queue", lambda: len(queue.waiting)),
