@@ -31,14 +31,14 @@ def main(model: str, counts: str, folder: Path) -> None:
     with (folder / "questions.jsonl").open("w", encoding="utf-8") as file:
         for number in range(QUESTIONS):
             article = _article(draw, sum(lengths.documents))
-            told = {
+            question = {
                 "input": _words(draw, 4) + "?",
                 "context": article,
                 "answers": [_words(draw, 2)],
                 "_id": str(number),
             }
             rest = {"length": lengths.total, "dataset": "qasper", "language": "en", "all_classes": None}
-            file.write(json.dumps(told | rest) + "\n")
+            file.write(json.dumps(question | rest) + "\n")
 
 
 def _write_checkpoint(model: str, folder: Path, room: int) -> None:

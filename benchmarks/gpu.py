@@ -90,7 +90,7 @@ def _report(
     prefill_s = found["prefill"]["least"]
     token_s = (found["decode"]["least"] - found["context"]["least"]) / args.new_tokens
     written = args.side * args.side_new_tokens
-    told = {
+    report = {
         "decode_ms": 1e3 * token_s,
         "decode_over_roofline": token_s * args.new_tokens / stages["decode"]["decode"]["roofline_s"],
         "prefill_s": prefill_s,
@@ -98,10 +98,10 @@ def _report(
         "side_by_side_tokens_per_s": written / found["side by side"]["least"],
     }
     if args.vllm:
-        told["side_by_side_tokens_per_s_vllm"] = written / found["side by side, vLLM"]["least"]
-    for name, value in told.items():
+        report["side_by_side_tokens_per_s_vllm"] = written / found["side by side, vLLM"]["least"]
+    for name, value in report.items():
         print(f"  {name:32} {value:.4g}")
-    return told
+    return report
 
 
 def _vllm(args: argparse.Namespace, prompts: Sequence[Sequence[int]]) -> Task:

@@ -162,9 +162,9 @@ def _ragauge(verb: str) -> tuple[str, ...]:
 def run(step: Step, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
     """How a step ended, and what it was; its command takes `more` options."""
     command = (*step.command, *more)
-    told: dict[str, Any] = {"part": step.part, "command": command[1:]}
+    record: dict[str, Any] = {"part": step.part, "command": command[1:]}
     if step.lacks:
-        return {**told, "status": "not run", "reason": step.lacks}
+        return {**record, "status": "not run", "reason": step.lacks}
     paths = [
         str(ROOT / "src"),
         str(ROOT / "tests"),
@@ -184,7 +184,7 @@ def run(step: Step, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
         code, output = None, f"ended after {limit_s:g} s"
     status = "ok" if code == 0 else "failed"
     return {
-        **told,
+        **record,
         "status": status,
         "exit_code": code,
         "seconds": time.monotonic() - started,
@@ -211,23 +211,23 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     for step in _chosen(args):
         measured = _rates(args) if summary["steps"].get(MACHINE, {}).get("status") == "ok" else None
         rates = args.machine or measured  # of neither: the step measures them itself
-        told = run(step, args.limit, ("--machine", str(rates)) if step.timed and rates else ())
+        record = run(step, args.limit, ("--machine", str(rates)) if step.timed and rates else ())
         result = args.out / f"{step.name}.json"
-        if step.timed and told["status"] == "ok" and result.is_file():
-            told["over_roofline"] = over_roofline(result)
-            told |= {} if told["over_roofline"] else {"status": "failed", "reason": "nothing was timed"}
-        summary["steps"][step.name] = told
+        if step.timed and record["status"] == "ok" and result.is_file():
+            record["over_roofline"] = over_roofline(result)
+            record |= {} if record["over_roofline"] else {"status": "failed", "reason": "nothing was timed"}
+        summary["steps"][step.name] = record
         (args.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        print(f"{step.name:44} {told['status']}  {told.get('reason') or ''}".rstrip(), flush=True)
+        print(f"{step.name:44} {record['status']}  {record.get('reason') or ''}".rstrip(), flush=True)
     return summary
 
 
 def _chosen(args: argparse.Namespace) -> list[Step]:
     """The steps that are asked for, and what they need to have been measured before."""
     every = list(steps(args))
-    asked = [step for step in every if args.part in (None, step.part) and args.step in (None, step.name)]
-    timed = args.machine is None and any(step.timed for step in asked)
-    return [step for step in every if step in asked or (timed and step.part == MACHINE)]
+    chosen = [step for step in every if args.part in (None, step.part) and args.step in (None, step.name)]
+    timed = args.machine is None and any(step.timed for step in chosen)
+    return [step for step in every if step in chosen or (timed and step.part == MACHINE)]
 
 
 def main() -> None:

@@ -65,8 +65,8 @@ def one_question(folder: Path, trials: int) -> float:
     """The least seconds in which a process answers one question of `wiki_single`."""
     questions = folder / "wiki_single.jsonl"
     seconds(["ragauge", "fetch", "--dataset", "wiki_single", "--out", str(questions)], folder)
-    asked = ["--method", "superposition", "--dataset", "wiki_single", "--examples", str(questions), "--limit", "1"]
-    command = ["ragauge", "run", *asked, "--model", "smollm2-135m-instruct"]
+    question = ["--method", "superposition", "--dataset", "wiki_single", "--examples", str(questions), "--limit", "1"]
+    command = ["ragauge", "run", *question, "--model", "smollm2-135m-instruct"]
     return min(seconds([*command, "--out", f"answer_{trial}.jsonl"], folder) for trial in range(trials))
 
 

@@ -40,15 +40,15 @@ def generated(text: str) -> str:
     parts = BLOCK.split(text)  # text, names, text, names, ...
     for place in range(1, len(parts), 2):
         names = yaml.safe_load(parts[place])
-        parts[place + 1] = NUMBER.sub(lambda found, names=names: _shown(names, found), parts[place + 1])
+        parts[place + 1] = NUMBER.sub(lambda match, names=names: _shown(names, match), parts[place + 1])
         parts[place] = f"<!-- numbers:\n{parts[place]}-->"
     return "".join(parts)
 
 
-def _shown(names: dict[str, Any], found: re.Match[str]) -> str:
-    name, column, form = found.groups()
+def _shown(names: dict[str, Any], match: re.Match[str]) -> str:
+    name, column, form = match.groups()
     value = _value(names, name, column or "measured")
-    number = found[0].partition("<!--")
+    number = match[0].partition("<!--")
     minus = "−" if "−" in number[0] else "-"
     return _formatted(value, form).replace("-", minus) + number[1] + number[2]
 
@@ -67,10 +67,10 @@ def _value(names: dict[str, Any], name: str, column: str) -> float:
 
 def _row(table: str, where: dict[str, Any]) -> dict[str, str]:
     """The one row of a table whose columns have these values."""
-    found = [row for row in _table(table) if all(row[key] == str(value) for key, value in where.items())]
-    if len(found) != 1:
-        raise ValueError(f"{table}: {len(found)} rows with {where}")
-    return found[0]
+    rows = [row for row in _table(table) if all(row[key] == str(value) for key, value in where.items())]
+    if len(rows) != 1:
+        raise ValueError(f"{table}: {len(rows)} rows with {where}")
+    return rows[0]
 
 
 @cache

@@ -276,14 +276,14 @@ def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -
 
 
 @pytest.mark.parametrize(
-    ("right", "told"),
+    ("right", "reason"),
     [
         ({"naive": 1, "closed_book": 1}, "The model smollm2-135m-instruct is too weak"),
         ({"naive": 14, "closed_book": 13}, "40 questions are too few: no variant differs from answers without"),
     ],
 )
 def test_nothing_is_recommended_where_numbers_tell_nothing(
-    browser: Chrome, tmp_path: Path, right: dict[str, int], told: str
+    browser: Chrome, tmp_path: Path, right: dict[str, int], reason: str
 ) -> None:
     for name, count in right.items():
         write_variant(tmp_path / "results", name, name, [i < count for i in range(40)])
@@ -291,6 +291,6 @@ def test_nothing_is_recommended_where_numbers_tell_nothing(
     browser.get_log("browser")
     opened(browser, tmp_path / "out")
     assert run(browser, "document.getElementById('recommended')") is None
-    assert told in run(browser, "document.getElementById('withheld').textContent")
+    assert reason in run(browser, "document.getElementById('withheld').textContent")
     assert "recommended" not in verdicts(browser).values()
     assert browser.get_log("browser") == []

@@ -38,11 +38,11 @@ def test_the_examples_say_what_the_page_says(
         for example in test.examples:
             if example.source.startswith(OF_THE_MODEL):
                 example.want = "...\n"
-    told: list[str] = []
+    failures: list[str] = []
     with matplotlib.rc_context():
-        run = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append)
+        run = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=failures.append)
     assert run.attempted > 10
-    assert run.failed == 0, "".join(told)
+    assert run.failed == 0, "".join(failures)
 
 
 def test_the_page_names_all_there_is(root: Path) -> None:

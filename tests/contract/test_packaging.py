@@ -195,9 +195,9 @@ import ragauge.cli, ragauge.measure.runner, ragauge.results.scoring
 def test_a_missing_extra_is_one_line(command: str, extra: str, root: Path, tmp_path: Path) -> None:
     arguments = command.format(root=root).split()
     done = without_extras(f"from ragauge.cli import main\nsys.exit(main({arguments!r}))", tmp_path)
-    told = done.stderr.splitlines()
+    lines = done.stderr.splitlines()
     assert done.returncode == 2, done.stderr
-    assert f"pip install 'ragauge[{extra}]'" in told[-1]
+    assert f"pip install 'ragauge[{extra}]'" in lines[-1]
     assert "Traceback" not in done.stderr
 
 

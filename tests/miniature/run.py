@@ -113,11 +113,11 @@ def workflow(options: Sequence[str], files: Sequence[Path] = CONFIGURATIONS, *ch
     """Run Snakemake in the miniature's folder, beside an endpoint that writes questions and judges; its exit code."""
     with served(reply) as endpoint:
         names = {"RAGAUGE_WRITER": endpoint.url, "RAGAUGE_JUDGE": endpoint.url}
-        told = {f"{name}_{key}": value for name, url in names.items() for key, value in (("URL", url), ("MODEL", "m"))}
+        urls = {f"{name}_{key}": value for name, url in names.items() for key, value in (("URL", url), ("MODEL", "m"))}
         place = ["--snakefile", str(ROOT / "workflow" / "Snakefile"), "--directory", str(FOLDER)]
         command = [sys.executable, "-m", "snakemake", *options, *BESIDE, *place, "--configfile", *files]
         command += ["--config", *changes] if changes else []
-        return subprocess.run(command, cwd=ROOT, env=os.environ | environment(FOLDER) | told, check=False).returncode
+        return subprocess.run(command, cwd=ROOT, env=os.environ | environment(FOLDER) | urls, check=False).returncode
 
 
 def _is_whole(arguments: Sequence[str]) -> bool:
@@ -126,13 +126,13 @@ def _is_whole(arguments: Sequence[str]) -> bool:
 
 
 def failed(config: Config, part: str | None = None) -> bool:
-    """Whether the run has faults; tells them, and what stays empty without being one."""
+    """Whether the run has faults; prints them, and what stays empty without being one."""
     found = [*check.faults(config, Path(), part is not None), *stale(config)]
-    print("\n".join([*told(config), *(found or [f"every kind of {part or 'all'} was run"])]), file=sys.stderr)
+    print("\n".join([*empty_cells(config), *(found or [f"every kind of {part or 'all'} was run"])]), file=sys.stderr)
     return bool(found)
 
 
-def told(config: Config) -> Iterator[str]:
+def empty_cells(config: Config) -> Iterator[str]:
     """The cells that stay empty without being a fault."""
     for one, count in check.empty(config, Path()).items():
         if count:

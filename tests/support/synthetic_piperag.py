@@ -51,8 +51,8 @@ def write(
     calls = trace(settings, search_s)
     lines = [_record(place, value, settings, calls, lists, load_share) for place, value in enumerate(values)]
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
-    told = RECIPE | (recipe or {})
-    index = facts_of(settings.index, told, vectors)
+    recipe_settings = RECIPE | (recipe or {})
+    index = facts_of(settings.index, recipe_settings, vectors)
     facts = {"dtype": "float32", "device": "cpu", "adapters_sha256": adapters_sha256, "source": source}
     specification = specify(settings, model=MODEL, database=DATABASE, index=index, **facts)
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
@@ -65,8 +65,8 @@ def write(
 def write_recall(folder: Path, index: str = INDEX, vectors: int = 1000, **settings: Any) -> None:
     path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = RECIPE | settings
-    path.write_text(json.dumps({"settings": told, "vectors": vectors, "filled": told["filled"], "recall": []}))
+    recipe = RECIPE | settings
+    path.write_text(json.dumps({"settings": recipe, "vectors": vectors, "filled": recipe["filled"], "recall": []}))
 
 
 def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **more: Any) -> Path:
@@ -115,8 +115,8 @@ def _record(
     base: dict[str, Any] = {"key": f"{place}:Article#0", "document": place, "tokens": settings.tokens}
     if value is None:
         return SequenceRecord(**base, status="failed", reason="out of memory")
-    asked = sum(call.stage in ("retrieval", "prefetch") for call in calls)
-    base |= {"neighbours": [[1, 2]] * asked, "nprobe": [lists] * asked, "trace": [call.to_json() for call in calls]}
+    times = sum(call.stage in ("retrieval", "prefetch") for call in calls)
+    base |= {"neighbours": [[1, 2]] * times, "nprobe": [lists] * times, "trace": [call.to_json() for call in calls]}
     new = settings.tokens - CHUNK
     if settings.task == "perplexity":
         scored = settings.tokens - 1 if settings.scoring == "published" else new

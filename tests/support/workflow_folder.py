@@ -44,8 +44,8 @@ class Planned:
     @property
     def resources(self) -> list[tuple[str, dict[str, str]]]:
         """The rule and the resources of each job."""
-        found = re.findall(r"^(?:local)?rule (\w+):\n(?: .*\n)*? +resources: (.*)$", self.output, re.MULTILINE)
-        return [(rule, dict(part.split("=", 1) for part in line.split(", "))) for rule, line in found]
+        jobs = re.findall(r"^(?:local)?rule (\w+):\n(?: .*\n)*? +resources: (.*)$", self.output, re.MULTILINE)
+        return [(rule, dict(part.split("=", 1) for part in line.split(", "))) for rule, line in jobs]
 
 
 def copy_workflow(root: Path, folder: Path) -> Path:

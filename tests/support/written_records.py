@@ -19,12 +19,12 @@ def answered(key: str, **changes: Any) -> Record:
 
 def run(out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any) -> list[str]:
     """Do a complete run and return the keys that were asked."""
-    asked = []
+    answered_keys = []
     with RecordWriter(out, settings, keys, **options) as writer:
         for key in keys:
             if key not in writer.done:
                 writer.start(key)
                 writer.append(answered(key))
-                asked.append(key)
+                answered_keys.append(key)
         writer.finish({"host": "here"})
-    return asked
+    return answered_keys

@@ -100,9 +100,9 @@ def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]]
     with run.begun() as (process, job):
         os.kill(process.pid, signal.SIGKILL)
         job.suspend()
-        beside = snakemake(folder, *run.arguments, commands=preloaded)
-        assert beside.returncode == 1
-        assert "another process is writing it" in beside.stdout + beside.stderr
+        concurrent = snakemake(folder, *run.arguments, commands=preloaded)
+        assert concurrent.returncode == 1
+        assert "another process is writing it" in concurrent.stdout + concurrent.stderr
         job.resume()
         job.wait(PATIENCE_S)
     run.again()

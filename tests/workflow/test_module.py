@@ -44,8 +44,8 @@ def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
             (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
         parts = {"before": "", "paths": "", "named": "", "after": "", **parts}
         (tmp_path / "workflow").mkdir()
-        told = DEPLOYED.format(snakefile=root / snakefile, config=config, **parts)
-        (tmp_path / "workflow/Snakefile").write_text(told)
+        workflow_text = DEPLOYED.format(snakefile=root / snakefile, config=config, **parts)
+        (tmp_path / "workflow/Snakefile").write_text(workflow_text)
         return tmp_path
 
     return deployed

@@ -20,8 +20,8 @@ def arguments(model: Path, tmp_path: Path) -> list[str]:
         lines[number]["ctxs"][2]["text"] = "long " * 300
     questions = tmp_path / "long.jsonl"
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    asked = ["--method", "naive", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)]
-    return ["run", *asked, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
+    what = ["--method", "naive", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)]
+    return ["run", *what, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
 
 
 @pytest.fixture

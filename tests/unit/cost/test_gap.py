@@ -78,10 +78,10 @@ def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     lengths = [result, *result["other_lengths"]]
     assert [one["protocol"]["new_tokens"] for one in lengths] == [2, 4]
     for one in lengths:
-        told = one["gap"]["superposition"]
-        assert told["theoretical_speedup"] > 3
+        gap_of_method = one["gap"]["superposition"]
+        assert gap_of_method["theoretical_speedup"] > 3
         stages = one["stages"]["superposition"]
-        for name, parts in told["stages"].items():
+        for name, parts in gap_of_method["stages"].items():
             assert sum(parts.values()) == pytest.approx(stages[name]["seconds"])
     shown = capsys.readouterr().out
     assert "2 generated tokens" in shown

@@ -178,18 +178,18 @@ def test_a_pipeline_reads_another_corpus(folder: Path, tmp_path: Path, capsys: p
     database = Database(folder / "db")
     exact = ExactRetriever([tokens(300, 2), tokens(400, 4)])
     with service_parts.server(exact, replace(EXACT, tokenizer=database.manifest["tokenizer"])) as server:
-        asked = ["--schedule", "retro", "--server", server.address]
+        common = ["--schedule", "retro", "--server", server.address]
         for label, count in ((NEWS, 2), (WEB, 3)):
             out = tmp_path / f"{label}.jsonl"
-            assert pipeline(folder, out, *asked, "--evaluation", label) == 0
+            assert pipeline(folder, out, *common, "--evaluation", label) == 0
             records = list(read_kind(out, SequenceRecord))
             assert [(record.status, record.document) for record in records[:count]] == [("ok", -1)] * count
-            told = json.loads(out.with_suffix(".meta.json").read_text())
-            assert told["specification"]["pipeline"]["evaluation"] == label
-            assert told["fingerprint"]["evaluation_sha256"] == database.evaluation_set(label).sha256
+            meta = json.loads(out.with_suffix(".meta.json").read_text())
+            assert meta["specification"]["pipeline"]["evaluation"] == label
+            assert meta["fingerprint"]["evaluation_sha256"] == database.evaluation_set(label).sha256
         assert exact.queries, "the database was asked"
         capsys.readouterr()
-        assert pipeline(folder, tmp_path / "news.jsonl", *asked, "--evaluation", WEB) == 2
+        assert pipeline(folder, tmp_path / "news.jsonl", *common, "--evaluation", WEB) == 2
         assert "evaluation_sha256" in capsys.readouterr().err, "records of another text are not gone on with"
     assert pipeline(folder, tmp_path / "x.jsonl", "--schedule", "no_retrieval", "--evaluation", "newz") == 2
     assert "unknown evaluation set 'newz'; did you mean 'news'? known: news, web" in capsys.readouterr().err
@@ -257,10 +257,10 @@ def test_a_set_is_of_the_corpus_that_its_key_names() -> None:
     ],
 )
 def test_a_mistake_is_told_in_one_line(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         config(**changes)
-    assert str(told.value).startswith(message)
-    assert "\n" not in str(told.value)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
 
 
 def test_a_database_without_sets_knows_its_own_text_alone() -> None:

@@ -46,8 +46,8 @@ def test_changes_with_code_alone(package: Path) -> None:
 def test_help_texts_do_not_count(package: Path) -> None:
     text = "add_argument('--k', help={!r}, default={})\n"
     digests = []
-    for told, default in (("kept", 1), ('"kept" documents\'', 1), ("kept", 2)):
-        (package / "c.py").write_text(text.format(told, default))
+    for help_text, default in (("kept", 1), ('"kept" documents\'', 1), ("kept", 2)):
+        (package / "c.py").write_text(text.format(help_text, default))
         forget()
         digests.append(module.digest("ragauge.c"))
     assert digests[0] == digests[1] != digests[2]

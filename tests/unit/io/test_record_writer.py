@@ -127,8 +127,8 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, undisturbed: bytes) -> None
     whole = interrupted(out, KEYS[:2]).read_bytes()
     for cut in (1, 2, 40, len(whole.split(b"\n")[2]), len(whole) - 3, len(whole)):
         records.partial_path(out).write_bytes(whole[:-cut])
-        asked = run(out)
-        assert set(KEYS[1:]) <= set(asked) <= set(KEYS)
+        keys = run(out)
+        assert set(KEYS[1:]) <= set(keys) <= set(KEYS)
         assert out.read_bytes() == undisturbed
         out.unlink()
 
@@ -236,18 +236,18 @@ def test_a_finished_file_without_metadata_is_refused(tmp_path: Path) -> None:
 
 
 def test_records_of_another_version_are_refused_and_left(tmp_path: Path) -> None:
-    out, told = tmp_path / "x.jsonl", "records of version 99; this ragauge reads version 1"
+    out, message = tmp_path / "x.jsonl", "records of version 99; this ragauge reads version 1"
     run(out)
     meta = json.loads(records.meta_path(out).read_bytes())
     records.meta_path(out).write_text(json.dumps({**meta, "version": 99}))
     before = out.read_bytes()
     for action in (lambda: run(out, overwrite=True), lambda: records.read(out)):
-        with pytest.raises(UserError, match=f"{out}: {told}"):
+        with pytest.raises(UserError, match=f"{out}: {message}"):
             action()
     assert out.read_bytes() == before
     partial = interrupted(tmp_path / "y.jsonl", KEYS[:2])
     partial.write_text(partial.read_text().replace('"version": 1', '"version": 99', 1))
     before = partial.read_bytes()
-    with pytest.raises(UserError, match=f"{partial}: {told}"):
+    with pytest.raises(UserError, match=f"{partial}: {message}"):
         run(tmp_path / "y.jsonl")
     assert partial.read_bytes() == before

@@ -94,18 +94,18 @@ def test_a_fetch_writes_and_shows_no_secret(place: str, tmp_path: Path) -> None:
 
 
 def test_a_source_with_a_secret_is_no_name_of_a_model() -> None:
-    with pytest.raises(UserError, match=r"https://\*\*\*@host/m.gguf.*fetch it once") as told:
+    with pytest.raises(UserError, match=r"https://\*\*\*@host/m.gguf.*fetch it once") as error:
         assets.resolve(f"https://anna:{PASSWORD}@host/m.gguf")
-    assert PASSWORD not in str(told.value)
+    assert PASSWORD not in str(error.value)
 
 
 def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
     """A parameter that is named as a secret is may also choose the file."""
-    found = [assets.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)]
-    assert found[0] != found[1]
+    paths = [assets.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)]
+    assert paths[0] != paths[1]
 
 
 def test_an_endpoint_with_a_secret_in_its_address_is_refused() -> None:
-    with pytest.raises(UserError, match="use the key") as told:
+    with pytest.raises(UserError, match="use the key") as error:
         JsonServer(f"https://host/v1?api_key={TOKEN}")
-    assert TOKEN not in str(told.value)
+    assert TOKEN not in str(error.value)

@@ -6,10 +6,10 @@ from ragauge.io import resumed
 
 
 def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
-    path, asked = tmp_path / "saved", list[int]()
+    path, squared = tmp_path / "saved", list[int]()
 
     def square(number: int) -> int:
-        asked.append(number)
+        squared.append(number)
         return number**2
 
     assert resumed.results(path, "a", [1, 2, 3], square, minutes=0.0) == [1], "one at least"
@@ -17,6 +17,6 @@ def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"1")  # of a line that a kill cut off
     assert resumed.results(path, "a", [1, 2, 3, 4], square) == [1, 4, 9, 16]
-    assert asked == [1, 2, 3, 4]
+    assert squared == [1, 2, 3, 4]
     assert resumed.results(path, "b", [5], square) == [25], "another identity"
     assert path.read_bytes() == b"b\n25\n"

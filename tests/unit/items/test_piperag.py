@@ -478,17 +478,17 @@ def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "note", "told"),
+    ("share", "note", "footnote"),
     [
         (0.2, "other processes took 20% of the machine", "other processes took at most 20.0% of the machine"),
         (None, "", "what other processes took of the machine was not always recorded"),
     ],
 )
-def test_a_latency_says_what_others_took_meanwhile(small: Path, share: float | None, note: str, told: str) -> None:
+def test_a_latency_says_what_others_took_meanwhile(small: Path, share: float | None, note: str, footnote: str) -> None:
     write(small, "pipe_t", "piperag", [4.0], interval=32, task="generate", load_share=share)
     found = table("piperag_figure_6", small)
     assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == note
-    assert told in footer(runs(small), found)
+    assert footnote in footer(runs(small), found)
 
 
 def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
@@ -518,7 +518,7 @@ def test_systems_differ_by_the_size_of_their_index_and_search_with_the_effort_of
     assert found == {"graph": 24, "ivf": 8, "ivf (filled: 1,000,000)": 8}
 
 
-def test_an_engine_is_told_before_it_has_run(tmp_path: Path) -> None:
+def test_an_engine_is_known_before_it_has_run(tmp_path: Path) -> None:
     config = {**CONFIG, "pipelines": {"torch": {"schedule": "retro"}, "onnx": {"schedule": "retro", "engine": "onnx"}}}
     found = {p.name: str(p.options) for p in pipelines(runs(tmp_path, config))}
     assert found == {"torch": "", "onnx": "ONNX Runtime"}

@@ -29,8 +29,8 @@ def test_every_method_gets_the_same_requests_at_every_level(
     found = measured(tmp_path / "x.json", material, *options)
     levels = {(level["variant"], level["rate"], level["clients"]): level for level in found["levels"]}
     assert set(levels) == {(name, *at) for name in names for at in ((50.0, None), (None, 2))}
-    asked = [[(row["prompt"], row["warmup"]) for row in level["requests"]] for level in levels.values()]
-    assert asked == [[(0, True), (1, False), (0, False), (1, False)]] * 4
+    requests = [[(row["prompt"], row["warmup"]) for row in level["requests"]] for level in levels.values()]
+    assert requests == [[(0, True), (1, False), (0, False), (1, False)]] * 4
     moments = [[row["arrival_at_s"] for row in levels[name, 50.0, None]["requests"]] for name in names]
     assert moments[0] == pytest.approx(moments[1])
     for level in levels.values():

@@ -234,13 +234,13 @@ def test_what_lacks_is_named_with_its_rule(small: Path, tmp_path: Path) -> None:
     made(small, tmp_path / "out")
     latency = {"methods": ["naive"], "dataset": "nq_open"}
     found = problems(Runs(small, settings(latency=latency)))
-    told = {(Path(problem.path).name, problem.rule): problem.why for problem in found}
-    assert told["naive.jsonl", "answers"].startswith("1 of 6 questions failed, counted as wrong; the first: too long")
-    assert "method and machine are unknown" in told["bm25_k1.jsonl", "answers"]
-    assert told["stranger.jsonl", "answers"].startswith("not part of this experiment")
-    assert told["empty.jsonl", "answers"] == "holds no record"
-    assert told[f"{MODEL}.json", "latency"] == "no such file"
-    assert told["refused.json", "latency"] == "refused: other processes"
+    why_of = {(Path(problem.path).name, problem.rule): problem.why for problem in found}
+    assert why_of["naive.jsonl", "answers"].startswith("1 of 6 questions failed, counted as wrong; the first: too long")
+    assert "method and machine are unknown" in why_of["bm25_k1.jsonl", "answers"]
+    assert why_of["stranger.jsonl", "answers"].startswith("not part of this experiment")
+    assert why_of["empty.jsonl", "answers"] == "holds no record"
+    assert why_of[f"{MODEL}.json", "latency"] == "no such file"
+    assert why_of["refused.json", "latency"] == "refused: other processes"
 
 
 @pytest.mark.parametrize(("labels", "missing"), [([], 3), (["a"], 0)])

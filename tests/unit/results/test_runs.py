@@ -45,17 +45,17 @@ def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path: 
 
 def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path: Path) -> None:
     config = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"cfic": {}}}, "t")
-    (asked,) = Runs(tmp_path, config).variants
-    assert asked.missing == "no records"
-    assert asked.options == vars(methods.make("cfic"))
+    (variant,) = Runs(tmp_path, config).variants
+    assert variant.missing == "no records"
+    assert variant.options == vars(methods.make("cfic"))
 
 
 def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(tmp_path: Path) -> None:
     path = records.meta_path(write_variant(tmp_path, "x", "naive", [True]))
-    found = json.loads(path.read_bytes())
-    told = {"holds no valid specification: Field required": {"specification": {"method": "naive"}}}
-    told[": records of version 99; this ragauge reads version 1"] = {**found, "version": 99}
-    for why, meta in told.items():
+    valid = json.loads(path.read_bytes())
+    reasons = {"holds no valid specification: Field required": {"specification": {"method": "naive"}}}
+    reasons[": records of version 99; this ragauge reads version 1"] = {**valid, "version": 99}
+    for why, meta in reasons.items():
         path.write_text(json.dumps(meta))
         runs = Runs(tmp_path)
         assert not runs.run

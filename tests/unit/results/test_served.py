@@ -144,7 +144,7 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "message"),
     [
         ({"source": "openai:m", "dtype": "bfloat16"}, r"models\.x\.dtype: 'bfloat16': a served model runs as its"),
         ({"source": "openai:m", "engine": "torch"}, r"models\.x\.engine: 'torch' does not run 'openai:m'"),
@@ -155,9 +155,9 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
         ({"source": "openai:m", "served": {"tokenizer": "nobody"}}, r"models\.x\.served\.tokenizer: unknown model"),
     ],
 )
-def test_what_a_served_model_cannot_have_is_named(model: dict[str, Any], told: str) -> None:
+def test_what_a_served_model_cannot_have_is_named(model: dict[str, Any], message: str) -> None:
     data = {"run": "r", "models": {"x": model}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         parse(data, "x.yaml")
 
 
