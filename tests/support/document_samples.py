@@ -44,6 +44,14 @@ YEARS = [[f"Part {n} tells of year 18{n}4.", f"It rained in {20 - n} of its week
 BOOK = [
     [(60, 800, "Port Amsel Gazette"), (500, 800, f"Page {n}"), *column(60, lines)] for n, lines in enumerate(YEARS, 1)
 ]
+FAULTS = [
+    ("The pump makes a loud noise when", "Open the valve and let out the"),
+    ("it is switched on", "air, then close it"),
+    ("The lamp does not light up when", "Change the fuse in the box on"),
+    ("the button is pressed", "the left wall"),
+    ("The door of the lid cannot be", "Turn the key twice and press"),
+    ("opened with the key", "the handle down"),
+]
 STEPS = [*column(60, ["1.", "2.", "3."]), *column(90, ["Close the valve.", "Open the lid.", "Wait an hour."])]
 GLUED = ["Thelighthousestandsonthecliffabovetheharbour", "andwasbuiltbythetownlongago."]
 PROSE = "The harbour of Port Amsel is the oldest of the coast and its master lives in the tower by the gate. " * 6
@@ -95,6 +103,23 @@ SAMPLES = {
         placed_pdf([(60, 740, "Port Amsel"), *by_rows(column(60, LEFT), column(330, RIGHT))]),
         (f"Port Amsel\n\n{LEFT_TEXT}\n\n{RIGHT_TEXT}",),
     ),
+    "columns-and-table.pdf": Sample(
+        placed_pdf([*by_rows(column(60, LEFT), column(330, RIGHT)), *((x / 2, y - 90, cell) for x, y, cell in TABLE)]),
+        (f"{LEFT_TEXT}\n\n{RIGHT_TEXT}\n\n{ROWS}",),
+    ),
+    "short-columns.pdf": Sample(
+        placed_pdf(by_rows(column(60, LEFT[:3]), column(275, RIGHT[:3]))), (" ".join(LEFT[:3]), " ".join(RIGHT[:3]))
+    ),
+    "table-of-sentences.pdf": Sample(
+        placed_pdf(
+            [
+                (60 + 270 * j, 700 - 12 * i - 14 * (i // 2), cell)
+                for i, row in enumerate(FAULTS)
+                for j, cell in enumerate(row)
+            ]
+        ),
+        ("| The pump makes a loud noise when it is switched on | Open the valve and let out the air, then close it |",),
+    ),
     "columns-in-order.pdf": Sample(
         placed_pdf([*column(60, LEFT), *column(330, RIGHT[:-1])]), (LEFT_TEXT, " ".join(RIGHT[:-1]))
     ),
@@ -104,6 +129,9 @@ SAMPLES = {
         pdf([LEFT_TEXT], ["Scan 12"], image=2),
         (LEFT_TEXT,),
         warning="1 of 2 pages hold almost no text, the first is page 2",
+    ),
+    "outlines.pdf": Sample(
+        pdf([LEFT_TEXT] * 9, ["x"]), (LEFT_TEXT,), warning="1 of 2 pages hold almost no text, the first is page 2"
     ),
     "table-and-form.pdf": Sample(
         placed_pdf(TABLE, form=LEFT_TEXT),

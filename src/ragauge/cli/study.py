@@ -164,7 +164,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     print(made, flush=True)
     if pages := sources.left_out.values():
         share = sum(pages) / len(pages)
-        print(f"{len(pages)} web pages are read without {share:.0%} of their characters: navigation, footers, controls")
+        print(f"left out of web pages: {share:.0%} of their characters (navigation, footers, controls)")
     folder.claim(args.out)
     files, generation = dict[str, bytes](), dict[str, Any]()
     if not questions:

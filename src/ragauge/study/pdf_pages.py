@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 MOST_UNREADABLE = 0.1  # part of a page's characters that are no letters of any script
 LONG_WORD, MOST_LONG = 25, 0.1  # letters; part of a page's letters in longer words, above which blanks are missing
-FEW = 20  # characters next to an image that are no text of it
+FEW, MANY = 20, 400  # characters of a page that shows an image, or is among pages of so many, that are too few
 EDGE, LONGEST_RUNNING = 3, 120  # lines at the top, and at the bottom, that may be running ones; their characters
 REPEATED, COUNTED = 0.45, 3  # part of the pages that repeat a line; pages that repeat it with a number that counts them
 ALIKE = 0.95  # part of the letters, and of the words, that both ways of reading must have in common
-COLUMN_LINES, COLUMN_WIDTH = 4, 20  # from which cells side by side are columns of prose; characters
+COLUMN_LINES, COLUMN_WIDTH = 2, 20  # from which cells side by side are columns of prose; characters
 GAP, BLANK, NEW_BLOCK = 1.0, 0.15, 1.7  # font heights: between segments, between words, from a line to the next block
 GUTTER = 3.0  # points, at least
 COLUMNS = "columns or cells that may be mixed up"
@@ -39,14 +39,13 @@ class Segment(NamedTuple):
 
 Line = list[Segment]  # without any it is the blank between two blocks
 Gap = tuple[float, float]
-
-
 Page = tuple[str, set[str]]  # its text, and which of `PROBLEMS` it has
 
 
 def read(pages: Sequence[Any]) -> list[Page]:
     """Read the pages of a `pypdf.PdfReader`."""
-    drawn = [page.extract_text().split("\n") for page in pages]
+    whole = [page.extract_text() for page in pages]
+    drawn, has_many = [text.split("\n") for text in whole], sum(map(len, whole)) >= MANY * len(whole)
     placed = [_placed(page) for page in pages]
     texts = [["  ".join(segment.text for segment in line) for line in lines or ()] for lines in placed]
     made = []
@@ -55,7 +54,7 @@ def read(pages: Sequence[Any]) -> list[Page]:
     ):
         body = paragraphs("\n".join(line for place, line in enumerate(text) if place not in running))
         rest = lines and [line for place, line in enumerate(lines) if place not in placed_running]
-        made.append(_read(body, rest, has_image=_has_image(page)))
+        made.append(_read(body, rest, least=FEW if has_many or _has_image(page) else 0))
     return made
 
 
@@ -66,14 +65,14 @@ def warnings(pages: Sequence[Page]) -> Iterator[str]:
             yield f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}"
 
 
-def _read(text: str, placed: list[Line] | None, *, has_image: bool) -> Page:
+def _read(text: str, placed: list[Line] | None, least: int) -> Page:
     laid_out, has_gutter = lay_out(placed or [])
     is_alike = _are_alike(text, " ".join(segment.text for line in placed or () for segment in line))
     if (has_gutter or _are_run_together(text)) and is_alike:
         text = laid_out
     problems = {
         "no text": not text,
-        "almost no text": bool(text) and has_image and len(text) < FEW,
+        "almost no text": 0 < len(text) < least,
         "garbled text": _is_garbled(text),
         "words run together": _are_run_together(text),
         COLUMNS: placed is None or (has_gutter and not is_alike),
@@ -157,11 +156,11 @@ def _gutters(lines: Sequence[Line]) -> tuple[list[Gap], int, int]:
     last_row, last = 1, 1
     for number, line in enumerate(lines[1:], start=2):
         left_open = [gap for gutter in gutters for gap in _left_open(gutter, line)]
-        if not left_open or (len(line) == 1 and len(left_open) < len(gutters)):
+        is_row = _is_row(_cells(line, left_open))
+        if not left_open or (len(line) == 1 and len(left_open) < len(gutters)) or (len(line) > 1 and not is_row):
             break
         gutters = left_open
-        last = number if line else last
-        last_row = number if _is_row(_cells(line, gutters)) else last_row
+        last, last_row = number if line else last, number if is_row else last_row
     return gutters, last_row, last
 
 
@@ -187,9 +186,16 @@ def _is_row(cells: Sequence[str]) -> bool:
     return sum(map(bool, cells)) > 1
 
 
+def _has_blanks(cells: Sequence[Sequence[str]]) -> bool:
+    return sum(not any(row) for row in cells) > 1
+
+
 def _are_columns(cells: Sequence[Sequence[str]]) -> bool:
-    """Whether cells side by side are lines of prose: wide, and a third of them goes on in the middle of a sentence."""
-    if sum(all(row) for row in cells) < COLUMN_LINES:
+    """Whether cells side by side are lines of prose: wide, and a third of them goes on in the middle of a sentence.
+
+    Several blanks from side to side are those between the rows of a table.
+    """
+    if sum(all(row) for row in cells) < COLUMN_LINES or _has_blanks(cells):
         return False
     for column in zip(*cells, strict=True):
         lines = list(filter(None, column))
@@ -205,7 +211,8 @@ def _table(cells: Sequence[list[str]]) -> str:
     for line in cells:
         filled = list(filter(None, line))
         goes_on = all(cell[0].islower() for cell in filled) or (len(filled) == 1 and not line[0])
-        if rows and filled and not is_fresh and len(filled) < len(line) and goes_on:
+        is_part = len(filled) < len(line) or _has_blanks(cells)
+        if rows and filled and not is_fresh and is_part and goes_on:
             rows[-1] = [f"{above} {below}".strip() for above, below in zip(rows[-1], line, strict=True)]
         elif filled:
             rows.append(line)

@@ -6,7 +6,7 @@ from typing import Any
 from ragauge.study.markup import BLOCKS, HEADINGS, HIDDEN, Element, text_of
 
 TITLES = ("//head/title", "//h1", "//h2|//h3")
-NAVIGATION = "//nav|//footer|//*[@role='navigation']|//header[not(ancestor::article or ancestor::main)]"
+NAVIGATION = "//nav|//footer|//*[@role='navigation']|//body/header|//body/div/header"
 CONTROLS = "//button[not(ancestor::p)]|//select|//textarea|//option"
 SIDE = {  # words of a class or an id
     *("ad", "ads", "advertisement", "breadcrumb", "breadcrumbs", "comments", "copyright", "foot", "footer", "menu"),
@@ -17,9 +17,9 @@ AS_BLOCK = {
     "figcaption": "p",
     **dict.fromkeys(("form", "aside", "details", "fieldset", "figure"), "div"),
 }
-AS_TEXT = ("time", "output", "label", "summary")  # whose text trafilatura drops, or joins to its neighbours
+AS_TEXT = ("time", "output", "label", "button", "summary")  # whose text trafilatura drops, or joins to its neighbours
 AS_HTML = {"item": "li", "row": "tr", "cell": "td", "lb": "br", "quote": "blockquote", "ref": "a", "hi": "span"}
-SMALLEST_FORM = 60  # characters without controls and labels that make a form content
+SMALLEST_FORM = 40  # characters without controls and labels that make a form content
 LINKS, LINKS_PROSE = 10, 200  # in a list of links that is left out; characters that the page must hold besides
 SHORT = 400  # characters of prose, with fewer of which trafilatura returns paragraphs alone
 LEAST_EXTRACTED = 0.5  # part of the prose, below which all of that is taken
@@ -57,13 +57,14 @@ def _prepare(tree: Element) -> None:
     side = [*tree.xpath(f"{NAVIGATION}|{CONTROLS}"), *(one for one in tree.iter(*names) if _is_side(one))]
     lists = [one for one in tree.iter("ul", "ol") if len(one.findall(".//a")) >= LINKS and 2 * _prose(one) < _size(one)]
     forms = [one for one in tree.iter("form") if _size(one) - sum(map(_size, one.iter("label"))) < SMALLEST_FORM]
-    small = [one for one in side if 2 * _size(one) < page]
-    for element in small + forms + lists * (_prose(tree) >= LINKS_PROSE):
+    small = [one for one in side + forms if 2 * _size(one) < page]
+    for element in small + lists * (_prose(tree) >= LINKS_PROSE):
         if element.getparent() is not None:
             element.drop_tree()
     for element in list(tree.iter(*AS_BLOCK, *AS_TEXT)):
         element.tail = f" {element.tail or ''}" if element.tag == "summary" else element.tail
-        element.tag = AS_BLOCK.get(element.tag, "span")
+        holds_blocks = any(inner.tag in BLOCKS for inner in element.iterdescendants())
+        element.tag = AS_BLOCK.get(element.tag, "div" if holds_blocks else "span")
     for element in tree.xpath("//ol[@start > 1]"):  # whose number trafilatura drops
         for number, item in enumerate(element.findall("li"), int(element.get("start"))):
             first = item if (item.text or "").strip() or item.find("p") is None else item.find("p")
@@ -71,6 +72,12 @@ def _prepare(tree: Element) -> None:
         element.tag = "div"
     for element in list(tree.iter("div", "section", "article", "main", "body", "blockquote")):
         _wrap(element)
+    for body in tree.xpath(
+        "//body[not(.//article or .//main or .//*[@role='main'])]"
+    ):  # else it reads paragraphs alone
+        article = body.makeelement("article")
+        article.extend(list(body))
+        body.append(article)
 
 
 def _is_side(element: Element) -> bool:

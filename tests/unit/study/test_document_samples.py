@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from document_samples import SAMPLES, Sample
+from document_samples import LEFT_TEXT, PROSE, SAMPLES, Sample
 from ragauge.study import formats, pdf_pages
 
 for library in ("trafilatura", "mammoth", "pypdf"):
@@ -45,6 +45,35 @@ LINES = {
 def test_lines_that_pages_repeat_are_running_lines(case: str) -> None:
     pages, expected = LINES[case]
     assert pdf_pages.running_lines(pages) == expected
+
+
+INSERTED = {
+    "<details><summary><h3>When open?</h3></summary>At six.</details>": "### When open?\n\nAt six.",
+    "<details><summary>When?</summary><ul><li>At six</li></ul>Or later.</details>": "When?\n\n- At six\n\nOr later.",
+    "<div>open?<div>At six</div>or<br>later</div>": "open?\n\nAt six\n\nor\nlater",
+    "<table><tr><td>a<br>b<td><p>c</p><p>d</p></tr><tr><td>e<td>f</table>": "| a b | c d |\n| e | f |",
+    "<dl><dt>Bread</dt><dd>4 crowns</dd><dt>Milk</dt><dd>2</dd></dl>": "Bread\n\n4 crowns\n\nMilk\n\n2",
+    "<form><p>The text of a form that is long enough to be its content.</p></form><form><h2>Two</h2>"
+    "<p>Another text of a form that is long enough for it.</p></form>": "its content.\n\n## Two\n\nAnother text",
+    "<p>Press <button>Save</button> at <time>six</time>.</p>": "Press Save at six.",
+    "<figure><img><figcaption>The tower</figcaption></figure>": "The tower",
+    "<aside class='note'>A note without paragraph.</aside>": "A note without paragraph.",
+    "<p>one</p>two<p>three</p>": "one\n\ntwo\n\nthree",
+    "<h2>Head<br>line</h2>after": "## Head line\n\nafter",
+    "<section><header><h2>Sec</h2></header>text</section>": "## Sec\n\ntext",
+    "<p>Gre<b>ta</b> <i>Holm</i>&shy;berg</p>": "Greta Holm\u00adberg",
+}
+
+
+@pytest.mark.parametrize("around", ["", "main", "div"])
+@pytest.mark.parametrize("inserted", INSERTED)
+def test_no_words_of_a_page_are_lost_or_glued(inserted: str, around: str) -> None:
+    """Alone on a page, and in prose of which trafilatura takes the content, with or without an element for that."""
+    prose = [f"{text} It was in the {n}th year of the town. " * 5 for n, text in enumerate((PROSE, LEFT_TEXT), 4)]
+    page = f"<{around}><p>{prose[0]}</p>{inserted}<p>{prose[1]}</p></{around}>" if around else inserted
+    made = formats.html(f"<html><body>{page}</body></html>".encode())
+    assert INSERTED[inserted] in made.text
+    assert made.left_out < 0.01
 
 
 def pypdf_text(mode: str) -> Callable[[bytes], str]:
