@@ -104,7 +104,7 @@ def test_positions_that_cannot_be_read(stated: dict[str, Any], says: str, tmp_pa
 
 def test_dynamic_scaling_ends_at_the_trained_length(tmp_path: Path) -> None:
     checkpoint(tmp_path, **STATED["dynamic"])
-    with pytest.raises(UserError, match="max_context 4096: positions of type dynamic change with the length"):
+    with pytest.raises(UserError, match="max_context 4096: frequencies of type dynamic change with the length"):
         read_shape(tmp_path, 4096)
 
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families import family
-from ragauge.engines.frequencies import check_context
 from ragauge.engines.int8 import linear_storage
 from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError
@@ -60,8 +59,6 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
                 raise UserError(f"{key}: must be a whole number from 1 to {MAX_LAYERS:,}, not {str(layers)[:40]}")
         shape: Shape = kind.shape(config)
         _check_shape(shape)
-        if max_context is not None:
-            check_context(config, max_context)
     except KeyError as missing:
         raise UserError(f"{path}: the key {missing} is missing") from None
     except UserError as error:

@@ -20,6 +20,7 @@ SCALES = {  # the name of a weight's scales by method; what is multiplied out is
 }
 FORMATS = ("naive-quantized", "float-quantized", "int-quantized", "pack-quantized")  # of compressed-tensors
 READ = f"{', '.join(SCALES)} (bitsandbytes in 8 bits; compressed-tensors as {', '.join(FORMATS)})"
+ADVICE = "take the model without quantization, as a GGUF file, or from a server (openai:NAME)"
 PARTS = ("weight", "weight_packed", "weight_shape", "weight_zero_point", "weight_format")  # beside the scales
 # Scales of activations and of keys and values, which are not quantised here.
 RUNTIME = ("activation_scale", "input_scale", "input_scale_ub", "input_zero_point", "k_scale", "v_scale")
@@ -32,12 +33,8 @@ class Quantization:
 
     method: str
     bits: int = 8
-    block: tuple[int, int] | None = None  # rows and columns of a weight that share a scale; None: from their numbers
+    block: tuple[int, ...] | None = None  # rows and columns of a weight that share a scale; None: from their numbers
     packed: bool = False  # several numbers in an int32
-
-    @property
-    def scale(self) -> str:
-        return SCALES[self.method]
 
 
 def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None:
@@ -49,14 +46,12 @@ def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None
     stated = config.get("quantization_config") or config.get("compression_config")
     place = folder / "config.json"
     if not stated:
-        for name, method in FILES.items():
-            if (folder / name).is_file():
-                raise _refusal(folder / name, method)
+        for name in filter(lambda name: (folder / name).is_file(), FILES):
+            raise _refusal(folder / name, FILES[name])
         return None
     if not isinstance(stated, dict):
         raise UserError(f"{place}: quantization_config: must be an object, not {str(stated)[:40]!r}")
-    in_bits = "bitsandbytes" if {"load_in_8bit", "load_in_4bit"} & stated.keys() else "unnamed"
-    method = str(stated.get("quant_method") or in_bits)
+    method = str(stated.get("quant_method") or ("bitsandbytes" if "load_in_8bit" in stated else "unnamed"))
     if method == "compressed-tensors":
         return _compressed_tensors(place, stated)
     if method == "bitsandbytes" and not stated.get("load_in_8bit"):
@@ -64,34 +59,28 @@ def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None
     if method not in SCALES:
         raise _refusal(place, method)
     block = stated.get("weight_block_size") if method == "fp8" else None
-    return Quantization(method, block=(int(block[0]), int(block[1])) if block else None)
+    return Quantization(method, block=tuple(map(int, block)) if block else None)
 
 
 def _refusal(place: Path, method: str) -> UserError:
-    advice = "take the model without quantization, as a GGUF file, or from a server (openai:NAME)"
-    return UserError(f"{place}: weights quantized by {method} are not read; read are {READ}; {advice}")
+    return UserError(f"{place}: weights quantized by {method} are not read; read are {READ}; {ADVICE}")
 
 
 def _compressed_tensors(place: Path, stated: Mapping[str, Any]) -> Quantization:
     """See `quantization`; all groups of layers must be stored alike."""
-    form, groups = str(stated.get("format")), list((stated.get("config_groups") or {}).values())
+    form, groups = str(stated.get("format")), list((stated.get("config_groups") or {"": {}}).values())
+    kinds = {str(group.get("format") or form) for group in groups}
+    if len(kinds) > 1 or (form := kinds.pop()) not in FORMATS:
+        raise _refusal(place, f"compressed-tensors as {form}")
+    status, sparsity = stated.get("quantization_status", "compressed"), stated.get("sparsity_config") or {}
+    if status != "compressed" or sparsity.get("format", "dense") != "dense":
+        raise _refusal(place, f"compressed-tensors, {status}, sparse as {sparsity.get('format')}")
     weights = [group.get("weights") or {} for group in groups]
-    kinds = {str(group.get("format") or form) for group in groups} or {form}
-    if not kinds <= set(FORMATS) or len(kinds) > 1:
-        raise _refusal(place, f"compressed-tensors as {', '.join(sorted(kinds))}")
-    if stated.get("quantization_status", "compressed") != "compressed":
-        raise _refusal(place, f"compressed-tensors with quantization_status {stated['quantization_status']}")
-    if (stated.get("sparsity_config") or {}).get("format", "dense") != "dense":
-        raise _refusal(place, f"compressed-tensors, sparse as {stated['sparsity_config']['format']}")
-    bits = {int(group.get("num_bits", 8)) for group in weights}
-    blocks = {tuple(group.get("block_structure") or ()) for group in weights}
-    packed = kinds == {"pack-quantized"}
+    bits, packed = {int(group.get("num_bits", 8)) for group in weights}, form == "pack-quantized"
+    blocks = {tuple(map(int, group.get("block_structure") or ())) for group in weights}
     if len(blocks) > 1 or (packed and bits not in ({4}, {8})):
         raise _refusal(place, "compressed-tensors in groups of different blocks, or packed in other than 4 or 8 bits")
-    block = next(iter(blocks), ()) or None
-    return Quantization(
-        "compressed-tensors", max(bits, default=8), None if block is None else (int(block[0]), int(block[1])), packed
-    )
+    return Quantization("compressed-tensors", max(bits), blocks.pop() or None, packed)
 
 
 def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder: Path) -> dict[str, Reader]:
@@ -100,40 +89,35 @@ def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder
     Raises:
         UserError, when a tensor is read: its scales are missing or do not fit.
     """
-    rest = dict(readers)
-    weights = {} if kind is None else _take_scaled(kind, rest, folder)
 
     def read(name: str, get: Reader) -> Tensor:
         tensor = get()
         if not tensor.is_floating_point() or (kind and tensor.element_size() == 1):
-            reason = f"no {kind.scale!r} beside it" if kind else "config.json states no quantization"
+            reason = f"no {SCALES[kind.method]!r} beside it" if kind else "config.json states no quantization"
             raise UserError(f"{folder}: tensor {name!r} is of {tensor.dtype} and {reason}")
         return tensor
 
-    return {name: partial(read, name, get) for name, get in rest.items()} | weights
-
-
-def _take_scaled(kind: Quantization, readers: dict[str, Reader], folder: Path) -> dict[str, Reader]:
-    """Take weights with their scales, and scales of what is not quantised here, out of `readers`."""
-    weights = dict[str, Reader]()
-    for name in list(readers):
+    plain: dict[str, Reader] = {name: partial(read, name, get) for name, get in readers.items()}
+    for name in readers if kind else ():
         base, _, last = name.rpartition(".")
-        if last == kind.scale:
-            taken = {part: readers.pop(f"{base}.{part}") for part in (*PARTS, last) if f"{base}.{part}" in readers}
-            weights[f"{base}.weight"] = partial(_dequantize, kind, f"{folder}: tensor '{base}.weight'", taken)
+        if kind and last == SCALES[kind.method]:
+            taken = {part: readers[f"{base}.{part}"] for part in (*PARTS, last) if f"{base}.{part}" in readers}
+            for part in taken:
+                del plain[f"{base}.{part}"]
+            plain[f"{base}.weight"] = partial(_dequantize, kind, f"{folder}: tensor '{base}.weight'", taken)
         elif last in RUNTIME:
-            readers.pop(name, None)
-    return weights
+            plain.pop(name, None)
+    return plain
 
 
 def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> Tensor:
     """(numbers - zero point) * scale, in fp32."""
-    scale = parts[kind.scale]().float()
+    scale = parts[SCALES[kind.method]]().float()
     if "weight_format" in parts and (code := int(parts["weight_format"]())) != 0:
         raise UserError(f"{place}: rows are in the order {code} of bitsandbytes; read is 0, as they are")
     stored = "weight_packed" if kind.packed else "weight"
     if stored not in parts:
-        raise UserError(f"{place}: no {stored!r} beside {kind.scale!r}")
+        raise UserError(f"{place}: no {stored!r} beside its scales")
     numbers = parts[stored]()
     if kind.packed:
         rows, columns = (int(size) for size in parts["weight_shape"]())
@@ -154,7 +138,7 @@ def _unpacked(packed: Tensor, bits: int) -> Tensor:
     return numbers.flatten(-2) - 2 ** (bits - 1)
 
 
-def _spread(scale: Tensor, size: torch.Size, block: tuple[int, int] | None, place: str) -> Tensor:
+def _spread(scale: Tensor, size: torch.Size, block: tuple[int, ...] | None, place: str) -> Tensor:
     """Scales of a tensor, of rows, or of blocks -> one for each number, or of a size that broadcasts to them."""
     if scale.numel() == 1:
         return scale.reshape(1, 1)

@@ -131,7 +131,7 @@ def test_what_is_read_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert facts == {
         "family": ("llama, read as llama: 18,624 parameters, 2 layers, width 32", ""),
         "positions": ("rotary, type longrope, base 500", ""),
-        "context": ("256 tokens; up to 2,048 with max_context", ""),
+        "context": ("256 tokens", ""),
         "quantization": ("none", ""),
         "tensors": ("every tensor has its place", ""),
         "end of text": ("<pad> (2)", ""),

@@ -157,7 +157,10 @@ def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quantized by bitsandbytes in 4 bits are not read"),
         (compressed("nvfp4-pack-quantized", 4), "quantized by compressed-tensors as nvfp4-pack-quantized are not read"),
         (compressed("pack-quantized", 3), "in other than 4 or 8 bits"),
-        (compressed("int-quantized") | {"quantization_status": "frozen"}, "with quantization_status frozen"),
+        (
+            compressed("int-quantized") | {"quantization_status": "frozen"},
+            "compressed-tensors, frozen, sparse as None are not",
+        ),
         (
             compressed("int-quantized") | {"sparsity_config": {"format": "sparse-24-bitmask"}},
             "sparse as sparse-24-bit",
