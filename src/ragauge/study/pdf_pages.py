@@ -44,17 +44,16 @@ Page = tuple[str, set[str]]  # its text, and which of `PROBLEMS` it has
 
 def read(pages: Sequence[Any]) -> list[Page]:
     """Read the pages of a `pypdf.PdfReader`."""
-    whole = [page.extract_text() for page in pages]
-    drawn, has_many = [text.split("\n") for text in whole], sum(map(len, whole)) >= MANY * len(whole)
-    placed = [_placed(page) for page in pages]
-    texts = [["  ".join(segment.text for segment in line) for line in lines or ()] for lines in placed]
+    drawn, placed = [page.extract_text().split("\n") for page in pages], [_placed(page) for page in pages]
+    has_many = sum(len(line) for lines in drawn for line in lines) >= MANY * len(drawn)
+    running = running_lines(drawn)
+    placed_running = running_lines([[" ".join(part.text for part in line) for line in lines or ()] for lines in placed])
     made = []
-    for page, text, lines, running, placed_running in zip(
-        pages, drawn, placed, running_lines(drawn), running_lines(texts), strict=True
-    ):
-        body = paragraphs("\n".join(line for place, line in enumerate(text) if place not in running))
-        rest = lines and [line for place, line in enumerate(lines) if place not in placed_running]
-        made.append(_read(body, rest, least=FEW if has_many or _has_image(page) else 0))
+    for i, page in enumerate(pages):
+        text = paragraphs("\n".join(line for place, line in enumerate(drawn[i]) if place not in running[i]))
+        lines = [line for place, line in enumerate(placed[i] or ()) if place not in placed_running[i]]
+        least = FEW if has_many or _has_image(page) else 0
+        made.append(_read(text, None if placed[i] is None else lines, least))
     return made
 
 
@@ -84,9 +83,6 @@ def paragraphs(text: str) -> str:
     """Join the lines of a page to paragraphs, which blank lines part, and words that a line's end hyphenates."""
     parts = (_HYPHENATED.sub("", part) for part in re.split(r"\n[ \t]*\n", text))
     return "\n\n".join(" ".join(part.split()) for part in parts if part.strip())
-
-
-# --- tables and columns ---
 
 
 def _placed(page: Any) -> list[Line] | None:
@@ -131,17 +127,19 @@ def lay_out(lines: Sequence[Line]) -> tuple[str, bool]:
     while first < len(lines):
         gutters, last_row, last = _gutters(lines[first:])
         cells = [_cells(line, gutters) for line in lines[first : first + last]]
-        if sum(map(_is_row, cells)) < max(2, 0.5 * sum(map(any, cells[:last_row]))):
+        filled = [sum(map(bool, row)) for row in cells]
+        if sum(count > 1 for count in filled) < max(2, 0.5 * sum(map(bool, filled[:last_row]))):
             prose.append(" ".join(cells[0]))
             first += 1
             continue
         blocks, prose = [*blocks, paragraphs("\n".join(prose))], []
-        if _are_columns(cells):
+        has_blanks = filled.count(0) > 1  # from side to side, as between the rows of a table
+        if not has_blanks and _are_columns(cells):
             blocks += [paragraphs("\n".join(column)) for column in zip(*cells, strict=True)]
             first += last
         else:  # and the lines below that only go on with its last cells
             rows = next((n for n in range(last_row, last) if cells[n][0] or not any(cells[n])), last)
-            blocks.append(_table(cells[:rows]))
+            blocks.append(_table(cells[:rows], has_blanks))
             first += rows
     return "\n\n".join(filter(None, [*blocks, paragraphs("\n".join(prose))])), bool(blocks)
 
@@ -156,7 +154,7 @@ def _gutters(lines: Sequence[Line]) -> tuple[list[Gap], int, int]:
     last_row, last = 1, 1
     for number, line in enumerate(lines[1:], start=2):
         left_open = [gap for gutter in gutters for gap in _left_open(gutter, line)]
-        is_row = _is_row(_cells(line, left_open))
+        is_row = sum(map(bool, _cells(line, left_open))) > 1
         if not left_open or (len(line) == 1 and len(left_open) < len(gutters)) or (len(line) > 1 and not is_row):
             break
         gutters = left_open
@@ -182,45 +180,27 @@ def _cells(line: Line, gutters: Sequence[Gap]) -> list[str]:
     return cells
 
 
-def _is_row(cells: Sequence[str]) -> bool:
-    return sum(map(bool, cells)) > 1
-
-
-def _has_blanks(cells: Sequence[Sequence[str]]) -> bool:
-    return sum(not any(row) for row in cells) > 1
-
-
 def _are_columns(cells: Sequence[Sequence[str]]) -> bool:
-    """Whether cells side by side are lines of prose: wide, and a third of them goes on in the middle of a sentence.
-
-    Several blanks from side to side are those between the rows of a table.
-    """
-    if sum(all(row) for row in cells) < COLUMN_LINES or _has_blanks(cells):
-        return False
-    for column in zip(*cells, strict=True):
-        lines = list(filter(None, column))
-        going_on = sum(not line[0].isupper() and line[0].isalpha() for line in lines[1:])
-        if sum(map(len, lines)) < COLUMN_WIDTH * len(lines) or 3 * going_on < len(lines) - 1:
-            return False
-    return True
+    """Whether cells side by side are lines of prose: wide, and a third of them goes on in the middle of a sentence."""
+    columns = [list(filter(None, column)) for column in zip(*cells, strict=True)]
+    going_on = [sum(line[0].isalpha() and not line[0].isupper() for line in lines[1:]) for lines in columns]
+    are_wide = all(sum(map(len, lines)) >= COLUMN_WIDTH * len(lines) for lines in columns)
+    go_on = all(3 * count >= len(lines) - 1 for count, lines in zip(going_on, columns, strict=True))
+    return sum(map(all, cells)) >= COLUMN_LINES and are_wide and go_on
 
 
-def _table(cells: Sequence[list[str]]) -> str:
+def _table(cells: Sequence[list[str]], has_blanks: bool) -> str:
     """Write rows; a line that only goes on with cells of the line before it is joined to that."""
     rows, is_fresh = list[list[str]](), True
     for line in cells:
         filled = list(filter(None, line))
         goes_on = all(cell[0].islower() for cell in filled) or (len(filled) == 1 and not line[0])
-        is_part = len(filled) < len(line) or _has_blanks(cells)
-        if rows and filled and not is_fresh and is_part and goes_on:
+        if rows and filled and goes_on and not is_fresh and (has_blanks or len(filled) < len(line)):
             rows[-1] = [f"{above} {below}".strip() for above, below in zip(rows[-1], line, strict=True)]
         elif filled:
             rows.append(line)
         is_fresh = not filled
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-# --- running heads and page numbers ---
 
 
 def running_lines(pages: Sequence[Sequence[str]]) -> list[set[int]]:
@@ -249,9 +229,6 @@ def _keys(line: str, page: int) -> Iterator[str]:
         yield text
         for number in re.finditer(r"[0-9]{1,6}", text):
             yield f"{text[: number.start()]}\0{int(number[0]) - page}\0{text[number.end() :]}"
-
-
-# --- pages that are read badly ---
 
 
 def _are_alike(drawn: str, placed: str) -> bool:
