@@ -74,9 +74,10 @@ MISTAKES = [
     (f"{RUN} --topk=2", "unknown option '--topk'; did you mean '--set top_k=2'?"),
     (f"time --methods bm25 {GIVEN} --path-caching", "'--path-caching'; did you mean '--set path_caching=VALUE'?"),
     (f"{RUN} --gold-position 3", "'--gold-position'; did you mean '--set dataset.gold_position=3'?"),
+    ("cost --method bm25 --model mpt-7b-instruct --top_k 2", "unknown option '--top_k'; did you mean '--top-k'?"),
     (f"{RUN} --limt 3", "unknown option '--limt'; did you mean '--limit'?"),
     ("study --documents d --questions q.csv --out x --model openai:m", "--model: 'openai:m' is behind a server, but"),
-    ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but the files of the model"),
+    ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but this needs the files"),
     ("doctor kernels --dtypes float31", "--dtypes: unknown dtype 'float31'; did you mean 'float32'?"),
 ]
 

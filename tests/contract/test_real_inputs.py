@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 
 import lm_references as tiny
 from document_samples import SAMPLES
@@ -22,9 +22,12 @@ from ragauge import engines
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
+from ragauge.prompts.templates import query_text
 from ragauge.rankers.bm25 import CorpusBM25
+from ragauge.rankers.dense import Encoder
 from ragauge.results.scoring import score_file
-from ragauge.study import formats
+from ragauge.study import documents, formats, questions
+from tiny_models import encoder
 
 Tensors = dict[str, torch.Tensor]
 
@@ -94,6 +97,33 @@ def first_passage(question: str, *passages: str) -> Callable[[Path], str]:
     return lambda folder: passages[next(CorpusBM25(passages).scores([question])).argmax()]
 
 
+def asked(content: str, name: str = "q.csv", encoding: str = "utf-8") -> Callable[[Path], str]:
+    """The questions of a file, each with its answers."""
+
+    def outcome(folder: Path) -> str:
+        (folder / name).write_bytes(content.encode(encoding))
+        return " ".join(f"{one.question} {'|'.join(one.answers)}" for one in questions.read_questions(folder / name))
+
+    return outcome
+
+
+def corpus(folder: Path) -> str:
+    """A corpus as BEIR has them: its documents, and what is said of it."""
+    lines = [("", "Tea is green."), ("Bakery", "Rye."), ("", "")]
+    rows = [{"_id": str(i), "title": title, "text": text} for i, (title, text) in enumerate(lines)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = documents.read(folder)
+    return " ".join([*(f"{one.title}: {one.text}" for one in read.documents), *read.read_in_part.values()])
+
+
+def overflowing_encoder(folder: Path) -> str:
+    model = AutoModel.from_pretrained(encoder(folder))
+    with torch.no_grad():
+        model.encoder.layer[0].output.dense.weight[0, 0] = float("inf")
+    model.save_pretrained(folder)
+    return str(Encoder(folder).encode(["Tea"]))
+
+
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
 BOTH = {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}}
 BOTH["rope_scaling"] = {"rope_type": "linear", "factor": 4.0}
@@ -127,6 +157,17 @@ ROWS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "lists of a Word document": (document("report.docx"), ".* - Close the valve. - Slowly. 1. First step. 2. Second"),
     "accents, ligatures and soft hyphens": (document("unicode.txt"), "Das Café der office, 43 m, Leuchtturm"),
     "a Chinese question": (first_passage("灯塔是谁点灯的？", "渡船每天开往对岸。", "点灯的人是林秀兰。"), "点灯"),
+    "a blank after a comma": (asked("question, answers\nWho?, Greta|Holm\n"), r"Who\? Greta\|Holm$"),
+    "capitals, and answer for answers": (asked("Question,Answer\nWho?,Greta\n"), r"Who\? Greta$"),
+    "semicolons, CRLF, a byte order mark": (asked("\ufeffquestion;answers\r\nWho?;Greta\r\n"), r"Who\? Greta$"),
+    "tabs in UTF-16": (asked("question\tanswers\nWho?\tGreta\n", "q.TSV", "utf-16"), r"Who\? Greta$"),
+    "blank rows": (asked('question,answers\n\n,\n"Who, then?",Greta\n'), r"Who, then\? Greta$"),
+    "an unknown encoding": (asked("question\nWer heißt so?\n", encoding="cp1252"), "refused: .*: neither UTF-8"),
+    "a comma without quotes": (asked("question,answers\nWhen, and who?,Greta\n"), "refused: .*q.csv:2: 3 cells in 2"),
+    "a misspelt column": (asked("question,answres\nWho?,Greta\n"), "refused: .*:1: .* did you mean 'answers'"),
+    "empty titles and texts": (corpus, "corpus/1: Tea is green. Bakery: Rye. .* with an empty title: 2, .* text: 1$"),
+    "an encoder with a weight that overflowed": (overflowing_encoder, "refused: encoder .* 1 of 1 texts .* is 'Tea'"),
+    "a question with a mark of its own": (lambda folder: query_text("灯塔是谁点亮的？"), "Question: 灯塔是谁点亮的？$"),
     "gold answers that normalisation empties": (score, "0.2: .* officially 0.800$"),
 }  # fmt: skip
 

@@ -45,7 +45,8 @@ class Parser(argparse.ArgumentParser):
             option = argument.partition("=")[0]
             if argument.startswith("--") and " " not in option and option not in known:
                 near = meant(option, [one for one in known if one.startswith("--")])
-                near = (_setting(arguments[place:]) if "--set" in known else None) or near
+                if "--set" in known and option.replace("_", "-") not in known:
+                    near = _setting(arguments[place:]) or near
                 self.error(f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
         return super().parse_known_args(arguments, namespace)
 

@@ -113,9 +113,8 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     """
     refuse_secret(source, where)
     if source.startswith(SERVED) and not os.path.exists(source):
-        forms = ", ".join(f"{prefix}..." for prefix in SOURCE_PREFIXES)
-        reason = f"is behind a server, but the files of the {kind} are needed here: a name in the catalog, {forms}"
-        raise UserError(f"{where}: {source!r} {reason}; `ragauge run` and configurations take served models")
+        reason = f"is behind a server, but this needs the files of the {kind}; `ragauge run` and configurations do not"
+        raise UserError(f"{where}: {source!r} {reason}")
     try:
         pins.split_pin(source)
     except UserError as error:

@@ -105,10 +105,14 @@ def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     reader, stop = csv.reader(lines[first:], delimiter=separator, skipinitialspace=True, strict=True), first
     try:
         for cells in reader:
-            start, stop = stop, first + reader.line_num
+            place, row, stop = (
+                f"{path}:{stop + 1}",
+                "".join(lines[stop : first + reader.line_num]),
+                first + reader.line_num,
+            )
             if any(map(str.strip, cells)):
-                _check_cells(cells, columns, separator, lines[start:stop], lines[first - 1], f"{path}:{start + 1}")
-                yield f"{path}:{start + 1}", dict(zip(columns, map(str.strip, cells), strict=False))
+                _check(cells, columns, separator, row, lines[first - 1], place)
+                yield place, dict(zip(columns, map(str.strip, cells), strict=False))
     except csv.Error as error:
         raise UserError(f"{path}:{stop + 1}: {error}; a quote inside quotes is written twice") from None
 
@@ -142,15 +146,13 @@ def _header(line: str, place: str) -> tuple[str, list[str]]:
     return separator, columns
 
 
-def _check_cells(
-    cells: Sequence[str], columns: Sequence[str], separator: str, lines: Sequence[str], header: str, place: str
-) -> None:
-    """Raise UserError if a row of these lines has more cells than columns, or its question may have been cut.
+def _check(cells: Sequence[str], columns: Sequence[str], separator: str, row: str, header: str, place: str) -> None:
+    """Raise UserError if a row has more cells than columns, or its question may have been cut.
 
     It may where it has neither quotes nor a mark at its end, and cells are missing, a question mark follows, or a blank
     stands after the separator, where the header has none.
     """
-    row, at = "".join(lines), columns.index("question")
+    at = columns.index("question")
     question, following, *_ = [*cells[at : at + 2], "", ""]
     is_spaced = separator != "\t" and f"{question}{separator} " in row and f"{separator} " not in header
     doubtful = is_spaced or len(cells) < len(columns) or following.rstrip().endswith(("?", "？"))
