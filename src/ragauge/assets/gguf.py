@@ -11,7 +11,8 @@ from ragauge.assets.pretokenizers import set_splits
 from ragauge.errors import UserError, unknown
 
 CONVERSION = 4  # raised when the result of a conversion changes
-DECODERS = ("llama", "qwen2")  # architectures that are read; Mistral and SmolLM files are of the first
+DECODERS = ("llama", "qwen2", "qwen3", "gemma3")  # that are read; Mistral and SmolLM files are of the first
+HEAD_DIMS = {"qwen3": 128, "gemma3": 256}  # of all models of these but Gemma 3 27B, which has another scale of scores
 
 ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
 
@@ -21,7 +22,8 @@ LLAMA3: dict[str, Any] = {"rope_type": "llama3", "original_max_position_embeddin
 LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 # Keys of these groups that are read; another would change what the model computes.
 READ_KEYS = {
-    "attention": {"head_count", "head_count_kv", "key_length", "value_length", "layer_norm_rms_epsilon"},
+    "attention": {"head_count", "head_count_kv", "key_length", "value_length", "layer_norm_rms_epsilon"}
+    | {"sliding_window"},
     "rope": {"dimension_count", "freq_base", "scale_linear", "scaling.type", "scaling.factor", "scaling.finetuned"}
     | {"scaling.original_context_length"},
 }
@@ -102,7 +104,7 @@ def read_header(path: Path) -> Header:
 
 
 def check_decoder(header: Header) -> None:
-    """Compare the tensors of a Llama or Qwen2 file with the sizes that its keys state.
+    """Compare the tensors of a file with the sizes that its keys state.
 
     Raises:
         ValueError: a tensor is missing, of another size, or unknown, or a key of attention or positions is unknown:
@@ -115,7 +117,8 @@ def check_decoder(header: Header) -> None:
     expected = _expected(header)
     for group, known in READ_KEYS.items():
         for key in header.values:
-            if key.startswith(f"{kind}.{group}.") and key.removeprefix(f"{kind}.{group}.") not in known:
+            name = key.removeprefix(f"{kind}.{group}.")
+            if name != key and (name not in known or (name == "sliding_window" and kind != "gemma3")):
                 raise ValueError(f"the key {key} ({header.values[key]}) is not read")
     for name, size in expected.items():
         if name not in header.sizes:
@@ -140,6 +143,8 @@ def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
 
     layers, d, ffn, heads = map(key, ("block_count", "embedding_length", "feed_forward_length", "attention.head_count"))
     kv_heads, dim = key("attention.head_count_kv", heads), key("attention.key_length", max(1, d // heads))
+    if dim != HEAD_DIMS.get(kind, dim):
+        raise ValueError(f"{kind}.attention.key_length: {dim} numbers of a head; read are {HEAD_DIMS[kind]}")
     if layers > len(header.sizes):
         raise ValueError(f"{kind}.block_count: {layers:,} layers of {len(header.sizes):,} tensors")
     for name in ("attention.value_length", "rope.dimension_count"):
@@ -151,6 +156,10 @@ def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
     layer |= {"ffn_gate.weight": (ffn, d), "ffn_up.weight": (ffn, d)}
     layer |= {f"{name}.weight": (count, d) for name, count in rows.items()}
     layer |= {f"{name}.bias": (count,) for name, count in rows.items()} if kind == "qwen2" else {}
+    if kind in HEAD_DIMS:
+        layer |= {"attn_q_norm.weight": (dim,), "attn_k_norm.weight": (dim,)}
+    if kind == "gemma3":
+        layer |= {"post_attention_norm.weight": (d,), "post_ffw_norm.weight": (d,)}
     blocks = {f"blk.{number}.{name}": size for number in range(layers) for name, size in layer.items()}
     embedding = header.values.get("tokenizer.ggml.tokens"), d
     return {"token_embd.weight": embedding, "output_norm.weight": (d,), **blocks}
@@ -191,7 +200,10 @@ def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
         if kind == "yarn":
             trained = header.values.get(f"{prefix}.scaling.original_context_length", config.max_position_embeddings)
             scaled["original_max_position_embeddings"] = trained
-        return {**config.rope_parameters, **(scaled if kind != "none" and factor > 1 else {})}
+        scaled = scaled if kind != "none" and factor > 1 else {}
+        if "full_attention" in (stated := config.rope_parameters):  # the layers with a window are not scaled
+            return {**stated, "full_attention": {**stated["full_attention"], **scaled}}
+        return {**stated, **scaled}
     if kind == "yarn":
         raise ValueError(f"{prefix}.scaling: type 'yarn' beside the tensor {ROPE_DIVISORS!r} is not read")
 

@@ -210,6 +210,46 @@ def test_a_qwen2_file_is_read_like_its_checkpoint(tmp_path: Path) -> None:
         torch.testing.assert_close(at, model(torch.tensor([ids])).logits[0], atol=1e-4, rtol=1e-4)
 
 
+NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GEMMA_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+NEWER: dict[str, tuple[str, int, dict[str, str], str, dict[str, Any]]] = {  # class, head, norms, tokenizer, keys
+    "qwen3": ("Qwen3", 128, NORMS, "qwen2", {}),
+    "gemma3": (
+        "Gemma3Text", 256, {**NORMS, **GEMMA_NORMS, "ffn_norm": "pre_feedforward_layernorm"}, "sentencepiece",
+        {"attention__sliding_window": 8, "rope__scaling__type": "linear", "rope__scaling__factor": 8.0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", NEWER)
+def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, tmp_path: Path) -> None:
+    """Norms of heads; of Gemma 3 also its window, and norms that a file has as the factors that they are."""
+    kind, dim, norms, pre, keys = NEWER[architecture]
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(TOKENS), hidden_size=D, intermediate_size=FFN, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=dim, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=5000.0,
+        tie_word_embeddings=True, **({"sliding_window": 8} if keys else {}),
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(parameter.numel()))
+    tensors: dict[str, Any] = {"output.weight": None}
+    for name in tensor_sizes("llama", D, FFN) | dict.fromkeys(f"blk.0.{norm}.weight" for norm in norms):
+        part = norms.get(name.split(".")[-2])
+        stored = model.state_dict()[f"model.layers.0.{part}.weight" if part else place(name)]
+        tensors[name] = (stored + (architecture == "gemma3" and "norm" in name)).numpy()
+    heads = {"attention__key_length": dim, "attention__value_length": dim}
+    write_gguf(tmp_path / "m.gguf", architecture, pre=pre, tensors=tensors, **heads, **keys)
+    lm = load_lm(str(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")), threads=1)
+    assert lm.shape.windows == ((8,) if keys else ())
+    assert lm.shape.rope_scale == (8.0 if keys else 1.0)
+    ids = [3 + 7 * i % 90 for i in range(30)]
+    [at] = lm.extend(lm.new_cache(30), [plain_row(ids)], stage="x", logits_at=[range(30)]).logits
+    with torch.inference_mode():
+        torch.testing.assert_close(at, model(torch.tensor([ids])).logits[0], atol=1e-4, rtol=1e-4)
+
+
 def llama3(theta: float = 5000.0, factor: float = 32.0, dim: int = 16) -> Any:
     """What Llama 3.2 divides its rotary frequencies by, as llama.cpp writes it."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -251,7 +291,9 @@ def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) ->
         ({"tensors": {"rope_freqs.weight": "d"}}, "'rope_freqs.weight' does not scale positions as Llama 3 does"),
         ({"architecture": "no-such-architecture"}, "no-such-architecture"),
         ({"pre": "jina-v2-zh"}, "unknown tokenizer.ggml.pre 'jina-v2-zh'; known: bloom, "),
-        ({"architecture": "bloom"}, "unknown general.architecture 'bloom'; known: llama, qwen2"),
+        ({"architecture": "bloom"}, "unknown general.architecture 'bloom'; known: gemma3, llama, qwen2, qwen3"),
+        ({"architecture": "qwen3moe"}, "unknown general.architecture 'qwen3moe'"),
+        ({"architecture": "qwen3"}, "qwen3.attention.key_length: 16 numbers of a head; read are 128"),
         ({"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0}, "type 'longrope' and factor 4.0"),
         ({"rope__scaling__attn_factor": 0.5}, r"the key llama.rope.scaling.attn_factor \(0.5\) is not read"),
         ({"attention__sliding_window": 16}, r"the key llama.attention.sliding_window \(16\) is not read"),
