@@ -34,67 +34,59 @@ def positions(draw: Draw, rotary: int) -> dict[str, Any]:
     return {draw(st.sampled_from(["type", "rope_type"])): kind} | needed | others | original
 
 
+RARE = st.sampled_from([False, False, False, True])
+OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {  # keys of config.json by family, and of all families
+    "": {
+        "rope_theta": THETAS, "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
+        "original_max_position_embeddings": st.just(32), "sliding_window": st.sampled_from([None, 24, 512]),
+        "use_sliding_window": st.booleans(), "max_window_layers": st.integers(0, 2),
+    },
+    "Llama": {"hidden_act": st.sampled_from(["silu", "gelu"])},
+    "Mistral": {},
+    "Qwen2": {},
+    "Qwen3": {},
+    "SmolLM3": {"no_rope_layers": st.lists(st.integers(0, 1), min_size=2, max_size=2)},
+    "Olmo2": {},
+    "Granite": {key: st.sampled_from([0.3, 1.0, 4.0]) for key in tiny.GRANITE},
+    "Phi3": {"partial_rotary_factor": st.sampled_from([0.5, 0.75, 1.0])},
+    "Gemma3Text": {
+        "query_pre_attn_scalar": st.integers(8, 32), "final_logit_softcapping": st.sampled_from([None, 3.0]),
+        "layer_types": st.lists(st.sampled_from(["full_attention", "sliding_attention"]), min_size=2, max_size=2),
+        "rope_local_base_freq": THETAS, "sliding_window": st.integers(4, 64),
+    },
+}  # fmt: skip
+
+
 @st.composite
-def llamas(draw: Draw) -> tuple[Any, dict[str, Any]]:
+def rotaries(draw: Draw, family: str) -> tuple[Any, dict[str, Any]]:
     """A configuration of a family with rotary positions, and keys of its config.json that replace others."""
-    name = draw(st.sampled_from(["Llama", "Mistral", "Qwen2"]))
     kv_heads, group, dim = (draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 2], [8, 16]))
     heads = kv_heads * group
-    kind = getattr(transformers, f"{name}Config")
+    width = 8 * heads if family not in ("Phi3", "Olmo2") else dim * heads  # without a key for the size of a head
+    shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": dim, "hidden_size": width}
+    tied = {key: draw(st.booleans()) for key in ("tie_word_embeddings", "attention_bias", "mlp_bias")}
+    options = tiny.ROPE | {"intermediate_size": 40, "pad_token_id": 0} | shape | tied
     stated: dict[str, Any] = {"rope_parameters": None, "max_position_embeddings": draw(st.sampled_from([48, 64, 512]))}
     for key in ("rope_parameters", "rope_scaling"):
-        if draw(st.booleans()):
+        if draw(RARE if key == "rope_parameters" else st.booleans()):
             stated[key] = draw(positions(dim))
-    options = {
-        "rope_theta": THETAS, "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
-        "original_max_position_embeddings": st.just(32), "hidden_act": st.sampled_from(["silu", "gelu"]),
-        "sliding_window": st.sampled_from([None, 24, 512]), "use_sliding_window": st.booleans(),
-    }  # fmt: skip
-    stated |= {key: draw(values) for key, values in options.items() if draw(st.booleans())}
-    shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": dim}
-    tied = {key: draw(st.booleans()) for key in ("tie_word_embeddings", "attention_bias", "mlp_bias")}
-    return kind(**tiny.ROPE | {"hidden_size": 8 * heads, "intermediate_size": 40} | shape | tied), stated
-
-
-@st.composite
-def newer(draw: Draw) -> tuple[Any, dict[str, Any]]:
-    """A configuration of a family of 2024 or later, with what it has besides Llama's parts."""
-    name = draw(st.sampled_from(["Qwen3", "Gemma3Text", "Phi3", "SmolLM3", "Olmo2", "Granite"]))
-    kv_heads, group, layers = (draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 2], [1, 2, 3]))
-    kinds, heads = st.sampled_from(["sliding_attention", "full_attention"]), kv_heads * group
-    window = {"sliding_window": st.sampled_from([1, 5, 24, 512, None])}
-    typed = {"layer_types": st.lists(kinds, min_size=layers, max_size=layers), **window}
-    switched = {"use_sliding_window": st.booleans(), **typed}
-    scales = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
-    options: dict[str, dict[str, Any]] = {
-        "Qwen3": {**switched, "max_window_layers": st.integers(0, 3)},
-        "Gemma3Text": {**typed, "sliding_window_pattern": st.integers(1, 3), "rope_local_base_freq": THETAS}
-        | {"final_logit_softcapping": st.just(3.0), "query_pre_attn_scalar": st.sampled_from([8, 30])},
-        "Phi3": {**window, "partial_rotary_factor": st.sampled_from([0.5, 0.75, 1.0])},
-        "SmolLM3": {**switched, "no_rope_layers": st.lists(st.integers(0, 1), min_size=layers, max_size=layers + 1)}
-        | {"no_rope_layer_interval": st.integers(1, 3)},
-        "Granite": {scale: st.sampled_from([0.3, 1.0, 4]) for scale in scales},
-    }
-    stated: dict[str, Any] = {"rope_parameters": None, "rope_theta": draw(THETAS)}
-    stated |= {key: draw(values) for key, values in options.get(name, {}).items() if draw(st.booleans())}
-    sizes = {"hidden_size": 8 * heads, "num_hidden_layers": layers, "num_attention_heads": heads, "pad_token_id": 0}
-    sizes |= {"num_key_value_heads": kv_heads} | ({"head_dim": 16} if name in ("Qwen3", "Gemma3Text") else {})
-    tied = {key: draw(st.booleans()) for key in ("tie_word_embeddings", "attention_bias")}
-    return getattr(transformers, f"{name}Config")(**tiny.ROPE | sizes | tied), stated
+    for key, values in (OPTIONS[""] | OPTIONS[family]).items():
+        if draw(RARE if key not in OPTIONS[family] else st.booleans()):
+            stated[key] = draw(values)
+    return getattr(transformers, f"{family}Config")(**options), stated
 
 
 @st.composite
 def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
     """A configuration of BLOOM or MPT."""
-    heads, rare = draw(st.integers(1, 7)), st.integers(0, 5).map(lambda drawn: drawn == 3)
-    tie = {"tie_word_embeddings": not draw(rare)}
+    heads, tie = draw(st.integers(1, 7)), {"tie_word_embeddings": not draw(RARE)}
     if draw(st.booleans()):
-        late = {"apply_residual_connection_post_layernorm": draw(rare)}
+        late = {"apply_residual_connection_post_layernorm": draw(RARE)}
         return transformers.BloomConfig(**tiny.BLOOM | {"hidden_size": 8 * heads}, n_head=heads), late | tie
     options = {"clip_qkv": 0.4, "softmax_scale": 0.3, "qk_ln": True, "alibi_bias_max": 8}
-    chosen = {key: value for key, value in options.items() if draw(rare)}
-    config = transformers.MptConfig(**tiny.MPT | {"d_model": 8 * heads}, n_heads=heads, expansion_ratio=2)
-    return config, {"attn_config": config.attn_config.to_dict() | chosen, "logit_scale": 0.5 if draw(rare) else None}
+    chosen = {key: value for key, value in options.items() if draw(RARE)}
+    config = transformers.MptConfig(**tiny.MPT | {"d_model": 8 * heads}, n_heads=heads)
+    return config, {"attn_config": config.attn_config.to_dict() | chosen, "logit_scale": 0.5 if draw(RARE) else None}
 
 
 def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
@@ -111,17 +103,24 @@ def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
     except UserError:
         return False
     ours = tiny.all_logits(lm, IDS[: lm.max_context])
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
-    torch.testing.assert_close(ours, tiny.reference_logits(theirs, IDS[: len(ours)]), atol=2e-4, rtol=1e-4)
+    try:
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+        expected = tiny.reference_logits(theirs, IDS[: len(ours)])
+    except Exception:  # a configuration that transformers cannot follow itself
+        return False
+    torch.testing.assert_close(ours, expected, atol=2e-4, rtol=1e-4)
     return True
 
 
-@pytest.mark.parametrize("family", [llamas(), newer(), alibis()], ids=["rotary", "newer", "alibi"])
-def test_logits_or_a_refusal(family: Any) -> None:
+FAMILIES = {family: rotaries(family) for family in OPTIONS if family} | {"BLOOM and MPT": alibis()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_or_a_refusal(family: str) -> None:
     read = []
 
-    @settings(max_examples=30, deadline=None, derandomize=True, database=None)
-    @given(family)
+    @settings(max_examples=15, deadline=None, derandomize=True, database=None)
+    @given(FAMILIES[family])
     def checked(drawn: tuple[Any, dict[str, Any]]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             read.append(is_read(*drawn, Path(folder)))

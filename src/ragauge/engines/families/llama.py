@@ -9,6 +9,7 @@ from ragauge.engines.frequencies import rope_fields, trained_context
 MODEL_TYPES = ("llama", "mistral", "qwen2")
 WINDOW, FIRST_SLIDING_LAYER = 4096, 28  # of Mistral and Qwen where a config does not say
 WITHOUT_BIASES = ("mistral", "qwen2", "phi3")  # whatever their configs say
+MLP_BIASES = ("llama", "granite", "smollm3")  # as their configs say
 NAMES = Names(
     embedding="model.embed_tokens",
     norm="model.norm",
@@ -31,8 +32,7 @@ def shape(config: dict[str, Any], **positions: Any) -> Shape:
     refuse(config, "hidden_act", "silu")
     layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
-    has_biases = config["model_type"] not in WITHOUT_BIASES
-    biased = has_biases and bool(config.get("attention_bias"))
+    biased = config["model_type"] not in WITHOUT_BIASES and bool(config.get("attention_bias"))
     return Shape(
         family="llama",
         vocab=config["vocab_size"],
@@ -50,7 +50,7 @@ def shape(config: dict[str, Any], **positions: Any) -> Shape:
         tied=config.get("tie_word_embeddings", False),
         attention_bias=biased or config["model_type"] == "qwen2",
         output_bias=biased,
-        mlp_bias=has_biases and bool(config.get("mlp_bias")),
+        mlp_bias=config["model_type"] in MLP_BIASES and bool(config.get("mlp_bias")),
         eos=eos_ids(config),
     )
 
