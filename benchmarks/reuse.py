@@ -24,7 +24,7 @@ from ragauge.cost.flop import trace_macs
 from ragauge.cost.machine import cpu_model
 from ragauge.cost.trace import elapsed, online
 from ragauge.engines import LM, Limits
-from ragauge.engines.lm import random_lm
+from ragauge.engines.loading import random_lm
 from ragauge.methods import Method, make
 from ragauge.prompts import Prompt
 from targets import Verdicts

@@ -27,7 +27,8 @@ from ragauge.errors import UserError
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
     from ragauge.engines.decoder import Decoder
-    from ragauge.engines.lm import DTYPES, LM, load_lm, random_lm
+    from ragauge.engines.lm import LM
+    from ragauge.engines.loading import DTYPES, load_lm, random_lm
     from ragauge.engines.shape_lm import ShapeLM
 
 __all__ = ["ANSWERING", "DTYPES", "LM", "Capabilities", "Capability", "Decoder", "Engine", "EngineLostError"]
@@ -38,9 +39,9 @@ __all__ += ["check_quantization", "describe", "load", "load_lm", "mismatch", "ra
 def __getattr__(name: str) -> Any:
     """Import a name of the torch decoder when it is first used."""
     if name in __all__:
-        from ragauge.engines import cache, decoder, lm, shape_lm
+        from ragauge.engines import cache, decoder, lm, loading, shape_lm
 
-        for module in (cache, decoder, lm, shape_lm):
+        for module in (cache, decoder, lm, loading, shape_lm):
             if hasattr(module, name):
                 return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ CAPABILITIES: Capabilities = DECODING
 
 
 def load(source: str, *, weights: str = "full", kv: str = "full", **options: Any) -> LM:
-    """The decoder and tokenizer of a source; see `ragauge.engines.lm.load_lm`."""
-    from ragauge.engines.lm import load_lm
+    """The decoder and tokenizer of a source; see `ragauge.engines.loading.load_lm`."""
+    from ragauge.engines.loading import load_lm
 
     return load_lm(source, weights=weights, kv=kv, **options)
