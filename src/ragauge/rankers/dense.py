@@ -69,10 +69,7 @@ class Encoder:
             raise UserError(f"encoder {path}: cannot encode: {' '.join(str(error).split())[:200]}") from error
 
     def encode(self, texts: Sequence[str], batch_size: int | None = None, query: bool = False) -> np.ndarray:
-        """Embeddings (text, dim) float32, in the order given. Texts of like length share a batch, to pad little.
-
-        Raises UserError: an embedding is not finite.
-        """
+        """Embeddings (text, dim) float32, in the order given. Raises UserError: one is not finite."""
         embeddings = self._encode(texts, batch_size, query)
         check_finite(embeddings, texts, f"encoder {self.path}")
         return embeddings

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ragauge.io import records
 from ragauge.results import Runs, Variant
 from ragauge.results.pipelines import pipelines
+from ragauge.results.runs import WITHOUT_LABELS
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,10 @@ def problems(runs: Runs) -> list[Problem]:
     data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
     why = "no such file: no titles of documents"
     untitled = [Problem(f"Questions of {d}", str(p), why, "data") for d, p in data.items() if not p.is_file()]
-    return [*_answers(runs), *_latencies(runs), *untitled, *_unlabelled(runs), *_pipelines(runs)]
-
-
-def _unlabelled(runs: Runs) -> Iterator[Problem]:
-    for dataset, path in {variant.dataset: variant.path for variant in runs.run}.items():
-        labels = [bool(record["answers"]) for v in runs.run if v.path == path for record in v.records.values()]
-        if labels and not all(labels):
-            quality = "" if any(labels) else "; quality is agreement with the full prompt, which may be wrong"
-            why = f"{labels.count(False)} of {len(labels)} questions have none: nothing says which answers are right"
-            yield Problem(f"Known answers of {dataset}", str(path), why + quality, "answers")
+    why = "no question has one: nothing says which answers are right; quality is agreement with the full prompt"
+    alike = [(d, str(p)) for d, p in data.items() if runs.metrics(d) == WITHOUT_LABELS]
+    unlabelled = [Problem(f"Known answers of {d}", path, why, "data") for d, path in alike]
+    return [*_answers(runs), *_latencies(runs), *untitled, *unlabelled, *_pipelines(runs)]
 
 
 def _answers(runs: Runs) -> Iterator[Problem]:

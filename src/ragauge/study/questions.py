@@ -36,11 +36,7 @@ class StudyQuestion:
 
 
 def read_questions(path: Path) -> list[StudyQuestion]:
-    """Read a file of questions.
-
-    Raises:
-        UserError: no such file, one of another kind, a missing or misspelt field, the same question twice, none.
-    """
+    """Read a file of questions. Raises UserError: no such file, what may be misread, the same question twice, none."""
     name = path.name.lower()
     if path.suffix and not name.endswith((*TABLES, *LINES)):
         raise UserError(f"{path}: questions are read from files that end with {', '.join((*TABLES, *LINES))}")
@@ -92,11 +88,7 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a table with their places, values without white space around; blank rows are skipped.
-
-    Raises:
-        UserError: another encoding, no column `question`, a row that may be cut inside a cell.
-    """
+    """Yield the rows of a table with their places, values without white space around; blank rows are skipped."""
     lines = list(io.StringIO(_text(path), newline=""))
     first = next((number for number, line in enumerate(lines, start=1) if line.strip(" ,;\t\r\n")), 0)
     if not first:
@@ -105,11 +97,7 @@ def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     reader, stop = csv.reader(lines[first:], delimiter=separator, skipinitialspace=True, strict=True), first
     try:
         for cells in reader:
-            place, row, stop = (
-                f"{path}:{stop + 1}",
-                "".join(lines[stop : first + reader.line_num]),
-                first + reader.line_num,
-            )
+            place, row = f"{path}:{stop + 1}", "".join(lines[stop : (stop := first + reader.line_num)])
             if any(map(str.strip, cells)):
                 _check(cells, columns, separator, row, lines[first - 1], place)
                 yield place, dict(zip(columns, map(str.strip, cells), strict=False))
@@ -137,11 +125,11 @@ def _text(path: Path) -> str:
 def _header(line: str, place: str) -> tuple[str, list[str]]:
     """Return the separator by which a table's first line has a column `question`, and its columns."""
     splits = {one: next(csv.reader([line], delimiter=one, skipinitialspace=True)) for one in SEPARATORS}
-    names = max(splits.values(), key=lambda names: ("question" in [n.strip().casefold() for n in names], len(names)))
-    separator = next(one for one in SEPARATORS if splits[one] == names)
-    columns = _columns(names, place)
+    folded = {one: [name.strip().casefold() for name in names] for one, names in splits.items()}
+    separator = max(splits, key=lambda one: ("question" in folded[one], len(folded[one])))
+    columns = _columns(splits[separator], place)
     if "question" not in columns:
-        cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, names))}"
+        cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, splits[separator]))}"
         raise UserError(f"{place}: no column 'question'; the first line, {cut}")
     return separator, columns
 

@@ -176,10 +176,9 @@ def gold_passages(
     for question in questions:
         if question.gold is not None and question.gold not in originals:
             near = _nearest(question.gold, list(originals))
+            problem = f"gold {question.gold!r} is not a document of the corpus"
             hint = f"; did you mean {near!r}?" if near else ""
-            raise UserError(
-                f"question {question.question!r}: gold {question.gold!r} is not a document of the corpus{hint}"
-            )
+            raise UserError(f"question {question.question!r}: {problem}{hint}")
         within = by_document[originals[question.gold]] if question.gold is not None else []
         answers = [answer for answer in map(comparable, question.answers) if answer]
         places = within or range(len(texts))  # all, too, where every passage of the gold document was dropped
