@@ -58,8 +58,8 @@ def _parse_record(line: bytes, text_field: str, place: str) -> CorpusDocument | 
 
 def document_of(record: Mapping[str, Any], text_field: str, place: str) -> CorpusDocument | None:
     """The document of a record; None if its text is blank."""
-    text = record.get(text_field)
-    if isinstance(text, str) and not text.strip():
+    text = record.get(text_field, 0)
+    if text is None or (isinstance(text, str) and not text.strip()):
         return None
     title = record.get("title")
     return CorpusDocument(place, title if isinstance(title, str) else "", field(record, text_field, str, place))

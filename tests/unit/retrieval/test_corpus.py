@@ -30,12 +30,12 @@ def records(path: Path, count: int) -> Path:
 
 
 def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path: Path) -> None:
-    content = b'{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": "three"}\n'
+    content = b'{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": null}\n{"body": "three"}\n'
     for path, data in ((tmp_path / "c.jsonl", content), (tmp_path / "c.jsonl.gz", gzip.compress(content))):
         path.write_bytes(data)
         assert read(path, text_field="body") == [
             CorpusDocument(f"{path}:1", "T", "one\u2028two"),
-            CorpusDocument(f"{path}:4", "", "three"),
+            CorpusDocument(f"{path}:5", "", "three"),
         ]
 
 
