@@ -254,9 +254,10 @@ def _loadable(target: Store, path: Path) -> Path:
         if (released := retro.checkpoint(path)) is not None:
             return retro.converted(target, released)
         checkpoints = {c.parent for c in path.rglob("config.json") if any(c.parent.glob("*.safetensors"))}
-        loadable = [*checkpoints, *path.rglob("*.gguf")]
+        loadable = [*checkpoints, *(file for file in path.rglob("*.gguf") if not gguf.is_later_part(file))]
         path = loadable[0] if len(loadable) == 1 else path
     if path.suffix == ".gguf":
-        sha256 = store.contents(path)[path.name]["sha256"]
-        return target.converted(path, path.stem, sha256, gguf.CONVERSION, gguf.convert)
+        first, *_ = files = gguf.parts(path)
+        sha256 = store.digest({file.name: store.contents(file)[file.name] for file in files})
+        return target.converted(first, first.stem, sha256, gguf.CONVERSION, gguf.convert)
     return path

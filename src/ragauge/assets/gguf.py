@@ -2,18 +2,22 @@
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.pretokenizers import set_splits
+from ragauge.assets.pretokenizers import set_splits, set_tokens
 from ragauge.errors import UserError, unknown
 
-CONVERSION = 4  # raised when the result of a conversion changes
+CONVERSION = 5  # raised when the result of a conversion changes
+PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # ends the name of one of several files
 DECODERS = ("llama", "qwen2", "qwen3", "gemma3")  # that are read; Mistral and SmolLM files are of the first
 HEAD_DIMS = {"qwen3": 128, "gemma3": 256}  # of all models of these but Gemma 3 27B, which has another scale of scores
 
+TOKENS, TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
 
 ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
@@ -29,8 +33,25 @@ READ_KEYS = {
 }
 
 
+def parts(path: Path) -> list[Path]:
+    """Return the files of a model, of which this is one. Raises UserError that names the missing ones."""
+    if not (match := PART.search(path.name)):
+        return [path]
+    stem, count = path.name[: match.start()], int(match[2])
+    paths = [path.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)]
+    if missing := [part.name for part in paths if not part.is_file()]:
+        others = f" and {len(missing) - 3} more" * (len(missing) > 3)
+        raise UserError(f"{path}: of its {count} files these are missing: {', '.join(missing[:3])}{others}")
+    return paths
+
+
+def is_later_part(path: Path) -> bool:
+    """Whether a file belongs to a model that another file of its folder begins."""
+    return (match := PART.search(path.name)) is not None and int(match[1]) > 1
+
+
 def convert(path: Path, folder: Path) -> None:
-    """Write the model's fp32 weights, configuration and tokenizer to `folder`.
+    """Write the fp32 weights, configuration and tokenizer of a model, in one file or several, to `folder`.
 
     fp32, since bf16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a 16-bit minimum).
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, and how the tokenizer
@@ -41,12 +62,14 @@ def convert(path: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
-        header = read_header(path)
+        file = path if len(files := parts(path)) == 1 else _joined(files, folder / "joined.gguf")
+        source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+        header = read_header(file)
         check_decoder(header)
         tokenizer = AutoTokenizer.from_pretrained(**source)
         _set_splits(header, tokenizer)
+        set_tokens(tokenizer, header.tokens, header.values.get("tokenizer.ggml.add_space_prefix", True))
         model = AutoModelForCausalLM.from_pretrained(
             **source, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
         )
@@ -56,14 +79,14 @@ def convert(path: Path, folder: Path) -> None:
     except Exception as error:  # the tokenizers library raises the bare class, for a merge of a missing token
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
+    (folder / "joined.gguf").unlink(missing_ok=True)
     _set_ends(header, model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if header.values["tokenizer.ggml.model"] == "gpt2":
-        # Qwen's own class would put back its normalisation and cuts, whatever the file says.
-        settings = folder / "tokenizer_config.json"
-        stated = {**json.loads(settings.read_bytes()), "tokenizer_class": "PreTrainedTokenizerFast"}
-        settings.write_text(json.dumps(stated, indent=2), encoding="utf-8")
+    # Qwen's and Llama's own classes would put back their normalisation and cuts, whatever the file says.
+    settings = folder / "tokenizer_config.json"
+    stated = {**json.loads(settings.read_bytes()), "tokenizer_class": "PreTrainedTokenizerFast"}
+    settings.write_text(json.dumps(stated, indent=2), encoding="utf-8")
     for weights in folder.glob("*.safetensors"):
         weights.chmod(0o644)  # safetensors writes for the owner alone; the cache may be shared
 
@@ -77,13 +100,53 @@ class Header:
 
     values: Mapping[str, Any]  # numbers and strings by key; of an array, its length
     sizes: Mapping[str, tuple[int, ...]]  # of tensors, the slowest dimension first, as torch has it
+    tokens: Sequence[tuple[str, int | None]]  # each with ggml's type, where it is stated
     rope_divisors: Any = None  # float32 array, where the file has the tensor
 
 
 def read_header(path: Path) -> Header:
     """Read the keys and the tensors' sizes of a GGUF file. Raises ValueError or LookupError if it is cut short."""
+    from gguf import GGUFValueType
+
+    reader = _open(path)
+    values = {}
+    for key, field in reader.fields.items():
+        is_array = field.types[:1] == [GGUFValueType.ARRAY]
+        values[key] = len(field.data) if is_array else field.contents()
+    tokens, types = (reader.fields[key].contents() if key in reader.fields else () for key in (TOKENS, TYPES))
+    sizes = {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in reader.tensors}
+    divisors = next((tensor.data.copy() for tensor in reader.tensors if tensor.name == ROPE_DIVISORS), None)
+    return Header(values, sizes, list(zip_longest(tokens, types)), divisors)
+
+
+def _joined(files: Sequence[Path], target: Path) -> Path:
+    """Write the parts of a model as one file; raises ValueError if there are other tensors than it should have."""
+    from gguf import GGUFValueType, GGUFWriter
+
+    readers = [_open(file) for file in files]
+    fields = dict(readers[0].fields)
+    writer = GGUFWriter(target, fields.pop("general.architecture").contents())
+    writer.data_alignment = readers[0].alignment
+    for key, field in fields.items():
+        if not key.startswith(("GGUF.", "split.")):
+            is_array = field.types[0] == GGUFValueType.ARRAY
+            writer.add_key_value(key, field.contents(), field.types[0], field.types[-1] if is_array else None)
+    tensors = [tensor for reader in readers for tensor in reader.tensors]
+    if (stated := fields.get("split.tensors.count")) and stated.contents() != len(tensors):
+        raise ValueError(f"its files have {len(tensors)} tensors where its keys say {stated.contents()}")
+    for tensor in tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def _open(path: Path) -> Any:
+    """Open a GGUF file; raises ValueError if it is cut short."""
     import numpy as np
-    from gguf import GGUFReader, GGUFValueType
+    from gguf import GGUFReader
 
     class BoundedReader(GGUFReader):
         """Refuses lengths beyond the end of the file, for which the library would loop without end."""
@@ -93,14 +156,7 @@ def read_header(path: Path) -> Header:
                 raise ValueError(f"a value ends beyond byte {len(self.data):,}, the end of the file")
             return super()._get(offset, dtype, count, override_order)
 
-    reader = BoundedReader(path)
-    values = {}
-    for key, field in reader.fields.items():
-        is_array = field.types[:1] == [GGUFValueType.ARRAY]
-        values[key] = len(field.data) if is_array else field.contents()
-    sizes = {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in reader.tensors}
-    divisors = next((tensor.data.copy() for tensor in reader.tensors if tensor.name == ROPE_DIVISORS), None)
-    return Header(values, sizes, divisors)
+    return BoundedReader(path)
 
 
 def check_decoder(header: Header) -> None:
@@ -161,7 +217,7 @@ def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
     if kind == "gemma3":
         layer |= {"post_attention_norm.weight": (d,), "post_ffw_norm.weight": (d,)}
     blocks = {f"blk.{number}.{name}": size for number in range(layers) for name, size in layer.items()}
-    embedding = header.values.get("tokenizer.ggml.tokens"), d
+    embedding = header.values.get(TOKENS), d
     return {"token_embd.weight": embedding, "output_norm.weight": (d,), **blocks}
 
 

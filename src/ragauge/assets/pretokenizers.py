@@ -5,6 +5,8 @@ the other, each to the pieces that the one before left. A value that is not list
 other tokens without a word.
 """
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from ragauge.errors import unknown
@@ -68,3 +70,43 @@ def set_splits(tokenizer: Any, name: str) -> None:
     bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, bytewise])
     tokenizer.model.ignore_merges = name in IGNORE_MERGES
+
+
+CONTROL, USER_DEFINED = 3, 4  # ggml's types of tokens that stand for themselves in a text
+
+
+def set_tokens(tokenizer: Any, tokens: Sequence[tuple[str, int | None]], blank: bool) -> None:
+    """Give a tokenizer that transformers made of a GGUF file the tokens that stand for themselves in llama.cpp.
+
+    transformers leaves out those of a byte-level vocabulary that have letters beyond ASCII or blanks, or gives them
+    numbers beyond the file's. SentencePiece puts its blank before every stretch of text, also after a control token.
+
+    Args:
+        tokens: with ggml's type of each.
+        blank: whether a SentencePiece vocabulary puts a blank before a text.
+    """
+    from tokenizers import Tokenizer
+
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    model, added = state["model"], {}
+    for token in state["added_tokens"]:
+        if (number := token["id"]) < len(tokens) and token["content"] == tokens[number][0]:
+            added[number] = token
+    names = {number: name for number, (name, _) in enumerate(tokens)}
+    names |= {number: token for token, number in model["vocab"].items()}
+    options = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for number, (name, kind) in enumerate(tokens):
+        if kind in (CONTROL, USER_DEFINED):
+            added[number] = {"id": number, "content": name, **options, "special": kind == CONTROL}
+            names[number] = name
+    state["added_tokens"] = [added[number] for number in sorted(added)]
+    model["vocab"] = {name: number for number, name in names.items()}
+    model["merges"] = [(a, b) for a, b in model["merges"] if {a, b, a + b} <= model["vocab"].keys()]
+    if model["byte_fallback"]:
+        before = [{"type": "Prepend", "prepend": "\u2581"}] * blank
+        replaced = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+        state |= {"normalizer": {"type": "Sequence", "normalizers": [*before, replaced]}, "pre_tokenizer": None}
+        decoders = state["decoder"]["decoders"]
+        state["decoder"]["decoders"] = [one for one in decoders if blank or one["type"] != "Strip"]
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.update_post_processor()

@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 
 from ragauge import assets
 from ragauge.assets.pretokenizers import SPLITS
-from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.assets.tokenizer import load_tokenizer, plain_reader
 from ragauge.engines import load_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
@@ -40,6 +40,7 @@ def write_gguf(
     ffn: int = FFN,
     types: dict[str, str] | None = None,
     tensors: dict[str, Any] | None = None,
+    split: int = 0,
     **keys: Any,
 ) -> dict[str, Any]:
     """A random decoder of one layer with a tokenizer of single bytes and few merges; returns its tensors.
@@ -47,11 +48,12 @@ def write_gguf(
     Args:
         types: ggml's type of a tensor by the last word of its name but one; random blocks are its bytes.
         tensors: others besides, None: one that is left out.
+        split: tensors of a file, where there are several.
         keys: values of `<architecture>.<key>`, `__` for a dot.
     """
     gguf = pytest.importorskip("gguf")
     np = pytest.importorskip("numpy")
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     sizes = {"context_length": 64, "embedding_length": d, "block_count": 1, "feed_forward_length": ffn}
     sizes |= {"attention.head_count": 2, "attention.head_count_kv": 1}
     for key, value in (sizes | {k.replace("__", "."): v for k, v in keys.items()}).items():
@@ -336,17 +338,107 @@ def test_texts_are_cut_as_llama_cpp_cuts_them(
     monkeypatch.setitem(globals(), "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)])
     write_gguf(tmp_path / "m.gguf", architecture, pre=name)
     tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    rng = random.Random(0)
+    texts = ["".join(rng.choices(HARD, k=60)) for _ in range(40)]
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert ids == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts)
+
+
+def ids_of_llama_cpp(llama: Any, path: Path, texts: list[str], control: bool = False) -> list[list[int]]:
+    """`control`: whether control tokens in a text count as such."""
     settings = llama.CommonParams()
-    settings.model.path, settings.n_ctx, settings.n_parallel = str(tmp_path / "m.gguf"), 64, 1
+    settings.model.path, settings.n_ctx, settings.n_parallel = str(path), 64, 1
     settings.warmup, settings.verbosity, settings.cpuparams.n_threads = False, 0, 1
-    server, rng = llama.Server(settings), random.Random(0)
-    for text in ("".join(rng.choices(HARD, k=60)) for _ in range(40)):
-        body = json.dumps({"content": text, "add_special": False}).encode()
-        sent = urllib.request.Request(
-            f"{server.listening_address}/tokenize", body, {"Content-Type": "application/json"}
-        )
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert ids == json.load(urllib.request.urlopen(sent))["tokens"]
+    server, tokens = llama.Server(settings), []
+    for text in texts:
+        body = json.dumps({"content": text, "add_special": False, "parse_special": control}).encode()
+        header = {"Content-Type": "application/json"}
+        sent = urllib.request.Request(f"{server.listening_address}/tokenize", body, header)
+        tokens.append(json.load(urllib.request.urlopen(sent))["tokens"])
+    return tokens
+
+
+OWN = ["<|a|>", "<\uff5cb\uff5c>", "[C]"], ["<d>", "\u00e9\u4e2d", "  ", "\n\t"]  # control and user-defined tokens
+
+
+def random_vocabulary(rng: random.Random, model: str) -> tuple[list[str], list[int], list[str]]:
+    """(tokens, ggml's types, merges) of letters and pairs of tokens that came before."""
+    control, own = OWN
+    mixed = [*control, *own]
+    rng.shuffle(mixed)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if model == "llama":
+        letters = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abcdef\u00e9\u4e2d.,<>|[]"]
+    tokens, merges = [*letters[:1], *mixed, *letters[1:]], []
+    known = ["\u2581" if model == "llama" else "\u0120", *"abcdef.,"]
+    for _ in range(60):
+        a, b = rng.choice(known), rng.choice(known)
+        if a + b not in tokens:
+            tokens.append(a + b)
+            known.append(a + b)
+            merges.append(f"{a} {b}")
+    kinds = dict.fromkeys(control, 3) | dict.fromkeys(own, 4) | {"<unk>": 2}
+    return tokens, [kinds.get(token, 6 if token.startswith("<0x") else 1) for token in tokens], merges
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
+def test_random_vocabularies_give_the_ids_of_llama_cpp(
+    model: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With control tokens as such and as plain words; tokens of one's own stand for themselves in both."""
+    llama, rng = pytest.importorskip("xllamacpp"), random.Random(seed)
+    tokens, kinds, merges = random_vocabulary(rng, model)
+    blank = seed % 3 != 2
+
+    def write(writer: Any, pre: str) -> None:
+        writer.add_tokenizer_model(model)
+        writer.add_token_list(tokens)
+        writer.add_token_types(kinds)
+        writer.add_bos_token_id(tokens.index(OWN[0][seed % 3]))
+        writer.add_eos_token_id(tokens.index(OWN[0][(seed + 1) % 3]))
+        if model == "gpt2":
+            writer.add_tokenizer_pre(rng.choice(["gpt-2", "qwen2", "llama-bpe", "smollm"]))
+            writer.add_token_merges(merges)
+        else:
+            writer.add_token_scores([-float(place) for place in range(len(tokens))])
+            writer.add_add_space_prefix(blank)
+
+    monkeypatch.setitem(globals(), "TOKENS", tokens)
+    monkeypatch.setitem(globals(), "write_tokenizer", write)
+    write_gguf(tmp_path / "m.gguf")
+    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    assert len(tokenizer) == len(tokens)
+    pieces = [*"aabbccddeeff.,  \n", "\u00e9", "\u4e2d", "\U0001f600", *OWN[0], *OWN[1]]
+    texts = ["".join(rng.choices(pieces, k=30)) for _ in range(60)]
+    read = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert read == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts, control=True)
+    plain = [plain_reader(tokenizer, [text])(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert plain == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts)
+
+
+def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
+    """As the same tensors in one file; a missing file is named."""
+    one, several = tmp_path / "one", tmp_path / "several"
+    for folder in (one, several):
+        folder.mkdir()
+    write_gguf(one / "m.gguf", types=TYPES, d=256, ffn=256)
+    write_gguf(several / "m.gguf", types=TYPES, d=256, ffn=256, split=5)
+    names = sorted(path.name for path in several.iterdir())
+    assert names == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    expected = assets.resolve(str(one), home=tmp_path / "home")
+    joined = [assets.resolve(str(path), home=tmp_path / "home") for path in (several, several / names[0])]
+    joined.append(assets.resolve(str(several / names[2]), home=tmp_path / "home"))
+    assert len(set(joined)) == 1
+    for name in {file.name for file in expected.iterdir()} - {"ragauge-asset.json", "config.json"}:
+        assert (joined[0] / name).read_bytes() == (expected / name).read_bytes(), name
+    assert not list(joined[0].glob("*.gguf"))
+    (several / names[1]).write_bytes((several / names[2]).read_bytes())
+    with pytest.raises(UserError, match=r"m-00001-of-00003\.gguf: cannot be converted: .*tensor"):
+        assets.resolve(str(several / names[0]), home=tmp_path / "home")
+    (several / names[1]).unlink()
+    with pytest.raises(UserError, match=r"of its 3 files these are missing: m-00002-of-00003\.gguf$"):
+        assets.resolve(str(several / names[0]), home=tmp_path / "home")
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
