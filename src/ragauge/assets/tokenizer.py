@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
+from ragauge.prompts.control_tokens import plain_reader as plain_reader
 
 # A checkpoint's class -> the class of transformers that is opened by itself: tokenizer.json tells it everything.
 DIRECT = {
@@ -34,6 +35,18 @@ def load_tokenizer(folder: Path) -> Any:
     except Exception as error:  # the tokenizers library raises the bare class
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
+
+
+def check_rows(tokenizer: Any, rows: int, where: object) -> None:
+    """Raise UserError if texts may have tokens beyond an embedding's rows; control tokens that nobody writes do not."""
+    added = tokenizer.added_tokens_decoder
+    if max([len(tokenizer) - 1, *added]) < rows:
+        return
+    template, beyond = str(tokenizer.chat_template), [(n, t) for t, n in tokenizer.get_vocab().items() if n >= rows]
+    named = [t for n, t in sorted(beyond) if t in template or not (n in added and added[n].special)]
+    if named:
+        count = f"{len(named)} token{'s' * (len(named) > 1)} of its tokenizer, the first {named[0]!r}"
+        raise UserError(f"{where}: the embedding has {rows:,} rows, and none for {count}")
 
 
 def padded(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

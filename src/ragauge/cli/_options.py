@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 CERTIFICATES = ("tls_ca", "tls_name", "tls_cert", "tls_key")
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
+MODEL_OPTIONS |= {"template_arguments", "template_date"}
 
 
 @contextmanager

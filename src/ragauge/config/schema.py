@@ -7,9 +7,11 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import yaml
 from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from ragauge import datasets, engines, methods, registry
@@ -21,9 +23,10 @@ from ragauge.datasets import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.errors import SettingError, UserError
 from ragauge.generation.settings import PipelineSettings
+from ragauge.io import safe_yaml
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods import Method
-from ragauge.prompts.templates import Template, Tokenization
+from ragauge.prompts.templates import TEMPLATE_DATE, Template, Tokenization
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
@@ -98,11 +101,29 @@ class ModelEntry(_Section):
     resources: Resources = Field(Resources(), description="resources of a job with this model")
     template: Template | None = Field(None, description="prompt template; default: the catalog's, else the tokenizer's")
     tokenization: Tokenization | None = Field(None, description="of prompts; default: the catalog's, else whole")
+    template_arguments: dict[str, Any] = Field(
+        {}, description="arguments of the tokenizer's chat template, as {enable_thinking: false}; default: none"
+    )
+    template_date: str = Field(
+        TEMPLATE_DATE, description="date of the run for chat templates that write one, as '2025-01-31'"
+    )
     training: str | None = Field(None, description="label of the training that makes it, in place of a source")
     finder: str | None = Field(None, description="label of the model that finds its evidence; default: this model")
     served: Served | None = Field(None, description="requests to a model with source openai:NAME")
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
+
+    @field_validator("template_arguments", "template_date", mode="before")
+    @classmethod
+    def _as_json(cls, stated: Any, key: Any) -> Any:
+        """The command line gives YAML; dates become texts."""
+        is_date = key.field_name == "template_date"
+        try:
+            read = json.loads(json.dumps(safe_yaml.load(stated) if isinstance(stated, str) else stated, default=str))
+            return date.fromisoformat(read).isoformat() if is_date else read
+        except (yaml.YAMLError, TypeError, ValueError):
+            example = "a date such as 2025-01-31" if is_date else "YAML such as {enable_thinking: false}"
+            raise UserError(f"{stated!r} must be {example}") from None
 
     @field_validator("source")
     @classmethod
@@ -134,7 +155,7 @@ class ModelEntry(_Section):
             return self
         if self.engine != "openai":
             raise SettingError("served", "only valid for models behind a server (source openai:NAME)")
-        for key in ("dtype", "weights", "kv", "device", "kernels", "training", "finder"):
+        for key in ("dtype", "weights", "kv", "device", "kernels", "training", "finder", "template_arguments"):
             if getattr(self, key) != ModelEntry.model_fields[key].default:
                 raise SettingError(key, f"{getattr(self, key)!r}: a served model runs as its server decides")
         if self.source == SERVED:
@@ -163,7 +184,14 @@ class ModelEntry(_Section):
     @property
     def finder_facts(self) -> FinderFacts:
         """The model as one that finds evidence, in the data type and on the device of the one that answers."""
-        return FinderFacts(model=self.source, max_context=self.max_context, template=self.template)
+        return FinderFacts(
+            model=self.source, max_context=self.max_context, template=self.template, **self.template_facts
+        )
+
+    @property
+    def template_facts(self) -> dict[str, Any]:
+        """How the tokenizer's chat template is rendered, as specifications have it."""
+        return {"template_arguments": self.template_arguments, "template_date": self.template_date}
 
     def adapt(self, method: Method, where: str) -> Method:
         """A copy of the method adapted to the engine. Raises UserError if that lacks what the method needs."""
@@ -477,6 +505,7 @@ def specify(
         model=model.source,
         template=model.template or "",
         tokenization=model.tokenization or "whole",
+        **model.template_facts,
         engine=model.engine_facts,
         finder=finder.finder_facts if finder else None,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from ragauge import assets
-from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.cost import hardware
 from ragauge.cost.hardware import CACHE_TYPES, DEVICES
 from ragauge.cost.shape import Shape
@@ -44,8 +44,10 @@ def load_lm(
     folder = Path(assets.resolve(source))
     shape = read_shape(folder, max_context)
     torch_dtype, torch_device = _prepare(dtype, device, threads, weights, kv)
+    tokenizer = load_tokenizer(folder)
+    check_rows(tokenizer, shape.vocab, folder)
     decoder = Decoder(shape, read_weights(folder, torch_dtype, torch_device, weights))
-    return LM(decoder, load_tokenizer(folder), weights, kv)
+    return LM(decoder, tokenizer, weights, kv)
 
 
 def random_lm(

@@ -17,6 +17,7 @@ from ragauge.io.completions import read_completion, text_of
 from ragauge.io.files import text_sha256
 from ragauge.io.http import EndpointError, JsonServer
 from ragauge.prompts import unit_steps
+from ragauge.prompts.control_tokens import TemplateText
 from ragauge.prompts.templates import token_ids, wrapper
 
 Replies = list[str | None]
@@ -58,7 +59,8 @@ class LocalChat(Chat):
 
         tokenizer = self.engine.tokenizer
         opening, task = wrapper(self.template, tokenizer)
-        prompts = [token_ids(tokenizer, f"{opening}{text}{task}{cue}", self.template) for text in requests]
+        ending = TemplateText(task + cue)
+        prompts = [token_ids(tokenizer, (opening, text, ending), self.template) for text in requests]
         rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
         most = [max_tokens] * len(prompts)
         with torch.inference_mode():

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ragauge.prompts.control_tokens import TemplateText
 from ragauge.prompts.templates import token_ids, wrapper
 
 Wording = Literal["paper", "copy"]
@@ -19,12 +20,12 @@ class EvidenceRequest:
     def before_document(self, tokenizer: Any, template: str) -> list[int]:
         """Token ids of all that precedes the document, the template's words before the user's turn among them."""
         opening, _ = wrapper(template, tokenizer)
-        return token_ids(tokenizer, opening + self.before, template)
+        return token_ids(tokenizer, TemplateText(opening + self.before), template)
 
     def after_document(self, tokenizer: Any, question: str, template: str) -> list[int]:
         """Token ids from the document's end to where the evidence begins, as one text."""
         _, task = wrapper(template, tokenizer)
-        return token_ids(tokenizer, self.after.format(question=question) + task + self.cue)
+        return token_ids(tokenizer, (self.after.format(question=question), TemplateText(task + self.cue)))
 
     def text(self, question: str) -> str:
         """The request as one text, `{article}` in the place of the document, without a template's words."""

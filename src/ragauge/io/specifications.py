@@ -41,6 +41,8 @@ class FinderFacts(_Section):
     model_sha256: str | None = None
     max_context: int | None = None
     template: str | None = Field(None, description="how requests to it are wrapped; null: as the prompts are")
+    template_arguments: dict[str, Any] = Field({}, description="of its tokenizer's chat template")
+    template_date: str | None = Field(None, description="that its chat template writes, if it writes one")
 
 
 class AnswerSpecification(_Section):
@@ -56,6 +58,8 @@ class AnswerSpecification(_Section):
     model_sha256: str | None = Field(None, description="hash of the weights")
     finder: FinderFacts | None = Field(None, description="null: the model that answers finds the evidence too")
     template: str = Field("", description="the prompt's template")
+    template_arguments: dict[str, Any] = Field({}, description="of the tokenizer's chat template")
+    template_date: str | None = Field(None, description="that the chat template writes, if it writes one")
     tokenization: str = Field("segments", description="of prompts: whole, as one text, or segments, each by itself")
     instruction: str = Field("", description="the data set's preamble")
     engine: EngineFacts = EngineFacts()

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +58,7 @@ def load_model(
     kv: str = "full",
     engine: str = "torch",
     template: str | None = None,
+    template_arguments: Mapping[str, Any] | None = None,
     max_context: int | None = None,
     kernels: str | None = None,
     threads: int | None = None,
@@ -72,6 +74,7 @@ def load_model(
         kv: how cached keys and values are stored: full or int8.
         engine: one of `ragauge list engines`.
         template: how prompts are wrapped; None: as the catalog or the tokenizer says.
+        template_arguments: of the tokenizer's chat template, such as {"enable_thinking": False}.
         max_context: longest context in tokens; None: the trained one.
         kernels: of a CPU: measured, default, or the file of a table; None: measured.
         threads: of a CPU; None: all cores.
@@ -82,6 +85,7 @@ def load_model(
     served = str(source).startswith(schema.SERVED)
     name = str(source) if served else check_source(str(source), "load_model")
     entry: dict[str, Any] = {"source": name, "template": template, "max_context": max_context}
+    entry |= {"template_arguments": dict(template_arguments or {})}
     entry |= {"dtype": dtype, "weights": weights, "kv": kv, "kernels": kernels}
     if not served or (engine, device) != ("torch", AUTO):  # a server decides by itself; a given value is refused
         entry |= {"engine": engine, "device": device_here(device)}

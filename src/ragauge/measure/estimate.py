@@ -42,6 +42,7 @@ from ragauge.measure.runner import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
 from ragauge.methods.dense import Dense
 from ragauge.prompts import Prompt
+from ragauge.prompts.templates import set_template_arguments
 from ragauge.retrieval import sizes
 from ragauge.retrieval.sizes import DatabaseSize
 
@@ -319,6 +320,7 @@ class Estimator:
         new_tokens = self.config.max_new_tokens(job.dataset)
         made = specification("naive", methods.make("naive"), questions, with_dtype(model), new_tokens)
         tokenizer = load_tokenizer(assets.resolve(model.source))
+        set_template_arguments(tokenizer, made.template_arguments, made.template_date)
         for place in range(min(SAMPLED, len(examples))):
             yield prompt_of(examples[place * len(examples) // SAMPLED], made, tokenizer)
 

@@ -79,7 +79,7 @@ def specification(
 def facts(model: ModelEntry) -> dict[str, Any]:
     """The part of a specification that is about the model: its weights, how prompts are written, its engine."""
     tokenization = model.tokenization or (None if model.served else assets.describe(model.source)["tokenization"])
-    wording = {"template": _template(model), "tokenization": tokenization or "whole"}
+    wording = {"template": _template(model), "tokenization": tokenization or "whole", **model.template_facts}
     return {**_weights(model), **wording, "engine": model.engine_facts}
 
 

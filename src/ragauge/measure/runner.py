@@ -35,7 +35,8 @@ from ragauge.io.records import EvidenceRecord, Record, ServedResponse, partial_p
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods import Answer, Evidence, Method, modules
 from ragauge.prompts import Prompt, Source, build_prompt
-from ragauge.prompts.templates import Tokenization, wrapper
+from ragauge.prompts.control_tokens import plain_reader
+from ragauge.prompts.templates import Tokenization, set_template_arguments, wrapper
 
 Batch = int | Literal["auto"]
 FAILURES = (UserError, *MEMORY_ERRORS)  # of one question; anything else is a bug
@@ -69,14 +70,14 @@ class Engines:
             UserError: a model cannot be loaded, or cannot run the method.
         """
         engine = self.of(specification)
-        wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
+        wrapper(specification.template, engine.tokenizer, repeats=True)  # one that does not fit fails every question
         if Capability.SPANS in engine.capabilities:
             searcher = None
             if finder := specification.finder:
                 if not method.finds:
                     raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
                 facts = specification.engine.model_copy(update={"max_context": finder.max_context})
-                model = {"model": finder.model, "model_sha256": finder.model_sha256, "engine": facts, "finder": None}
+                model = finder.model_dump(exclude={"max_context", "template"}) | {"engine": facts, "finder": None}
                 searcher = cast(RecordedEngine, self.of(specification.model_copy(update=model), finds=True))
             cast(RecordedEngine, engine).set_finder(searcher, finder.template if finder else None)
         elif specification.finder:
@@ -102,6 +103,8 @@ class Engines:
             if self.documents and Capability.SPANS in engine.capabilities:
                 cast(RecordedEngine, engine).documents = self.documents.store(specification)
             self._loaded[key] = engine
+        if (tokenizer := self._loaded[key].tokenizer) is not None:
+            set_template_arguments(tokenizer, specification.template_arguments, specification.template_date)
         return self._loaded[key]
 
 
@@ -322,13 +325,15 @@ def ask(
         )
     text, evidence = engine.tokenizer.decode(answer.ids, skip_special_tokens=True), dict[str, int]()
     if answer.evidence is not None:
-        pieces = (engine.tokenizer(piece.text, add_special_tokens=False) for piece in answer.evidence)
+        reads = plain_reader(engine.tokenizer, [piece.text for piece in answer.evidence])
+        pieces = (reads(piece.text, add_special_tokens=False) for piece in answer.evidence)
         evidence["evidence"] = sum(len(piece["input_ids"]) for piece in pieces)
     return Record(
         **base,
         status="ok",
         prompt_sha256=prompt.sha256,
         exact_tokens=prompt.exact_tokens,
+        control_tokens=prompt.control_tokens,
         tokens={**prompt.token_counts(), **evidence, "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),

@@ -22,6 +22,7 @@ from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
 from ragauge.methods import Answer, Method, make
 from ragauge.prompts import Prompt
+from ragauge.prompts.templates import set_template_arguments
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def bench_of_questions(
     """A model with the prompts of the first `count` questions, which are the same for all methods."""
     common = specification("naive", make("naive"), questions, model, new_tokens)
     lm = _load(model, threads)
+    set_template_arguments(lm.tokenizer, common.template_arguments, common.template_date)
     prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
     return Bench(lm, prompts, questions.name)
 

@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any
 
 from ragauge.errors import UserError
+from ragauge.prompts.control_tokens import TemplateText, count_quoted, plain_reader
 from ragauge.prompts.templates import (
     CONTEXT,
     INPUT,
     LINE_END,
     Tokenization,
+    after_turn,
     cut_ids,
     document_text,
     ids_within,
@@ -46,15 +48,23 @@ class PromptText:
 
     template: str
     tokenization: Tokenization
-    opening: str  # before the user's turn
-    preamble: str  # the opening and the instruction
+    opening: TemplateText  # before the user's turn
+    preamble: TemplateText  # the opening and the instruction
     documents: tuple[str, ...]  # each with what follows it
     query: str
-    task: str
+    task: TemplateText
 
-    def ids(self, tokenizer: Any, before: str, documents: Iterable[str]) -> list[int]:
+    def ids(self, tokenizer: Any, before: TemplateText, documents: Iterable[str]) -> list[int]:
         """Token ids of `before`, these documents, query and task as one text."""
-        return token_ids(tokenizer, "".join([before, *documents, self.query, self.task]), self.template)
+        turn = [TemplateText(before.removeprefix(self.opening)), *documents, self.query]
+        return token_ids(tokenizer, [self.opening, *turn, *after_turn(self.task, turn)], self.template)
+
+    @property
+    def task_pieces(self) -> list[str]:
+        """The task of the prompt with all of its documents, which repeats them where the template does."""
+        return after_turn(
+            self.task, [TemplateText(self.preamble.removeprefix(self.opening)), *self.documents, self.query]
+        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class Prompt:
     truncated: int = 0  # tokens left out of the documents' middle
     text: PromptText | None = None  # None: of tokens without words
     exact_tokens: bool | None = None  # whether the segments' tokens, joined, are those of the whole text
+    control_tokens: int = 0  # that documents and question quote, as words
 
     @property
     def ending(self) -> list[int]:
@@ -147,7 +158,7 @@ def build_prompt(
     Raises:
         UserError: a segment has no tokens; unknown template; no room for any document in `context`.
     """
-    opening, task = wrapper(template, tokenizer)
+    opening, task = wrapper(template, tokenizer, repeats=True)
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
     is_official = CONTEXT in instruction
     before, _, after = instruction.partition(CONTEXT)
@@ -158,9 +169,9 @@ def build_prompt(
     )
     if is_official and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
         stem = after.removesuffix(task.strip()).rstrip()
-        after, task = stem, after[len(stem) :]  # with the white space between them
-    ids = partial(token_ids, tokenizer)
-    preamble, query, task_ids = ids(f"{opening}{before}", template), ids(after), ids(task)
+        after, task = stem, TemplateText(after[len(stem) :])  # with the white space between them
+    ids, start = partial(token_ids, tokenizer), TemplateText(f"{opening}{before}")
+    preamble, query, task_ids = ids(start, template), ids(after), ids(task)
     shown, truncated = sources, 0
     if is_official and context is not None:
         room = _halves(context, len(preamble), len(query) + len(task_ids))
@@ -169,11 +180,12 @@ def build_prompt(
     end = "" if is_official else LINE_END
     parts = [[s.shown for s in shown if s.document == i] for i in range(len(sources))] if truncated else ()
     whole = tuple(map("".join, parts)) or tuple(text + end for text in texts)
-    words = PromptText(template, tokenization, opening, f"{opening}{before}", whole, after, task)
+    words = PromptText(template, tokenization, opening, start, whole, after, task)
     if tokenization == "whole" and tokenizer.is_fast:
         preamble, document_ids, query, task_ids = _cut(words, tokenizer)
     else:
         document_ids = [[t for part in pieces for t in ids(part)] for pieces in parts or [[text] for text in whole]]
+        task_ids = ids(words.task_pieces)
     prompt = Prompt(
         opening=ids(opening, template),
         preamble=preamble,
@@ -191,6 +203,7 @@ def build_prompt(
         text=words,
         exact_tokens=[*preamble, *(t for d in document_ids for t in d), *query, *task_ids]
         == words.ids(tokenizer, words.preamble, whole),
+        control_tokens=count_quoted(tokenizer, [*whole, after]),
     )
     if not (prompt.preamble and prompt.query and prompt.task and all(prompt.documents)):
         raise UserError(f"question {question!r}: a segment of its prompt has no tokens")
@@ -202,10 +215,10 @@ def _cut(words: PromptText, tokenizer: Any) -> tuple[list[int], list[list[int]],
     ahead = words.documents[0][:LOOK_AHEAD]
     preamble = ids_within(tokenizer, "", words.preamble, ahead, words.template)
     documents = [ids_within(tokenizer, LINE_END, text, ahead) for text in words.documents]
-    (_, over), (query, _), (task, _) = cut_ids(tokenizer, (LINE_END, words.query, words.task))
+    (_, over), (query, _), *task = cut_ids(tokenizer, (LINE_END, words.query, *words.task_pieces))
     if over:
-        (query, _), (task, _) = cut_ids(tokenizer, (words.query, words.task))
-    return preamble, documents, query, task
+        (query, _), *task = cut_ids(tokenizer, (words.query, *words.task_pieces))
+    return preamble, documents, query, [token for ids, _ in task for token in ids]
 
 
 def _halves(context: int, before: int, after: int) -> tuple[int, int]:
@@ -226,7 +239,8 @@ def cut_middle(sources: Sequence[Source], tokenizer: Any, head: int, tail: int) 
     itself it may come to a token or two more.
     """
     options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
-    offsets = [list(tokenizer(source.shown, **options)["offset_mapping"]) for source in sources]
+    reads = plain_reader(tokenizer, [source.shown for source in sources])
+    offsets = [list(reads(source.shown, **options)["offset_mapping"]) for source in sources]
     total = sum(map(len, offsets))
     if total <= head + tail:
         return tuple(sources), 0

@@ -3,12 +3,17 @@
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from datetime import date
 from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
 
 from ragauge.errors import UserError, unknown
+from ragauge.prompts.control_tokens import TemplateText, reader
 
-_PLACEHOLDER = "\u241e"  # stands for the user's turn while a chat template is rendered; no prompt holds it
+_MARK = "\u241e"
+_TURN = f"Aa{_MARK}aA"  # stands for the user's words while a chat template is rendered; no prompt holds it
+TEMPLATE_DATE = "2024-07-26"  # that Llama 3.1's template writes where it is given none
+_DIRECTIVES = [f"%{flag}{letter}" for flag in ("", "-") for letter in "aAbBdejmyYHIMSp"]  # of strftime
 
 LINE_END = "\n"  # what stands before a piece of a prompt, as far as its tokens depend on it
 
@@ -36,58 +41,98 @@ _TURNS = {  # what stands before and after the user's words
 }
 
 
-def wrapper(template: str, tokenizer: Any = None) -> tuple[str, str]:
+def set_template_arguments(tokenizer: Any, arguments: Mapping[str, Any], today: str | None) -> None:
+    """Have a tokenizer's chat template rendered with these arguments, as on this date (ISO 8601)."""
+    tokenizer.template_arguments = dict(arguments)
+    tokenizer.template_date = today or TEMPLATE_DATE
+
+
+def wrapper(template: str, tokenizer: Any = None, *, repeats: bool = False) -> tuple[TemplateText, TemplateText]:
     """What stands before and after the user's words: (opening, task).
 
     Args:
         template: "chat" takes both from the tokenizer's own chat template; "alpaca" is the instruction wrapper that
             the Superposition paper uses for BLOOMZ, MPT and OpenELM; "llama2" and "vicuna" are the conversation forms
             that Llama 2 (without a system prompt) and Vicuna 1.5 were trained on; "plain" has a bare "Answer:".
+        repeats: whether the user's words may follow once more, in the task; `after_turn` puts them there.
 
     Raises:
-        UserError: unknown template; "chat" with a tokenizer that has no chat template.
+        UserError: unknown template; "chat" with a tokenizer that has no chat template, or one that cannot be used.
     """
     if template != "chat":
         if template not in _TURNS:
             raise unknown("template", template, TEMPLATES)
-        return _TURNS[template]
-    if not tokenizer.chat_template:
-        raise UserError("template 'chat': the model's tokenizer has no chat template; use 'alpaca' or 'plain'")
-    turn = [{"role": "user", "content": _PLACEHOLDER}]
-    text: str = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    opening, _, task = text.partition(_PLACEHOLDER)
-    return opening, task
+        opening, task = _TURNS[template]
+    else:
+        if not tokenizer.chat_template:
+            raise UserError("template 'chat': the model's tokenizer has no chat template; use 'alpaca' or 'plain'")
+        opening, _, task = _rendered(tokenizer).partition(_TURN)
+        problem = "writes nothing after the user's words" * (not task)
+        problem = problem or "repeats the user's words, which this method cannot" * (_TURN in task and not repeats)
+        if problem:
+            raise UserError(f"template 'chat': the model's chat template {problem}; use 'alpaca' or 'plain'")
+    return TemplateText(opening), TemplateText(task)
 
 
-def token_ids(tokenizer: Any, text: str, template: str | None = None) -> list[int]:
+def _rendered(tokenizer: Any) -> str:
+    """The tokenizer's chat template around the user's turn, its content a text or, where it takes no text, parts."""
+    options = dict(getattr(tokenizer, "template_arguments", {}))
+    if "strftime_now" in str(tokenizer.chat_template):  # transformers gives the time of the call
+        today = date.fromisoformat(getattr(tokenizer, "template_date", TEMPLATE_DATE))
+        written = "".join(f"|replace('{one}', '{today.strftime(one)}')" for one in _DIRECTIVES)
+        macro = f"{{% macro strftime_now(format) %}}{{{{ format{written} }}}}{{% endmacro %}}\n"
+        options["chat_template"] = macro + tokenizer.get_chat_template()
+    problem = "does not show the user's words as they are"
+    for content in (_TURN, [{"type": "text", "text": _TURN}]):
+        turns = [{"role": "user", "content": content}]
+        try:
+            text: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options)
+        except Exception as error:  # a template is a program
+            problem = f"cannot be rendered: {' '.join(str(error).split()) or type(error).__name__}"
+            continue
+        if _TURN in text and _MARK not in text.replace(_TURN, ""):
+            return text
+    raise UserError(f"template 'chat': the model's chat template {problem}; use 'alpaca' or 'plain'")
+
+
+def after_turn(task: str, turn: Sequence[str]) -> list[str]:
+    """What follows the user's turn, in pieces; those of the turn once more where the template repeats it."""
+    first, *others = map(TemplateText, task.split(_TURN))
+    return [first, *(piece for other in others for piece in (*turn, other))]
+
+
+def token_ids(tokenizer: Any, text: str | Sequence[str], template: str | None = None) -> list[int]:
     """A piece of a prompt as token ids, without special tokens around it.
 
     Args:
+        text: or its pieces; control tokens are words except in `TemplateText`.
         template: of the prompt, if the piece begins it: then the tokenizer adds what it puts before any text, unless
             the template is "chat", which writes its own begin-of-text. Any other piece is tokenised as inside a text.
     """
     if template is None:
         return list(tokens_inside(tokenizer, text)["input_ids"])
-    ids: list[int] = tokenizer(text, add_special_tokens=template != "chat")["input_ids"]
-    return ids
+    reads, joined = reader(tokenizer, [text] if isinstance(text, str) else text)
+    return list(reads(joined, add_special_tokens=template != "chat")["input_ids"])
 
 
-def tokens_inside(tokenizer: Any, text: str, **options: Any) -> Mapping[str, Any]:
+def tokens_inside(tokenizer: Any, text: str | Sequence[str], **options: Any) -> Mapping[str, Any]:
     """Tokenise a text as what follows a line end, without the blank that SentencePiece puts before a text.
 
     Args:
+        text: or its pieces; control tokens are words except in `TemplateText`.
         options: of the tokenizer, such as `return_offsets_mapping`.
     """
     options["add_special_tokens"] = False
     anchor = tokenizer(LINE_END, add_special_tokens=False)["input_ids"]
+    reads, joined = reader(tokenizer, [text] if isinstance(text, str) else text)
     if len(anchor) > 1:  # the blank and the line end
-        read = tokenizer(LINE_END + text, **options)
+        read = reads(LINE_END + joined, **options)
         if read["input_ids"][: len(anchor)] == anchor:
             rest = {key: values[len(anchor) :] for key, values in read.items()}
             if offsets := rest.get("offset_mapping"):
                 rest["offset_mapping"] = [(start - len(LINE_END), stop - len(LINE_END)) for start, stop in offsets]
             return rest
-    encoding: Mapping[str, Any] = tokenizer(text, **options)
+    encoding: Mapping[str, Any] = reads(joined, **options)
     return encoding
 
 
@@ -98,9 +143,13 @@ def ids_within(tokenizer: Any, left: str, text: str, right: str, template: str |
 
 
 def cut_ids(tokenizer: Any, pieces: Sequence[str], template: str | None = None) -> list[tuple[list[int], bool]]:
-    """Tokenise pieces as one text: the token ids that begin in each, and whether the last of them reaches beyond it."""
+    """Tokenise pieces as one text: the token ids that begin in each, and whether the last of them reaches beyond it.
+
+    Control tokens are words except in `TemplateText`.
+    """
     options = {"add_special_tokens": template not in (None, "chat"), "return_offsets_mapping": True, "verbose": False}
-    read = tokenizer("".join(pieces), **options)
+    reads, joined = reader(tokenizer, pieces)
+    read = reads(joined, **options)
     starts, edges = [start for start, _ in read["offset_mapping"]], list(accumulate(map(len, pieces)))
     cuts = pairwise([0, *(bisect_left(starts, edge) for edge in edges[:-1]), len(starts)])
     return [

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
     missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         raise UserError(f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?")
+    check_rows(tokenizer, model.get_input_embeddings().num_embeddings, f"{kind} {path}")
     return tokenizer, model.eval()
 
 

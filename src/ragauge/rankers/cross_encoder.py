@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ragauge.assets.tokenizer import plain_reader
 from ragauge.errors import UserError
 from ragauge.rankers.base import batches_by_length, check_finite, load_checkpoint
 
@@ -38,12 +39,11 @@ class CrossEncoder:
     def scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """(document,) float32, higher is better. Documents of like length share a batch, to pad little."""
         scores = np.empty(len(documents), dtype=np.float32)
+        reads = plain_reader(self.tokenizer, [query, *documents])
         for rows in batches_by_length(list(map(len, documents)), BATCH_SIZE):
-            pairs = self.tokenizer(
-                [query] * len(rows), [documents[i] for i in rows], padding=True, return_tensors="pt",
-                truncation="longest_first", max_length=self.max_tokens,
-            )  # fmt: skip
-            scores[rows] = self.model(**pairs).logits[:, 0].numpy()
+            texts = [query] * len(rows), [documents[i] for i in rows]
+            pairs = reads(*texts, truncation="longest_first", max_length=self.max_tokens)
+            scores[rows] = self.model(**self.tokenizer.pad(pairs, return_tensors="pt")).logits[:, 0].numpy()
         check_finite(scores, documents, f"cross-encoder {self.path}")
         return scores
 

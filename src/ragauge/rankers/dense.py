@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from ragauge.assets.tokenizer import padded
+from ragauge.assets.tokenizer import padded, plain_reader
 from ragauge.errors import UnsupportedError, UserError
 from ragauge.rankers.base import batches_by_length, check_finite, load_checkpoint
 
@@ -113,7 +113,7 @@ class Encoder:
         prefix = self.query_prefix if query else self.text_prefix
         prefixed = [prefix + text for text in texts]
         options = {"truncation": True, "max_length": self.max_tokens}
-        return list(self.tokenizer(prefixed, **options)["input_ids"]) if texts else []
+        return list(plain_reader(self.tokenizer, prefixed)(prefixed, **options)["input_ids"]) if texts else []
 
 
 @lru_cache(maxsize=2)

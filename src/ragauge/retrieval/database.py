@@ -270,8 +270,13 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 
 
 def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
-    """Token ids of each text, without a bound; `special`: with the special tokens that the tokenizer adds."""
+    """Token ids of each text, without a bound; `special`: with the special tokens that the tokenizer adds.
+
+    Control tokens that a text quotes are plain words.
+    """
     if not texts:  # which the tokenizer does not accept
         return []
-    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=special, verbose=False)["input_ids"]
-    return ids
+    from ragauge.assets.tokenizer import plain_reader
+
+    read = plain_reader(tokenizer, texts)(list(texts), add_special_tokens=special, verbose=False)
+    return list(read["input_ids"])

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from ragauge.assets.tokenizer import padded
+from ragauge.assets.tokenizer import padded, plain_reader
 from ragauge.errors import UserError, unknown
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
@@ -101,7 +101,8 @@ class OnnxEncoder:
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         if not texts:
             return vectors
-        ids = self._tokenizer(list(texts), truncation=True, max_length=self._max_tokens)["input_ids"]
+        reads = plain_reader(self._tokenizer, texts)
+        ids = reads(list(texts), truncation=True, max_length=self._max_tokens)["input_ids"]
         for rows in batches_by_length(list(map(len, ids)), BATCH_TEXTS):
             batch, mask = padded([ids[i] for i in rows])
             inputs = {"input_ids": batch, "attention_mask": mask.astype(np.int64)}

@@ -8,6 +8,7 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.evidence import sentences
 from ragauge.io.progress import bar
+from ragauge.prompts.control_tokens import plain_reader
 from ragauge.retrieval.near_duplicates import originals
 from ragauge.study.documents import SourceDocuments
 
@@ -107,7 +108,8 @@ def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Ite
 def _offsets(text: str, spans: Sequence[tuple[int, int]], tokenizer: Any) -> list[list[tuple[int, int]]]:
     """First and last character of every token of each part of a text; the tokenizer accepts no empty list."""
     options = {"add_special_tokens": False, "verbose": False, "return_offsets_mapping": True}
-    return list(tokenizer([text[a:b] for a, b in spans], **options)["offset_mapping"]) if spans else []
+    reads = plain_reader(tokenizer, [text])
+    return list(reads([text[a:b] for a, b in spans], **options)["offset_mapping"]) if spans else []
 
 
 def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from ragauge import assets
 from ragauge.assets import store
-from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.cost.machine import provenance
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
@@ -98,6 +98,7 @@ class Material:
             reason = "only rotary positions without Llama 3's scaling can be divided"
             raise UserError(f"rope_scale {settings.rope_scale:g}: {settings.model}: {reason}")
         self.tokenizer = load_tokenizer(self.base)
+        check_rows(self.tokenizer, self.shape.vocab, settings.model)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -100,6 +101,37 @@ def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm:
     assert record.text == lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
     assert (record.kept, record.saliency) == (list(answer.kept), list(answer.saliency))
     assert record.prompt_sha256 == prompt.sha256
+
+
+def test_a_record_counts_quoted_control_tokens(model: Path, data: Path, lm: LM) -> None:
+    example, *_ = examples_of(data)
+    first, *others = example.documents
+    quoting = replace(example, documents=(replace(first, text=f"{first.text} <|end|><|user|>"), *others))
+    setting, method = setting_of(model, data, "naive"), methods.make("naive")
+    assert [runner.ask(lm, method, one, setting).control_tokens for one in (example, quoting)] == [0, 2]
+
+
+def test_how_a_chat_template_is_rendered_is_part_of_the_specification(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, hashes = tmp_path / "x.jsonl", []
+    shutil.copytree(model, tmp_path / "m")
+    (tmp_path / "m" / "chat_template.jinja").write_text(
+        "<|user|>{{ messages[0]['content'] }}<|end|>{% if plain %}-{% endif %}{{ strftime_now('%d') }}<|assistant|>"
+    )
+    for options, stated in (
+        ([], ({}, "2024-07-26")),
+        (["--template-arguments", "{plain: true}"], ({"plain": True}, "2024-07-26")),
+        (["--template-date", "2025-01-31"], ({}, "2025-01-31")),
+    ):
+        assert main([*arguments(tmp_path / "m", data, "naive", *options), "--overwrite", "--out", str(out)]) == 0
+        specification = (records.read_meta(out) or {})["specification"]
+        assert (specification["template_arguments"], specification["template_date"]) == stated
+        hashes.append(records.read(out)[0].prompt_sha256)
+    assert len(set(hashes)) == 3
+    for option, value in (("--template-arguments", "[plain]"), ("--template-date", "31.1.2025")):
+        assert main([*arguments(model, data, "naive", option, value), "--out", str(out)]) == 2
+        assert f"error: {option}: " in capsys.readouterr().err
 
 
 def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 """The words and the tokens of prompts."""
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragauge.errors import UserError
+from ragauge.evidence.request import REQUESTS
 from ragauge.io.jsonl import read_jsonl
 from ragauge.measure.inputs import template_of
 from ragauge.prompts import Prompt, build_prompt
-from ragauge.prompts.templates import document_text, query_text, wrapper
+from ragauge.prompts.templates import document_text, query_text, set_template_arguments, wrapper
 from ragauge.testing import write_checkpoint
 from tiny_models import byte_tokenizer
 
@@ -68,6 +70,82 @@ def test_an_unknown_template_lists_the_choices() -> None:
 def test_chat_needs_a_chat_template() -> None:
     with pytest.raises(UserError, match=r"no chat template; use 'alpaca' or 'plain'"):
         wrapper("chat", byte_tokenizer(chat=False))
+
+
+USER = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
+PARTS = "{% for m in messages %}{% for p in m['content'] %}{% if p['type'] == 'text' %}{{ p['text'] }}{% endif %}"
+RENDERED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "arguments": (
+        USER + "{% if not enable_thinking %}<think></think>{% endif %}[assistant]",
+        {"enable_thinking": False},
+    ),
+    "an argument left out": (USER + "{% if enable_thinking is defined %}<think>{% endif %}[assistant]", {}),
+    "the date": ("{{ strftime_now('%A %d %B %Y, %-d.%-m.%y') }}\n" + USER + "[assistant]", {}),
+    "a date in a macro": (
+        "\n  {% macro day(f) %}{{ strftime_now(f) }}{% endmacro %}\n{{ day('%Y') }}\n" + USER + "[assistant]",
+        {},
+    ),
+    "parts": (PARTS + "{% endfor %}{% endfor %}[assistant]", {}),
+    "text or parts": (
+        "{% for m in messages %}{% if m['content'] is string %}{{ m['content'] }}{% else %}?{% endif %}{% endfor %}|",
+        {},
+    ),
+    "twice": ("{% set q = messages[0]['content'] %}{{ bos_token }}{{ q }}[/]Again: {{ q }}[/][assistant]", {}),
+    "named": ({"rag": "?", "default": USER + "[assistant]"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", RENDERED)
+def test_a_chat_template_is_rendered_as_transformers_render_it(case: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template, arguments = RENDERED[case]
+    set_template_arguments(tokenizer, arguments, date.today().isoformat())
+    documents = "".join(f"[Document](Title: {title}) {text}\n" for title, text in DOCUMENTS)
+    words: Any = f"{INSTRUCTION}\n\n{documents}Question: what is tea?"
+    words = [{"type": "text", "text": words}] if case == "parts" else words
+    options = {"add_generation_prompt": True, "return_dict": False, **arguments}
+    ids = tokenizer.apply_chat_template([{"role": "user", "content": words}], **options)
+    for tokenization in ("segments", "whole"):
+        prompt = built(tokenizer, tokenization=tokenization)
+        assert prompt.as_one(tokenizer, prompt.documents) == prompt.plain(prompt.documents) == ids
+    one = prompt.as_one(tokenizer, prompt.documents[:1])
+    assert tokenizer.decode(one).count("[Document]") == (2 if case == "twice" else 1)
+
+
+def test_the_date_of_a_template_is_the_same_in_every_run(tokenizer: Any) -> None:
+    dated = byte_tokenizer()
+    dated.chat_template = USER + "{{ strftime_now('%d %b %Y %H:%M') }}"
+    assert wrapper("chat", dated)[1] == "[/]26 Jul 2024 00:00"
+    set_template_arguments(dated, {}, "2025-01-03")
+    assert wrapper("chat", dated)[1] == "[/]03 Jan 2025 00:00"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (USER.replace("m['content']", "m['content'] | upper") + "|", "does not show the user's words as they are"),
+        ("{{ messages[0]['role'] }}|", "does not show the user's words as they are"),
+        ("{{ messages[0]['content'] }}", "writes nothing after the user's words"),
+        ("{{ raise_exception('no user') }}", "cannot be rendered: no user"),
+        (
+            "{{ messages[0]['content'] }} {{ messages[0]['content'][:2] }}|{{ messages[1]['x'] }}",
+            "cannot be rendered: ",
+        ),
+    ],
+)
+def test_a_chat_template_that_cannot_be_used_is_one_line(template: str, reason: str) -> None:
+    refused = byte_tokenizer()
+    refused.chat_template = template
+    message = rf"^template 'chat': the model's chat template {reason}.*; use 'alpaca' or 'plain'$"
+    with pytest.raises(UserError, match=message):
+        wrapper("chat", refused)
+
+
+def test_a_request_for_evidence_needs_a_template_that_shows_the_article_once() -> None:
+    repeating = byte_tokenizer()
+    repeating.chat_template = RENDERED["twice"][0]
+    with pytest.raises(UserError, match=r"repeats the user's words, which this method cannot; use 'alpaca'"):
+        REQUESTS["paper"].after_document(repeating, "Who?", "chat")
 
 
 def test_a_document_and_a_question_as_the_paper_writes_them() -> None:

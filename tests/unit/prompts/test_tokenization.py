@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from ragauge.engines.protocol import Limits, Response
 from ragauge.evidence.request import REQUESTS
@@ -13,41 +11,9 @@ from ragauge.methods import make
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import token_ids, wrapper
 from tiny_models import LLAMA, tiny_lm
+from tokenizer_kinds import KINDS, tokenizer_of
 
-LLAMA_3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-BLOOM = r" ?[^(\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
-SPLITS = {"llama_3": LLAMA_3, "qwen": LLAMA_3.replace("{1,3}", ""), "bloom": BLOOM, "gpt_neox": None}
-KINDS = ("llama_2", *SPLITS)
-MERGES = [("\u010a", "\u010a"), ("\u0120", "\u010a"), ("?", "\u010a"), (".", "\u010a\u010a"), ("?", "\u010a\u010a")]
 DOCUMENTS = [("Lighthouse", "It was lit in 1874 by Greta Holm. "), ("B\u00e4ckerei", "Rye bread?"), ("", " (old)")]
-
-
-def tokenizer_of(kind: str) -> Any:
-    """A tokenizer of a kind, its vocabulary bytes or letters and what runs of line ends merge to."""
-    begin, special = kind in ("llama_2", "llama_3"), ["<unk>", "<s>", "</s>"]
-    if kind == "llama_2":
-        merges = [("\u2581", "\u2581"), ("\u2581", "["), ("\u2581", "W")]
-        letters = [*(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *map(chr, range(33, 127))]
-    else:
-        merges, letters = MERGES, sorted(pre_tokenizers.ByteLevel.alphabet())
-    ids = {piece: place for place, piece in enumerate([*special, *letters, *map("".join, merges)])}
-    inner = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", byte_fallback=kind == "llama_2", fuse_unk=True))
-    if kind == "llama_2":
-        inner.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-        inner.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
-    else:
-        cut = [pre_tokenizers.Split(Regex(SPLITS[kind]), "isolated")] if SPLITS[kind] else []
-        bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not cut)
-        inner.pre_tokenizer = pre_tokenizers.Sequence([*cut, bytewise])
-        inner.decoder = decoders.ByteLevel()
-    if begin:
-        inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-    made.chat_template = "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
-    return made
 
 
 def built(tokenizer: Any, template: str, tokenization: Any = "whole", **others: Any) -> Prompt:
