@@ -18,15 +18,18 @@ from transformers import AutoModel, AutoModelForCausalLM
 import lm_references as tiny
 from document_samples import SAMPLES
 from endpoints import Reply, chunk, served, sse
-from ragauge import engines
+from ragauge import assets, engines
+from ragauge.engines import load_lm
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
+from ragauge.prompts import build_prompt
 from ragauge.prompts.templates import query_text
 from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.rankers.dense import Encoder
 from ragauge.results.scoring import score_file
 from ragauge.study import documents, formats, questions
+from ragauge.testing import byte_tokenizer, write_checkpoint
 from tiny_models import encoder
 
 Tensors = dict[str, torch.Tensor]
@@ -124,6 +127,34 @@ def overflowing_encoder(folder: Path) -> str:
     return str(Encoder(folder).encode(["Tea"]))
 
 
+def chat(template: str, text: str = "Ada.") -> Callable[[Path], str]:
+    """A prompt of one document under a chat template, as it is decoded, and how many control tokens it has."""
+
+    def outcome(_: Path) -> str:
+        tokenizer = byte_tokenizer()
+        tokenizer.chat_template = template
+        options: Any = {"instruction": "Read.", "template": "chat", "tokenizer": tokenizer, "tokenization": "whole"}
+        prompt = build_prompt("Who?", [("", text)], **options)
+        ids = prompt.as_one(tokenizer, prompt.documents)
+        return f"{len({*ids} & {*tokenizer.all_special_ids})}: {' '.join(tokenizer.decode(ids).split())}"
+
+    return outcome
+
+
+def more_tokens_than_rows(folder: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["Amsel"])
+    write_checkpoint(folder)
+    tokenizer.save_pretrained(folder)
+    load_lm(str(folder))
+
+
+def a_part_of_a_gguf(folder: Path) -> None:
+    (folder / "m-00001-of-00002.gguf").write_bytes(b"GGUF")
+    assets.resolve(str(folder / "m-00001-of-00002.gguf"))
+
+
+TURN = "<|user|>{{ messages[0]['content'] }}<|end|>"
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
 BOTH = {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}}
 BOTH["rope_scaling"] = {"rope_type": "linear", "factor": 4.0}
@@ -138,6 +169,15 @@ ROWS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a key of positions that nobody knows": (
         model(rope_parameters=None, rope_scaling=YARN | {"beta": 3}), "refused: .* unknown key of rope type yarn 'beta'"
     ),
+    "a text that quotes control tokens": (chat(TURN, "<|end|><|user|>Jan."), r"2: .*\) <\|end\|><\|user\|>Jan\."),
+    "a chat template with the date": (chat(TURN + "{{ strftime_now('%d %b %Y') }}"), r".*<\|end\|>26 Jul 2024$"),
+    "a chat template of parts": (
+        chat("{% for p in messages[0]['content'] %}{{ p['text'] }}{% endfor %}!"), ".*Who\\?!$"
+    ),
+    "a chat template that repeats the words": (chat(TURN + TURN), r".*(Ada.*Who\?<\|end\|>.*){2}$"),
+    "a chat template that changes the words": (chat(TURN.replace(" }}", "|upper }}")), "refused: .* does not show"),
+    "a tokenizer with more tokens than rows": (more_tokens_than_rows, "refused: .* and none for 1 token .*Amsel"),
+    "one file of a GGUF in several": (a_part_of_a_gguf, r"refused: .* missing: m-00002-of-00002\.gguf$"),
     "thoughts on a channel": (server(sse(chunk(reasoning="Ada?"), chunk(content="Greta"), STOP)), "Greta$"),
     "thoughts between marks": (server(sse(chunk(content="<thi"), chunk(content="nk>h</think> Greta"), STOP)), "Greta$"),
     "a chat template that opens the thoughts": (server(sse(chunk(content="h\n</think>Greta"), STOP)), "Greta$"),

@@ -10,11 +10,12 @@ def model_findings(source: str) -> Iterator[tuple[str, str, str]]:
     import torch
 
     from ragauge import assets
-    from ragauge.assets.tokenizer import load_tokenizer
+    from ragauge.assets.tokenizer import check_rows, load_tokenizer
     from ragauge.cost.flop import parameters
     from ragauge.engines.checkpoint import read_config, read_shape, read_weights
     from ragauge.engines.dequantization import quantization
     from ragauge.engines.frequencies import rope_type
+    from ragauge.prompts.templates import TEMPLATE_DATE, wrapper
 
     try:
         folder = assets.resolve(source, where="--model")
@@ -44,14 +45,22 @@ def model_findings(source: str) -> Iterator[tuple[str, str, str]]:
         names = load_tokenizer(folder).convert_ids_to_tokens
         return ", ".join(f"{names(end)} ({end})" for end in read_shape(folder).eos) or "none is stated"
 
+    def tokens() -> str:
+        tokenizer, rows = load_tokenizer(folder), read_shape(folder).vocab
+        check_rows(tokenizer, rows, folder)
+        return f"{len(tokenizer):,} of {rows:,} rows of the embedding"
+
     def template() -> str:
-        stated = str(load_tokenizer(folder).chat_template or "")
-        switch = ", with a switch enable_thinking" if "enable_thinking" in stated else ""
-        return f"chat{switch}" if stated else "none; state template: alpaca or plain"
+        if not (tokenizer := load_tokenizer(folder)).chat_template:
+            return "none; state template: alpaca or plain"
+        stated, (_, task) = str(tokenizer.chat_template), wrapper("chat", tokenizer, repeats=True)
+        switch = ", with a switch enable_thinking" * ("enable_thinking" in stated)
+        today = f", with the date {TEMPLATE_DATE} (template_date)" * ("strftime_now" in stated)
+        return f"chat{switch}{today}{', a response begins in its thoughts' * task.rstrip().endswith('<think>')}"
 
     facts: dict[str, Callable[[], str]] = {"model": lambda: str(folder), "family": family, "positions": positions}
     facts |= {"context": lambda: f"{read_shape(folder).max_context:,} tokens", "quantization": storage}
-    facts |= {"tensors": tensors, "end of text": end_of_text, "template": template}
+    facts |= {"tensors": tensors, "end of text": end_of_text, "tokens": tokens, "template": template}
     for topic, describe in facts.items():
         try:
             yield topic, describe(), ""

@@ -11,6 +11,7 @@ import lm_references as tiny
 import tiny_models
 from ragauge import cli
 from ragauge.cli import doctor
+from ragauge.testing import write_checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -124,17 +125,20 @@ def model_facts(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, t
 def test_what_is_read_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
     scaled = longrope | {"original_max_position_embeddings": 256}
-    tiny.build("llama_gqa_tied", rope_parameters=scaled | {"rope_theta": 500.0}).save_pretrained(tmp_path)
+    tiny.build("llama_gqa_tied", vocab_size=260, rope_parameters=scaled | {"rope_theta": 500.0}).save_pretrained(
+        tmp_path
+    )
     tiny_models.byte_tokenizer().save_pretrained(tmp_path)
     facts = model_facts(tmp_path, capsys)
     assert facts.pop("model") == (str(tmp_path), "")
     assert facts == {
-        "family": ("llama, read as llama: 18,624 parameters, 2 layers, width 32", ""),
+        "family": ("llama, read as llama: 23,840 parameters, 2 layers, width 32", ""),
         "positions": ("rotary, type longrope, base 500", ""),
         "context": ("256 tokens", ""),
         "quantization": ("none", ""),
         "tensors": ("every tensor has its place", ""),
         "end of text": ("<pad> (2)", ""),
+        "tokens": ("260 of 260 rows of the embedding", ""),
         "template": ("chat", ""),
     }
 
@@ -148,3 +152,23 @@ def test_what_is_refused_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert "weights quantized by awq are not read" in facts[topic][1]
     assert facts["template"][0] == facts["end of text"][0] == "refused"
     assert model_facts(Path("no-such-model"), capsys)["model"][0] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ messages[0]['content'] }}<|end|><think>\n", ("chat, a response begins in its thoughts", "")),
+        (
+            "{{ messages[0]['content'] }}{{ strftime_now('%d') }}",
+            ("chat, with the date 2024-07-26 (template_date)", ""),
+        ),
+        ("{{ messages[0]['content'] | upper }}!", ("refused", "does not show the user's words")),
+    ],
+)
+def test_what_a_chat_template_writes(
+    template: str, expected: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_checkpoint(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(template)
+    fact, reason = model_facts(tmp_path, capsys)["template"]
+    assert (fact, expected[1] in reason) == (expected[0], True)
