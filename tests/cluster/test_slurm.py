@@ -235,9 +235,9 @@ def failures(folder: Path) -> list[str]:
 
 def _job(fields: list[str]) -> Job:
     number, state, partition, cpus, memory, limit, shared, feature, tres, folder, what, _ = fields
-    asked = {"cpus": int(cpus), "memory_mb": _megabytes(memory), "minutes": _minutes(limit), "alone": shared == "NO"}
+    request = {"cpus": int(cpus), "memory_mb": _megabytes(memory), "minutes": _minutes(limit), "alone": shared == "NO"}
     gpus = int(tres.removeprefix("gres:gpu:")) if tres.startswith("gres:gpu:") else 0
-    return Job(number, state, partition, feature=feature, gpus=gpus, folder=Path(folder), what=what, **asked)
+    return Job(number, state, partition, feature=feature, gpus=gpus, folder=Path(folder), what=what, **request)
 
 
 def _megabytes(memory: str) -> int:

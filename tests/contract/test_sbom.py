@@ -13,13 +13,13 @@ def test_the_bill_is_the_lock_file(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "bill.json"
     subprocess.run([sys.executable, root / ".ci" / "sbom.py", out], check=True)
     bill = json.loads(out.read_bytes())
-    found = {(one["name"], one["version"]): one for one in bill["components"]}
-    assert len(found) == len(bill["components"]) == len(bill["dependencies"][0]["dependsOn"])
+    parts = {(one["name"], one["version"]): one for one in bill["components"]}
+    assert len(parts) == len(bill["components"]) == len(bill["dependencies"][0]["dependsOn"])
     locked = (root / "requirements.lock").read_text()
     pins = set(re.findall(r"^([\w.-]+)==(\S+)", locked, re.M))
-    assert set(found) - pins == set(re.findall(r"^(torch)==(\S+)", (root / "requirements-torch.txt").read_text(), re.M))
-    assert pins <= set(found)
-    hashes = sum(len(r["hashes"]) for one in found.values() for r in one.get("externalReferences", ()))
+    assert set(parts) - pins == set(re.findall(r"^(torch)==(\S+)", (root / "requirements-torch.txt").read_text(), re.M))
+    assert pins <= set(parts)
+    hashes = sum(len(r["hashes"]) for one in parts.values() for r in one.get("externalReferences", ()))
     assert hashes == locked.count("--hash=sha256:")
 
 

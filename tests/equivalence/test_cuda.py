@@ -240,9 +240,9 @@ def test_times_are_measured(
 ) -> None:
     monkeypatch.setattr(machine, "CUDA_READ_BYTES", 1 << 20)
     monkeypatch.setattr(machine, "CUDA_MATMUL_SIDE", 64)
-    asked = ["--dataset", "nq_open", "--data", str(write_questions(tmp_path / "nq.jsonl")), "--model", str(model)]
+    question = ["--dataset", "nq_open", "--data", str(write_questions(tmp_path / "nq.jsonl")), "--model", str(model)]
     timed = ["--methods", "naive,superposition", "--trials", "1", "--allow-load", "--new-tokens", "3"]
-    assert main(["time", *asked, "--device", "cuda", *timed, "--out", str(tmp_path / "time.json")]) == 0
+    assert main(["time", *question, "--device", "cuda", *timed, "--out", str(tmp_path / "time.json")]) == 0
     protocol = json.loads((tmp_path / "time.json").read_bytes())["protocol"]
     assert (protocol["device"], protocol["cuda_graphs"]) == ("cuda", "on")
 

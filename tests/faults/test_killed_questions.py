@@ -18,8 +18,8 @@ QUESTIONS, FATAL = 4, 1
 @pytest.fixture
 def arguments(model: Path, tmp_path: Path) -> list[str]:
     data = write_questions(tmp_path / "nq.jsonl", QUESTIONS)
-    asked = ["--method", "naive", "--dataset", "nq_open", "--data", str(data), "--model", str(model)]
-    return ["run", *asked, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
+    question = ["--method", "naive", "--dataset", "nq_open", "--data", str(data), "--model", str(model)]
+    return ["run", *question, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
 
 
 def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> int:
@@ -58,10 +58,10 @@ def test_the_third_time_it_is_recorded_as_failed_and_the_run_goes_on(
     command = [*arguments, "--batch", batch]
     assert [end_of(command, all_keys[FATAL]) for _ in range(2)] == [-signal.SIGKILL] * 2
     assert end_of(command, all_keys[FATAL]) == 3
-    found = records.read(out)
-    assert [record.key for record in found] == all_keys
-    assert [record.status for record in found] == ["ok", "failed", "ok", "ok"]
-    assert found[FATAL].reason == "2 processes were killed while they answered it, most likely for want of memory"
+    answers = records.read(out)
+    assert [record.key for record in answers] == all_keys
+    assert [record.status for record in answers] == ["ok", "failed", "ok", "ok"]
+    assert answers[FATAL].reason == "2 processes were killed while they answered it, most likely for want of memory"
     assert main([*command, "--retry-failed"]) == 0  # where there is more memory
     assert [record.status for record in records.read(out)] == ["ok"] * QUESTIONS
 

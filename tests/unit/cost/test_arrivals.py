@@ -34,42 +34,42 @@ def serve(level: Level, service: Sequence[float], requests: int, seed: int = 1) 
     return rows(drive(OneByOne(answer, clock), level, 3, requests, clock, seed), warmup=requests // 10)
 
 
-def mean(found: list[dict], key: str) -> float:  # type: ignore[type-arg]
-    return sum(row[key] for row in found) / len(found)
+def mean(result: list[dict], key: str) -> float:  # type: ignore[type-arg]
+    return sum(row[key] for row in result) / len(result)
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.7])
 def test_constant_service_waits_as_m_d_1(busy: float) -> None:
-    found = serve(Level(rate=busy / 2), [2.0] * 20_000, 20_000)
-    assert mean(found, "queued_s") == pytest.approx(2 * busy / (2 * (1 - busy)), rel=0.05)  # Pollaczek and Khinchine
+    result = serve(Level(rate=busy / 2), [2.0] * 20_000, 20_000)
+    assert mean(result, "queued_s") == pytest.approx(2 * busy / (2 * (1 - busy)), rel=0.05)  # Pollaczek and Khinchine
 
 
 def test_exponential_service_has_the_percentiles_of_m_m_1() -> None:
     draw, busy = random.Random(5), 0.6
-    found = serve(Level(rate=busy), [draw.expovariate(1.0) for _ in range(20_000)], 20_000)
-    totals = sorted(row["total_s"] for row in found)
+    result = serve(Level(rate=busy), [draw.expovariate(1.0) for _ in range(20_000)], 20_000)
+    totals = sorted(row["total_s"] for row in result)
     for share in (0.5, 0.95):  # the time in the system is exponential, with mean 1 / (1 - busy)
         assert totals[int(share * len(totals))] == pytest.approx(-math.log(1 - share) / (1 - busy), rel=0.05)
 
 
 def test_arrivals_do_not_wait_for_a_slow_server() -> None:
-    found = serve(Level(rate=10.0), [1.0] * 200, 200)
-    assert found[-1]["arrival_at_s"] < 30  # two hundred requests at ten a second
-    assert found[-1]["first_token_s"] > 150  # the last one waited for those before it
-    summary = summarise(found, {"first_token_s": 5.0})
+    result = serve(Level(rate=10.0), [1.0] * 200, 200)
+    assert result[-1]["arrival_at_s"] < 30  # two hundred requests at ten a second
+    assert result[-1]["first_token_s"] > 150  # the last one waited for those before it
+    summary = summarise(result, {"first_token_s": 5.0})
     assert summary["questions_per_s"] < 1.2
     assert summary["good_share"] == 0  # of those after the warm-up
 
 
 def test_clients_ask_again_when_they_are_answered() -> None:
-    found = serve(Level(clients=4), [2.0] * 100, 100)
-    assert [row["queued_s"] for row in found[:6]] == pytest.approx([0, 2, 4, 6, 6, 6])
-    summary = summarise(found, {"first_token_s": 7.0, "per_token_s": 0.19})
+    result = serve(Level(clients=4), [2.0] * 100, 100)
+    assert [row["queued_s"] for row in result[:6]] == pytest.approx([0, 2, 4, 6, 6, 6])
+    summary = summarise(result, {"first_token_s": 7.0, "per_token_s": 0.19})
     assert summary["questions_per_s"] == pytest.approx(0.5, rel=0.05)
     assert summary["tokens_per_s"] == pytest.approx(5.0, rel=0.05)
     assert summary["total_s"]["p95"]["value"] == pytest.approx(8.0)
     assert summary["good_share"] == 0  # nine further tokens in 1.8 seconds are 0.2 s each
-    assert summarise(found, {"first_token_s": 7.0})["good_share"] == 1
+    assert summarise(result, {"first_token_s": 7.0})["good_share"] == 1
 
 
 def test_the_same_seed_sends_the_same_requests() -> None:
@@ -101,19 +101,19 @@ class SideBySide:
 
 def test_a_server_may_work_on_several_requests_at_once() -> None:
     clock = Simulated()
-    found = rows(drive(SideBySide(clock), Level(rate=20.0), 1, 400, clock), warmup=20)
-    summary = summarise(found)
+    result = rows(drive(SideBySide(clock), Level(rate=20.0), 1, 400, clock), warmup=20)
+    summary = summarise(result)
     assert summary["questions_per_s"] > 15
     assert summary["in_service"] > 10
-    assert max(row["total_s"] for row in found) <= 2.0 + 1e-9  # the step under way, and its own
+    assert max(row["total_s"] for row in result) <= 2.0 + 1e-9  # the step under way, and its own
 
 
 def test_intervals_are_wider_where_neighbours_are_alike() -> None:
     draw = random.Random(0)
     values = [draw.expovariate(1.0) for _ in range(400)]
-    found = percentiles(values)
-    assert found["p50"]["low"] < math.log(2) < found["p50"]["high"]
-    assert found["p95"]["low"] < -math.log(0.05) < found["p95"]["high"]
-    width = {name: interval["high"] - interval["low"] for name, interval in found.items()}
+    result = percentiles(values)
+    assert result["p50"]["low"] < math.log(2) < result["p50"]["high"]
+    assert result["p95"]["low"] < -math.log(0.05) < result["p95"]["high"]
+    width = {name: interval["high"] - interval["low"] for name, interval in result.items()}
     alike = percentiles(sorted(values))
     assert all(alike[name]["high"] - alike[name]["low"] > width[name] for name in ("p50", "p95"))

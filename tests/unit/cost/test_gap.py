@@ -32,26 +32,26 @@ def explained(total_s: float = 0.8) -> dict:
 
 
 def test_the_parts_of_a_stage_sum_to_its_seconds() -> None:
-    found = explained()
+    result = explained()
     for call in PATHS[1:]:
-        assert sum(found["stages"][call.stage].values()) == pytest.approx(call.seconds)
-    assert set(found["stages"]) == {"query", "task", "decode"}  # nothing of what was prepared
+        assert sum(result["stages"][call.stage].values()) == pytest.approx(call.seconds)
+    assert set(result["stages"]) == {"query", "task", "decode"}  # nothing of what was prepared
 
 
 def test_the_gap_is_all_that_is_not_theory() -> None:
-    found = explained()
-    beyond = sum(parts[key] for parts in found["stages"].values() for key in gap.PARTS[1:])
-    assert found["gap_s"] == pytest.approx(beyond + found["between_calls_s"])
-    assert found["between_calls_s"] == pytest.approx(0.8 - 0.7)
-    assert sum(gap.shares(found).values()) == pytest.approx(1)
+    result = explained()
+    beyond = sum(parts[key] for parts in result["stages"].values() for key in gap.PARTS[1:])
+    assert result["gap_s"] == pytest.approx(beyond + result["between_calls_s"])
+    assert result["between_calls_s"] == pytest.approx(0.8 - 0.7)
+    assert sum(gap.shares(result).values()) == pytest.approx(1)
 
 
 def test_speedups_by_hand() -> None:
-    found = explained()
+    result = explained()
     theory = call_macs(PATHS[1], SHAPE) // 3 + call_macs(PATHS[2], SHAPE)  # one of three paths; decoding not at all
-    assert found["theoretical_speedup"] == pytest.approx(call_macs(NAIVE[0], SHAPE) / theory)
-    assert found["measured_speedup"] == pytest.approx(1.5 / 0.8)
-    assert found["gap_s"] == pytest.approx(0.8 - 1.5 / found["theoretical_speedup"])
+    assert result["theoretical_speedup"] == pytest.approx(call_macs(NAIVE[0], SHAPE) / theory)
+    assert result["measured_speedup"] == pytest.approx(1.5 / 0.8)
+    assert result["gap_s"] == pytest.approx(0.8 - 1.5 / result["theoretical_speedup"])
 
 
 def test_a_step_of_decoding_is_bound_by_memory() -> None:
@@ -62,8 +62,8 @@ def test_a_step_of_decoding_is_bound_by_memory() -> None:
 
 
 def test_parallel_paths_are_what_the_theory_reads_at_one_time() -> None:
-    found = explained()["stages"]["query"]
-    assert found["parallel_paths_s"] == pytest.approx(2 * found["theory_s"])
+    result = explained()["stages"]["query"]
+    assert result["parallel_paths_s"] == pytest.approx(2 * result["theory_s"])
 
 
 def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,8 +90,8 @@ def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_without_naive_there_is_no_gap(tmp_path: Path) -> None:
-    found = {"protocol": {"new_tokens": 5}, "summary": {}, "stages": {}, "gap": {}}
-    assert gap.table(found).startswith("5 generated tokens")
+    result = {"protocol": {"new_tokens": 5}, "summary": {}, "stages": {}, "gap": {}}
+    assert gap.table(result).startswith("5 generated tokens")
 
 
 @pytest.mark.parametrize("given", ["0", "5,", "5,x"])

@@ -34,19 +34,19 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def looked(smi: Path, *states: str, processes: str | None = None) -> GpuWatch:
-    found = watch("cuda")
+    result = watch("cuda")
     if processes is not None:
         (smi / "processes").write_text(processes)
     for state in states:
         (smi / "state").write_text(state + "\n")
-        found.look()
-    return found
+        result.look()
+    return result
 
 
 def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
-    found = looked(smi, QUIET, "1755, 1980, 63, 0x0000000000000004")  # a power cap is the rule at full load
-    assert found.refusal() is None
-    assert found.to_json() == {
+    result = looked(smi, QUIET, "1755, 1980, 63, 0x0000000000000004")  # a power cap is the rule at full load
+    assert result.refusal() is None
+    assert result.to_json() == {
         "looks": 2,
         "other_processes": 0,
         "sm_mhz": [1755.0, 1980.0],
@@ -67,29 +67,29 @@ def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
     ],
 )
 def test_processes_of_others_are_counted(processes: str, others: int, smi: Path) -> None:
-    found = looked(smi, QUIET, processes=processes.format(mine=os.getpid()))
-    assert found.others == others
-    assert (found.refusal() is None) == (not others)
+    result = looked(smi, QUIET, processes=processes.format(mine=os.getpid()))
+    assert result.others == others
+    assert (result.refusal() is None) == (not others)
 
 
 def test_a_gpu_that_is_slowed_down_is_refused_with_the_reason(smi: Path) -> None:
-    found = looked(smi, QUIET, "900, 1980, 91, 0x0000000000000060")
+    result = looked(smi, QUIET, "900, 1980, 91, 0x0000000000000060")
     why = "the GPU lowered its clocks: software thermal slowdown at 1 of 2 looks, hardware thermal slowdown at 1 of 2"
-    assert str(found.refusal()).startswith(why)
+    assert str(result.refusal()).startswith(why)
 
 
 @pytest.mark.parametrize("state", ["[N/A], [N/A], [N/A], [N/A]", "none", "no GPU"])
 def test_what_is_not_told_is_left_out(state: str, smi: Path) -> None:
-    found = looked(smi, state)
-    assert found.refusal() is None
-    assert found.looks == 1
+    result = looked(smi, state)
+    assert result.refusal() is None
+    assert result.looks == 1
 
 
 def test_the_gpu_is_the_one_that_this_process_sees(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-abc, 3")
     for device, name in (("cuda", "GPU-abc"), ("cuda:1", "3")):
-        found = watch(device)
-        found.look()
+        result = watch(device)
+        result.look()
         assert (smi / "asked").read_text().splitlines()[-1].endswith(f"--id={name}")
 
 
@@ -104,11 +104,11 @@ def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_both_protocols_refuse_times_of_a_gpu_that_others_used(smi: Path) -> None:
-    found = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
+    result = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
     rows: list[dict[str, Any]] = [{"disturbed": False}]
     expected = "1 other process used the GPU; run it on an idle GPU, or allow the load"
-    assert latency.refusal_for_load(rows, Load(), 0.0, found) == expected
-    assert timing.refusal(Load(), found) == expected
+    assert latency.refusal_for_load(rows, Load(), 0.0, result) == expected
+    assert timing.refusal(Load(), result) == expected
     assert latency.refusal_for_load(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
 
 

@@ -36,10 +36,10 @@ def test_load_adds_up_and_ignores_what_ticks_cannot_resolve():
 
 def test_measured_machine(measured_quickly):
     threads = torch.get_num_threads()
-    found = machine.measure(threads=1)
-    assert found["threads"] == 1
+    result = machine.measure(threads=1)
+    assert result["threads"] == 1
     assert torch.get_num_threads() == threads
-    for rate in (found["bandwidth_bytes_per_s"], *found["matmul_flop_per_s"].values()):
+    for rate in (result["bandwidth_bytes_per_s"], *result["matmul_flop_per_s"].values()):
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
 
 
@@ -51,8 +51,8 @@ def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
     monkeypatch.setattr(machine, "ATTEMPTS", 3)
     cores = psutil.cpu_count()
     monkeypatch.setattr(machine, "competing_load", lambda: nullcontext(Load(100.0, 100 * next(shares) * cores)))
-    found = machine.measure(threads=1, allow_load=allow_load)
-    assert found["load_share"] == pytest.approx(counts, abs=1e-3)
+    result = machine.measure(threads=1, allow_load=allow_load)
+    assert result["load_share"] == pytest.approx(counts, abs=1e-3)
     assert len(list(shares)) == (2 if allow_load else 0)
 
 

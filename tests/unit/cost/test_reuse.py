@@ -37,19 +37,19 @@ def test_a_rate_that_is_none(rate: float) -> None:
 @given(ANY)
 def test_reuses_by_counting(seconds: Seconds) -> None:
     """With and without keeping, use by use."""
-    found = break_even_reuses(seconds)
+    result = break_even_reuses(seconds)
     kept = [seconds.computing_s + seconds.saving_s + n * seconds.loading_s for n in range(200)]
     anew = [(n + 1) * seconds.computing_s for n in range(200)]
-    assert found == next((n for n in range(200) if kept[n] <= anew[n]), None)
+    assert result == next((n for n in range(200) if kept[n] <= anew[n]), None)
 
 
 @given(ANY, TIMES)
 def test_questions_by_counting(seconds: Seconds, naive_s: float) -> None:
-    found = break_even_questions(seconds, naive_s)
+    result = break_even_questions(seconds, naive_s)
     first, again = seconds.latency_s(0), seconds.latency_s(1)
     paid = (n for n in range(1, 400) if first + (n - 1) * again <= n * naive_s)
     expected = next(paid, None)
-    assert found == expected
+    assert result == expected
 
 
 @given(ANY, TIMES)

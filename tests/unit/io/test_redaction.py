@@ -78,18 +78,18 @@ def test_a_fetch_writes_and_shows_no_secret(place: str, tmp_path: Path) -> None:
         [*run, "--model", f"{place}/file.bin?{query}"],
         ["fetch", f"no such asset {HF_TOKEN}"],
     ]
-    codes, told = [], ""
+    codes, output = [], ""
     for command in commands:
         command = [sys.executable, "-m", "ragauge.cli", *command]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         codes.append(done.returncode)
-        told += done.stdout + done.stderr
-    assert codes == [0, 2, 2, 0, 2, 2], told
-    assert "Traceback" not in told
+        output += done.stdout + done.stderr
+    assert codes == [0, 2, 2, 0, 2, 2], output
+    assert "Traceback" not in output
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "file.bin" and path.read_bytes() == b"whole" for path in written)
     for secret in SECRETS:
-        assert secret not in told
+        assert secret not in output
         assert not [path for path in written if secret in str(path) or secret.encode() in path.read_bytes()]
 
 

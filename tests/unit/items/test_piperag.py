@@ -82,22 +82,22 @@ def test_perplexity_is_pooled_over_the_tokens_of_short_and_long_texts(tmp_path: 
                 for n, line in enumerate(path.read_text().splitlines(keepends=True))
             )
         )
-    found = table("piperag_figure_6", tmp_path)
-    perplexity = line(found, variant="retro", quantity="perplexity")
+    rows = table("piperag_figure_6", tmp_path)
+    perplexity = line(rows, variant="retro", quantity="perplexity")
     assert perplexity["measured"] == pytest.approx(math.exp((319 * 3.0 + 29 * 4.0) / 348))
-    assert line(found, variant="retro", quantity=AGAINST_NONE)["measured"] == pytest.approx(-0.5 * 29 / 348)
+    assert line(rows, variant="retro", quantity=AGAINST_NONE)["measured"] == pytest.approx(-0.5 * 29 / 348)
 
 
 def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
-    found = table("piperag_figure_6", small)
-    retro = line(found, variant="retro + retro_t", quantity="retrieved_minus_random_nats")
+    rows = table("piperag_figure_6", small)
+    retro = line(rows, variant="retro + retro_t", quantity="retrieved_minus_random_nats")
     assert retro["measured"] == pytest.approx(-0.04)
     assert retro["high"] < 0
     assert retro["note"] == "retrieved neighbours beat random ones: the interval lies below zero"
     write(small, "retro", "retro", [n - d for n, d in zip(NATS, (0.5, 0.0, -0.5), strict=True)])
     worse = line(table("piperag_figure_6", small), variant="retro + retro_t", quantity="retrieved_minus_random_nats")
     assert worse["note"].startswith("not shown")
-    pipe = line(found, variant="pipe + pipe_t", quantity="retrieved_minus_random_nats")
+    pipe = line(rows, variant="pipe + pipe_t", quantity="retrieved_minus_random_nats")
     assert pipe["note"].endswith("random neighbours every 64 tokens")
 
 
@@ -105,24 +105,24 @@ def test_each_form_has_a_control_of_its_own(small: Path) -> None:
     crossed: dict[str, Any] = {"mode": "cross_attention", "retrofit_minutes": 2.0, "adapters_sha256": "a" * 64}
     write(small, "crossed", "retro", [n - 0.05 for n in NATS], **crossed)
     write(small, "random_crossed", "random", [n - 0.05 for n in NATS], **crossed)
-    found = table("piperag_control", small)
-    against = {name: line(found, variant=name, quantity=AGAINST_RANDOM) for name in ("retro + retro_t", "crossed")}
+    rows = table("piperag_control", small)
+    against = {name: line(rows, variant=name, quantity=AGAINST_RANDOM) for name in ("retro + retro_t", "crossed")}
     assert against["retro + retro_t"]["note"].startswith("retrieved neighbours beat")
     assert against["crossed"]["measured"] == pytest.approx(0)
     assert against["crossed"]["note"].startswith("not shown")
-    gains = [line(found, variant=name, quantity=AGAINST_NONE) for name in ("crossed", "random_crossed")]
+    gains = [line(rows, variant=name, quantity=AGAINST_NONE) for name in ("crossed", "random_crossed")]
     assert [gain["measured"] for gain in gains] == pytest.approx([-0.05, -0.05]), "what both gain alike"
 
 
 def test_the_claims_take_the_luckiest_pair_and_name_it(small: Path) -> None:
-    found = table("piperag_figure_6", small)
-    speedup = line(found, quantity="speedup_at_no_higher_perplexity", model=MODEL)
+    rows = table("piperag_figure_6", small)
+    speedup = line(rows, quantity="speedup_at_no_higher_perplexity", model=MODEL)
     assert speedup["measured"] == pytest.approx(6 / 3.3)
     assert math.isnan(speedup["published"]), "the paper's is of another model"
-    printed = line(found, quantity="speedup_at_no_higher_perplexity", dataset="the paper's text")
+    printed = line(rows, quantity="speedup_at_no_higher_perplexity", dataset="the paper's text")
     assert (printed["published"], printed["status"]) == (2.6, "published_only")
     assert speedup["note"].startswith("the luckiest pair: retro interval 64 nprobe 8, piperag interval 32")
-    gain = line(found, quantity="perplexity_gain_at_no_higher_latency", model=MODEL)
+    gain = line(rows, quantity="perplexity_gain_at_no_higher_latency", model=MODEL)
     assert gain["measured"] == pytest.approx(math.exp(3.15) - math.exp(3.14))
     plus = line(table("piperag_figure_8", small), quantity="speedup_at_no_higher_perplexity")
     assert (plus["method"], plus["measured"]) == ("piperag − retro_plus", pytest.approx(8 / 3.3))
@@ -133,28 +133,28 @@ def test_no_pair_is_said(tmp_path: Path) -> None:
     for schedule, nats, seconds in (("retro", 3.0, 1.0), ("piperag", 3.1, 2.0)):
         write(tmp_path, schedule, schedule, [nats, nats])
         write(tmp_path, f"{schedule}_t", schedule, [seconds], task="generate")
-    found = table("piperag_figure_6", tmp_path)
-    speedup = line(found, quantity="speedup_at_no_higher_perplexity", model=MODEL)
+    rows = table("piperag_figure_6", tmp_path)
+    speedup = line(rows, quantity="speedup_at_no_higher_perplexity", model=MODEL)
     assert math.isnan(speedup["measured"])
     assert speedup["note"] == "no PipeRAG is at once as good and as fast as the baseline"
 
 
 def test_table_1_has_the_time_over_no_retrieval_and_what_s3_chose(small: Path) -> None:
-    found = table("piperag_table_1", small)
-    mine = found[found["model"] == MODEL]
+    rows = table("piperag_table_1", small)
+    mine = rows[rows["model"] == MODEL]
     s3 = line(mine, nprobe="S3", quantity="latency_over_no_retrieval_percent")
     assert s3["measured"] == pytest.approx(10.0)
     assert math.isnan(s3["published"]), "the paper's is of another model"
-    said = found[(found["model"] != MODEL) & (found["quantity"] == "latency_over_no_retrieval_percent")]
+    said = rows[(rows["model"] != MODEL) & (rows["quantity"] == "latency_over_no_retrieval_percent")]
     assert sorted(said["published"]) == [10.6, 13.2]
     assert line(mine, nprobe="S3", quantity="nprobe_chosen")["measured"] == 8
     assert line(mine, method="retro", quantity="latency_s")["measured"] == pytest.approx(6.0)
     s3_perplexity = line(mine, nprobe="S3", quantity="perplexity")
     assert s3_perplexity["measured"] == pytest.approx(math.exp(3.14))
     assert s3_perplexity["note"] == "perplexity at nprobe 8; S3 chose 8 in the middle"
-    printed = line(found, dataset="c4", method="retro", quantity="latency_s")
+    printed = line(rows, dataset="c4", method="retro", quantity="latency_s")
     assert (printed["published"], printed["note"]) == (11.13, "published for another model, corpus and machine")
-    assert found[found["quantity"] == "latency_s"]["ratio"].isna().all()
+    assert rows[rows["quantity"] == "latency_s"]["ratio"].isna().all()
 
 
 def test_table_1_takes_the_best_s3_and_the_retro_just_worse_and_slower(tmp_path: Path) -> None:
@@ -168,9 +168,9 @@ def test_table_1_takes_the_best_s3_and_the_retro_just_worse_and_slower(tmp_path:
     for nprobe, nats, seconds in ((1, 3.3, 4.0), (2, 3.17, 2.9), (4, 3.16, 5.0), (8, 3.13, 6.0)):
         write(tmp_path, f"retro_{nprobe}", "retro", [nats, nats], nprobe=nprobe)
         write(tmp_path, f"retro_{nprobe}_t", "retro", [seconds], task="generate", nprobe=nprobe)
-    found = table("piperag_table_1", tmp_path)
-    found = found[(found["model"] == MODEL) & (found["quantity"] == "perplexity_difference")]
-    s3, retro = line(found, method="piperag"), line(found, method="retro")
+    rows = table("piperag_table_1", tmp_path)
+    rows = rows[(rows["model"] == MODEL) & (rows["quantity"] == "perplexity_difference")]
+    s3, retro = line(rows, method="piperag"), line(rows, method="retro")
     assert (s3["interval"], retro["nprobe"]) == (32, 4)
     assert s3["measured"] == pytest.approx(math.exp(3.14) - math.exp(3.4))
     assert retro["measured"] == pytest.approx(math.exp(3.16) - math.exp(3.4))
@@ -182,12 +182,12 @@ def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path: Path
     for schedule, nats in (("no_retrieval", 3.2), ("retro", 3.0)):
         write(tmp_path, schedule, schedule, [nats, nats], source="retro", **own)
         write(tmp_path, f"{schedule}_t", schedule, [9.0], task="generate", source="retro", **own)
-    found = table("piperag_table_1", tmp_path)
-    perplexity = line(found, dataset="c4_t5", method="retro", quantity="perplexity")
+    rows = table("piperag_table_1", tmp_path)
+    perplexity = line(rows, dataset="c4_t5", method="retro", quantity="perplexity")
     assert (perplexity["published"], perplexity["ratio"]) == (19.48, pytest.approx(math.exp(3.0) / 19.48))
-    difference = line(found, dataset="c4_t5", method="retro", quantity="perplexity_difference")
+    difference = line(rows, dataset="c4_t5", method="retro", quantity="perplexity_difference")
     assert difference["published"] == -4.70
-    theirs = found[(found["dataset"] == "c4") & (found["method"] == "retro")]
+    theirs = rows[(rows["dataset"] == "c4") & (rows["method"] == "retro")]
     assert set(theirs["quantity"]) == {"latency_s", "latency_difference_s"}
     assert set(theirs["note"]) == {"published for another machine"}
     write(tmp_path, "retro", "retro", [3.0, 3.0], source="retro", **own, scoring="after_first_query")
@@ -211,47 +211,47 @@ def test_a_model_that_is_read_by_its_own_form_alone_has_its_rows(tmp_path: Path)
 
 
 def test_figure_7_is_a_fold_over_the_trace(small: Path) -> None:
-    found = table("piperag_figure_7", small)
+    rows = table("piperag_figure_7", small)
     windows = (TOKENS - 64) // 64
     retro = {"method": "retro", "interval": 64}
     traced = READ_S + windows * (0.1 + READ_S + 64 * STEP_S)
-    assert line(found, quantity="latency_as_traced_s", **retro)["measured"] == pytest.approx(traced)
+    assert line(rows, quantity="latency_as_traced_s", **retro)["measured"] == pytest.approx(traced)
     slower = traced - windows * 0.1 * 3 / 4
-    projected = line(found, quantity="latency_retrieval_4x_s", **retro)
+    projected = line(rows, quantity="latency_retrieval_4x_s", **retro)
     assert (projected["measured"], projected["note"]) == (pytest.approx(slower), "projected, not measured")
     pipe = {"variant": "pipe + pipe_t"}
     hidden = READ_S + 0.1 + READ_S + 8 * 32 * STEP_S  # the first search, then what decoding hides: 0.32 s a window
-    assert line(found, quantity="latency_as_traced_s", **pipe)["measured"] == pytest.approx(hidden)
-    assert line(found, quantity="over_ideal", **pipe)["measured"] == pytest.approx(4.0 / hidden)
-    assert line(found, quantity="decode_fit_error_percent")["measured"] == pytest.approx(4.0)
+    assert line(rows, quantity="latency_as_traced_s", **pipe)["measured"] == pytest.approx(hidden)
+    assert line(rows, quantity="over_ideal", **pipe)["measured"] == pytest.approx(4.0 / hidden)
+    assert line(rows, quantity="decode_fit_error_percent")["measured"] == pytest.approx(4.0)
 
 
 def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small: Path) -> None:
-    found = table("piperag_figure_10", small)
-    stale = line(found, variant="pipe + pipe_t", quantity="stale_minus_fresh_nats")
+    rows = table("piperag_figure_10", small)
+    stale = line(rows, variant="pipe + pipe_t", quantity="stale_minus_fresh_nats")
     assert stale["measured"] == pytest.approx(0.0)
     assert stale["note"] == "against retro_plus at the same interval and nprobe"
-    assert line(found, variant="pipe + pipe_t", quantity="speedup_over_fresh")["measured"] == pytest.approx(2.0)
+    assert line(rows, variant="pipe + pipe_t", quantity="speedup_over_fresh")["measured"] == pytest.approx(2.0)
 
 
 def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small: Path) -> None:
     for nprobe in (1, 64):
         write(small, f"retro_{nprobe}", "retro", NATS, nprobe=nprobe)
-    found = table("piperag_figure_5", small)
-    lists = found[(found["method"] == "retro") & (found["quantity"] == "nprobe_lists") & (found["model"] == MODEL)]
+    rows = table("piperag_figure_5", small)
+    lists = rows[(rows["method"] == "retro") & (rows["quantity"] == "nprobe_lists") & (rows["model"] == MODEL)]
     assert sorted(lists["measured"]) == [1, 8, 64]
-    assert "S3" not in set(found["nprobe"])
-    assert (found["note"].str.contains("512 tokens")).any()
+    assert "S3" not in set(rows["nprobe"])
+    assert (rows["note"].str.contains("512 tokens")).any()
 
 
 def test_figure_4_joins_the_sizes_of_one_system_and_leaves_filled_indexes_out(small: Path) -> None:
     write(small, "retro_half", "retro", NATS, index="half", vectors=500, recipe={"shards": 1})
     write(small, "retro_filled", "retro", NATS, **FILLED)
-    found = table("piperag_figure_4", small)
-    sizes = found[(found["method"] == "retro") & (found["quantity"] == "database_chunks")]
+    rows = table("piperag_figure_4", small)
+    sizes = rows[(rows["method"] == "retro") & (rows["quantity"] == "database_chunks")]
     assert sorted(sizes["measured"]) == [500, 1000]
     assert line(sizes, variant="retro_half")["note"] == "the first 1 shards"
-    figure = registry.module("item", "piperag_figure_4").draw(found)
+    figure = registry.module("item", "piperag_figure_4").draw(rows)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RETRO, nprobe 8"]
 
 
@@ -261,12 +261,12 @@ def test_figure_4_shows_what_near_duplicates_gain(small: Path) -> None:
         recipe = {"shards": shards, "near_duplicates": "keep"}
         nats = [n - gain for n in NATS]
         write(small, f"retro_{index}", "retro", nats, index=index, vectors=(shards or 250) * 10, recipe=recipe)
-    found = table("piperag_figure_4", small)
-    gained = line(found, variant="retro_whole", quantity="near_duplicates_nats")
+    rows = table("piperag_figure_4", small)
+    gained = line(rows, variant="retro_whole", quantity="near_duplicates_nats")
     assert gained["measured"] == pytest.approx(-0.2 + 0.05)
     assert gained["note"] == f"kept minus dropped ({INDEX})"
-    assert list(found["quantity"]).count("near_duplicates_nats") == 1, "there are no such shards without them"
-    figure = registry.module("item", "piperag_figure_4").draw(found)
+    assert list(rows["quantity"]).count("near_duplicates_nats") == 1, "there are no such shards without them"
+    figure = registry.module("item", "piperag_figure_4").draw(rows)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert sorted(names) == ["RETRO, near-duplicates kept, nprobe 8", "RETRO, nprobe 8"]
 
@@ -295,24 +295,24 @@ def test_figures_have_the_papers_axes_and_series(item: str, titles: list[str], l
 
 def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_and_says_so(small: Path) -> None:
     write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
-    found = table("piperag_figure_6", small)
-    filled = line(found, variant="retro + filled_t", quantity="perplexity")
+    rows = table("piperag_figure_6", small)
+    filled = line(rows, variant="retro + filled_t", quantity="perplexity")
     assert str(filled["index"]) == "filled (filled: 1,000,000)"
     assert filled["measured"] == pytest.approx(math.exp(3.15))
     assert filled["note"] == "perplexity with index ivf"
-    assert "filled to 1,000,000 vectors drawn around real ones" in footer(runs(small), found)
+    assert "filled to 1,000,000 vectors drawn around real ones" in footer(runs(small), rows)
 
 
 def test_table_2_averages_over_queries(tmp_path: Path) -> None:
     write_staleness(tmp_path, [[1.0, 0.8], [0.9, None], [1.0, 0.6]])
-    found = table("piperag_table_2", tmp_path)
-    one = line(found, model="minilm", stale_tokens=1, quantity="cosine_similarity")
+    rows = table("piperag_table_2", tmp_path)
+    one = line(rows, model="minilm", stale_tokens=1, quantity="cosine_similarity")
     assert (one["measured"], one["n"], one["dataset"]) == (pytest.approx(2.9 / 3), 3, DATABASE)
-    assert line(found, model="minilm", stale_tokens=1, quantity="same_chunk")["measured"] == pytest.approx(2 / 3)
-    last = line(found, model="minilm", stale_tokens=64, quantity="cosine_similarity")
+    assert line(rows, model="minilm", stale_tokens=1, quantity="same_chunk")["measured"] == pytest.approx(2 / 3)
+    last = line(rows, model="minilm", stale_tokens=64, quantity="cosine_similarity")
     assert (last["measured"], last["n"], last["note"]) == (pytest.approx(0.7), 2, "1 of 3 queries found nothing")
     assert math.isnan(last["published"])
-    printed = line(found, model="msmarco-bert-base-dot-v5", dataset="c4", stale_tokens=64)
+    printed = line(rows, model="msmarco-bert-base-dot-v5", dataset="c4", stale_tokens=64)
     assert (printed["published"], printed["note"]) == (0.8929, "published for another encoder and corpus")
 
 
@@ -329,12 +329,12 @@ def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
 def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path) -> None:
     path = write(tmp_path, "none", "no_retrieval", NATS)
     (path.parent / "pipe.jsonl.partial").write_text("{}\n")
-    found = table("piperag_figure_6", tmp_path, CONFIG)
-    pipe = line(found, method="piperag", quantity="perplexity", interval=32)
+    rows = table("piperag_figure_6", tmp_path, CONFIG)
+    pipe = line(rows, method="piperag", quantity="perplexity", interval=32)
     assert (pipe["note"], pipe["variant"]) == ("not run: unfinished for pipeline pipe", "pipe")
-    retro = line(found, method="retro", quantity="latency_s", model=MODEL)
+    retro = line(rows, method="retro", quantity="latency_s", model=MODEL)
     assert retro["note"] == "not run: no records for pipeline retro_t"
-    assert line(found, method="no_retrieval", quantity="latency_s", model=MODEL)["note"].startswith("not run")
+    assert line(rows, method="no_retrieval", quantity="latency_s", model=MODEL)["note"].startswith("not run")
     two = line(table("piperag_table_2", tmp_path, CONFIG), model="minilm")
     assert two["note"] == "not run: no such file yet"
     told = [problem.why for problem in problems(Runs(tmp_path, parse(CONFIG, "t.yaml")))]
@@ -343,19 +343,19 @@ def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path)
 
 def test_a_failed_sequence_is_counted_and_compared_with_nothing(small: Path) -> None:
     write(small, "pipe", "piperag", [2.9, None, 3.3], interval=32)
-    found = table("piperag_figure_6", small)
-    pipe = line(found, variant="pipe + pipe_t", quantity="perplexity")
+    rows = table("piperag_figure_6", small)
+    pipe = line(rows, variant="pipe + pipe_t", quantity="perplexity")
     assert (pipe["n"], pipe["note"]) == (2, "1 of 3 sequences failed: out of memory")
-    none = line(found, variant="none + none_t", quantity="perplexity")
+    none = line(rows, variant="none + none_t", quantity="perplexity")
     assert (none["n"], none["note"]) == (2, "on the 2 sequences that all systems share")
 
     write(small, "pipe", "piperag", [math.nan] * 3, interval=32)
     write(small, "pipe_t", "piperag", [0.0], interval=32, task="generate")
-    found = table("piperag_figure_6", small)
-    pipe = line(found, variant="pipe + pipe_t", quantity="perplexity")
+    rows = table("piperag_figure_6", small)
+    pipe = line(rows, variant="pipe + pipe_t", quantity="perplexity")
     assert math.isnan(pipe["measured"])
     assert pipe["note"] == "no sequence has a likelihood"
-    assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == "no trial finished"
+    assert line(rows, variant="pipe + pipe_t", quantity="latency_s")["note"] == "no trial finished"
 
 
 def drawn(item: str, folder: Path) -> tuple[list[str], int]:
@@ -381,8 +381,8 @@ def test_a_single_sequence_has_no_interval(item: str, tmp_path: Path) -> None:
     write(tmp_path, "retro", "retro", [3.0])
     write(tmp_path, "retro_t", "retro", [1.0], task="generate")
     write_staleness(tmp_path, [[0.9, 0.8]])
-    found = table(item, tmp_path)
-    one = found[found["measured"].notna() & (found["quantity"] != "latency_s") & (found["n"] == 1)]
+    rows = table(item, tmp_path)
+    one = rows[rows["measured"].notna() & (rows["quantity"] != "latency_s") & (rows["n"] == 1)]
     assert one["low"].isna().all()
     drawn(item, tmp_path)
 
@@ -391,8 +391,8 @@ def test_a_single_sequence_has_no_interval(item: str, tmp_path: Path) -> None:
 def test_pipelines_without_records_measure_nothing(item: str, tmp_path: Path) -> None:
     for task in ("perplexity", "generate"):
         write(tmp_path, task, "piperag", [], task=task, nprobe=8)
-    found = table(item, tmp_path)
-    counted = found[found["measured"].notna()]["quantity"]
+    rows = table(item, tmp_path)
+    counted = rows[rows["measured"].notna()]["quantity"]
     assert set(counted) <= {"interval_tokens", "nprobe_lists", "database_chunks"}, "what the settings say"
     drawn(item, tmp_path)
 
@@ -486,9 +486,9 @@ def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
 )
 def test_a_latency_says_what_others_took_meanwhile(small: Path, share: float | None, note: str, footnote: str) -> None:
     write(small, "pipe_t", "piperag", [4.0], interval=32, task="generate", load_share=share)
-    found = table("piperag_figure_6", small)
-    assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == note
-    assert footnote in footer(runs(small), found)
+    rows = table("piperag_figure_6", small)
+    assert line(rows, variant="pipe + pipe_t", quantity="latency_s")["note"] == note
+    assert footnote in footer(runs(small), rows)
 
 
 def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
@@ -506,19 +506,19 @@ def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
     for place, (schedule, options) in enumerate(cases.values()):
         write(tmp_path, f"p{place}", schedule, NATS, **options)
     write(tmp_path, "none", "no_retrieval", NATS, bias=0.5, exclude="article")
-    found = {p.name: str(system.options) for system in systems(runs(tmp_path)) for p in system.members}
-    assert found == {f"p{place}": label for place, label in enumerate(cases)} | {"none": ""}
+    options_of = {p.name: str(system.options) for system in systems(runs(tmp_path)) for p in system.members}
+    assert options_of == {f"p{place}": label for place, label in enumerate(cases)} | {"none": ""}
 
 
 def test_systems_differ_by_the_size_of_their_index_and_search_with_the_effort_of_its_type(tmp_path: Path) -> None:
     write(tmp_path, "graph", "retro", NATS, index="graph", recipe={"type": "hnsw", "ef_search": 24, "nprobe": None})
     write(tmp_path, "text", "retro", NATS)
     write(tmp_path, "filled", "retro", NATS, recipe={"filled": 10**6, "nprobe": 8})
-    found = {str(system.index): system.nprobe for system in systems(runs(tmp_path))}
-    assert found == {"graph": 24, "ivf": 8, "ivf (filled: 1,000,000)": 8}
+    rows = {str(system.index): system.nprobe for system in systems(runs(tmp_path))}
+    assert rows == {"graph": 24, "ivf": 8, "ivf (filled: 1,000,000)": 8}
 
 
 def test_an_engine_is_known_before_it_has_run(tmp_path: Path) -> None:
     config = {**CONFIG, "pipelines": {"torch": {"schedule": "retro"}, "onnx": {"schedule": "retro", "engine": "onnx"}}}
-    found = {p.name: str(p.options) for p in pipelines(runs(tmp_path, config))}
-    assert found == {"torch": "", "onnx": "ONNX Runtime"}
+    rows = {p.name: str(p.options) for p in pipelines(runs(tmp_path, config))}
+    assert rows == {"torch": "", "onnx": "ONNX Runtime"}

@@ -98,13 +98,13 @@ def cells(runs: Runs) -> dict[tuple[str, str], Any]:
 
 def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
     runs = run(tmp_path)
-    found = cells(runs)
-    assert found["naive", "agreement"]["measured"] == 1.0
-    assert found["bm25_k1", "agreement"]["measured"] < 1.0
-    assert found["naive", "contains_answer"]["measured"] == 0.5
-    assert found["bm25_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
-    assert found["naive", "groundedness"]["measured"] is not None
-    assert "not judged" in found["naive", "judged_correct"]["note"]
+    rows = cells(runs)
+    assert rows["naive", "agreement"]["measured"] == 1.0
+    assert rows["bm25_k1", "agreement"]["measured"] < 1.0
+    assert rows["naive", "contains_answer"]["measured"] == 0.5
+    assert rows["bm25_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
+    assert rows["naive", "groundedness"]["measured"] is not None
+    assert "not judged" in rows["naive", "judged_correct"]["note"]
 
 
 def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_worth(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
     naive, bm25 = runs.of("questions", MODEL)
     assert quality(runs, naive).value == 1.0
     assert set(scored(runs, bm25)) == set(bm25.records)
-    found = cells(runs)
-    assert "no question has a known answer" in found["naive", "contains_answer"]["note"]
-    assert "nothing says what the judge is worth" in found["all variants", "judge_kappa"]["note"]
+    rows = cells(runs)
+    assert "no question has a known answer" in rows["naive", "contains_answer"]["note"]
+    assert "nothing says what the judge is worth" in rows["all variants", "judge_kappa"]["note"]
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
 def test_a_judge_is_worth_what_it_agrees_with_labels(
     tmp_path: Path, judged: Callable[[int], str], agreement: float, kappa: float
 ) -> None:
-    found = cells(run(tmp_path, judged=judged))
-    line = found["all variants", "judge_agreement"]
+    rows = cells(run(tmp_path, judged=judged))
+    line = rows["all variants", "judge_agreement"]
     assert line["measured"] == pytest.approx(agreement, abs=0.051)
-    assert found["all variants", "judge_kappa"]["measured"] == pytest.approx(kappa, abs=0.051)
+    assert rows["all variants", "judge_kappa"]["measured"] == pytest.approx(kappa, abs=0.051)
     assert "always one word would agree on" in line["note"]
-    assert "judged by j" in found["naive", "judged_correct"]["note"]
+    assert "judged by j" in rows["naive", "judged_correct"]["note"]
 
 
 def test_the_plan_judges_answers_by_their_passages(tmp_path: Path) -> None:

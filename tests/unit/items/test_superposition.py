@@ -43,25 +43,25 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_a_failed_question_counts_as_wrong_and_a_gain_is_paired(small: Path) -> None:
-    found = table("superposition_table_1", small)
-    naive = line(found, method="naive", quantity="accuracy", model=MODEL)
+    rows = table("superposition_table_1", small)
+    naive = line(rows, method="naive", quantity="accuracy", model=MODEL)
     assert (naive["measured"], naive["n"]) == (0.25, 4)
     assert naive["low"] <= 0.25 <= naive["high"]
     assert naive["note"] == "1 of 4 questions failed, counted as wrong"
-    gain = line(found, method="naive", quantity="superposition_gain")
+    gain = line(rows, method="naive", quantity="superposition_gain")
     assert gain["measured"] == pytest.approx(0.5)
     assert 0 < gain["p"] <= 1
 
 
 def test_cycles_and_speedup_equal_the_closed_form(small: Path) -> None:
-    found = table("superposition_table_1", small)
+    rows = table("superposition_table_1", small)
     naive = prompt_macs(PREAMBLE + 20 * DOCUMENT + QUERY + TASK)
     context = PREAMBLE + DOCUMENT
     superposition = prompt_macs(QUERY, context) + prompt_macs(TASK, context + QUERY)
-    cell = line(found, method="superposition", quantity="compute_cycles", model=MODEL)
+    cell = line(rows, method="superposition", quantity="compute_cycles", model=MODEL)
     assert cell["measured"] == superposition
-    assert line(found, method="naive", quantity="compute_cycles", model=MODEL)["measured"] == naive
-    speedup = line(found, method="superposition", quantity="theoretical_speedup", model=MODEL)
+    assert line(rows, method="naive", quantity="compute_cycles", model=MODEL)["measured"] == naive
+    speedup = line(rows, method="superposition", quantity="theoretical_speedup", model=MODEL)
     assert speedup["measured"] == pytest.approx(naive / superposition)
     assert speedup["n"] == 3  # the question that naive failed has no pair
 
@@ -70,13 +70,13 @@ def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_
     write_variant(tmp_path, "a", "naive", [False] * 3, model="mpt-7b-instruct")
     write_variant(tmp_path, "b", "superposition", [True, False], params={"top_k": 1}, model="mpt-7b-instruct")
     write_variant(tmp_path, "b", "superposition", [True], dataset="wiki_single", model="mpt-7b-instruct")
-    found = table("superposition_table_1", tmp_path)
+    rows = table("superposition_table_1", tmp_path)
     keys = {"method": "superposition", "quantity": "accuracy", "model": "mpt-7b-instruct"}
-    beside = line(found, dataset="nq_open", **keys)
-    assert (beside["published"], beside["measured"]) == (0.465, 0.5)
-    assert beside["ratio"] == pytest.approx(0.5 / 0.465)
-    assert math.isnan(line(found, dataset="wiki_single", **keys)["published"])
-    not_run = line(found, dataset="nq_open", **(keys | {"method": "tfidf"}))
+    matched = line(rows, dataset="nq_open", **keys)
+    assert (matched["published"], matched["measured"]) == (0.465, 0.5)
+    assert matched["ratio"] == pytest.approx(0.5 / 0.465)
+    assert math.isnan(line(rows, dataset="wiki_single", **keys)["published"])
+    not_run = line(rows, dataset="nq_open", **(keys | {"method": "tfidf"}))
     assert not_run["note"].startswith("not run")
     assert not_run["published"] == 0.333
 
@@ -92,8 +92,8 @@ def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path: Path) -> None:
 def test_rows_come_from_settings_and_not_from_names(tmp_path: Path) -> None:
     write_variant(tmp_path, "superposition", "naive", [True])
     write_variant(tmp_path, "naive", "superposition", [False], params={"top_k": 1})
-    found = table("superposition_table_1", tmp_path)
-    assert line(found, method="naive", quantity="accuracy", model=MODEL)["variant"] == "superposition"
+    rows = table("superposition_table_1", tmp_path)
+    assert line(rows, method="naive", quantity="accuracy", model=MODEL)["variant"] == "superposition"
 
 
 def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
     config = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods}
     path = write_variant(tmp_path, "naive", "naive", [True])
     (path.parent / "mine.jsonl.partial").write_text("{}\n")
-    found = table("superposition_table_1", tmp_path, config)
-    cell = line(found, method="prompt_cache", quantity="accuracy", model=MODEL)
+    rows = table("superposition_table_1", tmp_path, config)
+    cell = line(rows, method="prompt_cache", quantity="accuracy", model=MODEL)
     assert cell["note"] == "not run: unfinished for variant mine"
-    other = line(found, method="attention_sort", quantity="accuracy", model=MODEL)
+    other = line(rows, method="attention_sort", quantity="accuracy", model=MODEL)
     assert other["note"] == "not run: not in this experiment"
     write_variant(tmp_path, "naive", "naive", [None, None])
     cell = line(table("superposition_table_1", tmp_path), method="naive", quantity="accuracy", model=MODEL)
@@ -117,10 +117,10 @@ def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
     params = {"top_k": 4, "iterations": 2}
     write_variant(tmp_path, "it", "superposition", [True, True], dataset="musique", params=params)
     write_variant(tmp_path, "one", "naive", [True], dataset="nq_open")
-    found = table("superposition_table_2", tmp_path)
-    cell = line(found, quantity="f1", model=MODEL, iterations=2, top_k=4)
+    rows = table("superposition_table_2", tmp_path)
+    cell = line(rows, quantity="f1", model=MODEL, iterations=2, top_k=4)
     assert (cell["measured"], cell["dataset"]) == (1.0, "musique")
-    assert "nq_open" not in set(found["dataset"])
+    assert "nq_open" not in set(rows["dataset"])
 
 
 def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(tm
         write_variant(
             tmp_path, name, "superposition", [True], params=params, dataset="musique", model="mpt-7b-instruct"
         )
-    found = table("superposition_table_2", tmp_path)
-    assert line(found, quantity="f1", variant="released")["published"] == 0.111
-    assert math.isnan(line(found, quantity="f1", variant="text")["published"])
+    rows = table("superposition_table_2", tmp_path)
+    assert line(rows, quantity="f1", variant="released")["published"] == 0.111
+    assert math.isnan(line(rows, quantity="f1", variant="text")["published"])
 
 
 def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsewhere(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsew
 def test_table_3_pairs_the_two_position_assignments(tmp_path: Path) -> None:
     write_variant(tmp_path, "l", "superposition", [False, False, True, True], params={"positions": "left_aligned"})
     write_variant(tmp_path, "e", "superposition", [True, True, True, False])
-    found = table("superposition_table_3", tmp_path)
-    gain = line(found, quantity="accuracy_difference", model=MODEL)
+    rows = table("superposition_table_3", tmp_path)
+    gain = line(rows, quantity="accuracy_difference", model=MODEL)
     assert (gain["positions"], gain["measured"], gain["n"]) == ("equilibrium − left_aligned", 0.25, 4)
     assert gain["low"] < 0.25 < gain["high"]
     assert 0.5 < gain["p"] <= 1
-    printed = line(found, quantity="accuracy_difference", model="mpt-7b-instruct")
+    printed = line(rows, quantity="accuracy_difference", model="mpt-7b-instruct")
     assert printed["published"] == pytest.approx(0.117)
 
 
@@ -161,27 +161,27 @@ def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path: Path) -> N
     for saliency, right in {"none": 0, "attention": 1, "query": 2, "bayesian": 3}.items():
         scores = [i < right for i in range(4)]
         write_variant(tmp_path, saliency[0], "superposition", scores, params={"saliency": saliency})
-    found = table("superposition_table_4", tmp_path)
-    differences = found[(found["quantity"] == "accuracy_difference") & (found["model"] == MODEL)]
+    rows = table("superposition_table_4", tmp_path)
+    differences = rows[(rows["quantity"] == "accuracy_difference") & (rows["model"] == MODEL)]
     assert list(differences["measured"]) == [0.75, 0.5, 0.25]
 
 
 def test_table_5_names_the_measured_speedup_after_its_device(small: Path) -> None:
     write_latency(small, {"plain": [8.0, 8.0, 8.0], "sp": [1.0, 1.0, 1.0]})
-    found = table("superposition_table_5", small)
-    cell = line(found, quantity="measured_speedup_cpu", method="superposition", top_k=1)
+    rows = table("superposition_table_5", small)
+    cell = line(rows, quantity="measured_speedup_cpu", method="superposition", top_k=1)
     assert (cell["measured"], cell["low"], cell["high"], cell["n"]) == (8.0, 8.0, 8.0, 3)
     assert "Invented CPU" in cell["note"]
     assert math.isnan(cell["published"])
-    cuda = line(found, quantity="measured_speedup_cuda", method="superposition", top_k=1, model="mpt-7b-instruct")
+    cuda = line(rows, quantity="measured_speedup_cuda", method="superposition", top_k=1, model="mpt-7b-instruct")
     assert cuda["published"] == 6.46
 
 
 def test_speedups_of_two_machines_have_no_ratio(tmp_path: Path) -> None:
     totals = {"naive": [2.0, 2.0], "prompt_cache": [0.5, 0.5]}
     write_latency(tmp_path, totals, model="mpt-7b-instruct", device="cuda")
-    found = table("superposition_table_7", tmp_path)
-    cell = line(found, quantity="measured_speedup_cuda", method="prompt_cache", model="mpt-7b-instruct")
+    rows = table("superposition_table_7", tmp_path)
+    cell = line(rows, quantity="measured_speedup_cuda", method="prompt_cache", model="mpt-7b-instruct")
     assert (cell["published"], cell["measured"]) == (8.113, 4.0)
     assert math.isnan(cell["ratio"])
 
@@ -204,8 +204,8 @@ def test_disturbed_and_unclocked_trials_do_not_count(small: Path) -> None:
 
 def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
     write_variant(small, "all", "superposition", [False] * 4, params={"path_pruning": False})
-    found = table("superposition_table_6", small)
-    mine = found[found["model"] == MODEL]
+    rows = table("superposition_table_6", small)
+    mine = rows[rows["model"] == MODEL]
     assert len(mine) == 8 * 4
     context = PREAMBLE + DOCUMENT
     query, task = prompt_macs(QUERY, context), prompt_macs(TASK, context + QUERY)
@@ -223,8 +223,8 @@ def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
 
 def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small: Path) -> None:
     write_variant(small, "g4", "superposition", [True, True, False, False], params={"factor": 4})
-    found = table("superposition_figure_5", small)
-    cells = {q: dict(zip(part["factor"], part["measured"], strict=True)) for q, part in found.groupby("quantity")}
+    rows = table("superposition_figure_5", small)
+    cells = {q: dict(zip(part["factor"], part["measured"], strict=True)) for q, part in rows.groupby("quantity")}
     assert cells["accuracy"] == {"1": 0.25, "4": 0.5, "20": 0.75}
     keys = {"method": "superposition", "quantity": "theoretical_speedup", "model": MODEL}
     assert cells["theoretical_speedup"]["20"] == line(table("superposition_table_1", small), **keys)["measured"]
@@ -232,17 +232,17 @@ def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small: Path) -
 
 def test_figure_5_has_the_uncached_speedups_of_the_papers_models(tmp_path: Path) -> None:
     (tmp_path / "predictions.json").write_text(json.dumps({"rows": [*predictions.figure_5()]}))
-    found = table("superposition_figure_5", tmp_path)
-    mpt = found[found["model"] == "mpt-7b-instruct"]
+    rows = table("superposition_figure_5", tmp_path)
+    mpt = rows[rows["model"] == "mpt-7b-instruct"]
     assert list(mpt["measured"]) == pytest.approx([1.01, 2.08, 4.06, 8.96, 14.8], rel=0.005)
-    assert set(found["source"]) == {"shape"}
-    assert "no path caching" in texts_of(registry.module("item", "superposition_figure_5").draw(found))
+    assert set(rows["source"]) == {"shape"}
+    assert "no path caching" in texts_of(registry.module("item", "superposition_figure_5").draw(rows))
 
 
 def test_dataset_statistics_by_hand(tmp_path: Path) -> None:
     write_variant(tmp_path, "naive", "naive", [True, True])  # the last document has 10 tokens more in question 1
-    found = table("superposition_dataset_statistics", tmp_path)
-    values = found[found["model"] == MODEL].set_index("quantity")["measured"]
+    rows = table("superposition_dataset_statistics", tmp_path)
+    values = rows[rows["model"] == MODEL].set_index("quantity")["measured"]
     assert values["average_document_tokens"] == pytest.approx(DOCUMENT + 0.25)
     assert values["average_longest_document_tokens"] == pytest.approx(DOCUMENT + 5)
     assert values["average_left_align_gap_tokens"] == pytest.approx(4.75)
@@ -250,8 +250,8 @@ def test_dataset_statistics_by_hand(tmp_path: Path) -> None:
 
 def test_the_gold_documents_take_no_place_on_the_frontier(small: Path) -> None:
     write_variant(small, "gold", "oracle", [True] * 4)
-    found = table("frontier", small)
-    chances = found[found["quantity"] == "frontier_probability_cycles"].set_index("variant")["measured"]
+    rows = table("frontier", small)
+    chances = rows[rows["quantity"] == "frontier_probability_cycles"].set_index("variant")["measured"]
     assert set(chances.index) == {"plain", "sp"}
     assert chances["sp"] == 1.0
     assert chances["plain"] < 0.5
@@ -307,22 +307,22 @@ def test_every_item_shows_what_was_measured(item: str, whole: Path, tmp_path: Pa
 def test_where_every_question_failed_items_say_so_and_draw(item: str, tmp_path: Path) -> None:
     for dataset in ("nq_open", "musique"):
         write_variant(tmp_path, "a", "naive", [None, None], dataset=dataset)
-    found = table(item, tmp_path)
-    mine = found[found["model"] == MODEL]
+    rows = table(item, tmp_path)
+    mine = rows[rows["model"] == MODEL]
     assert set(mine["status"]) <= {"could_not_run"}
     assert mine["note"].ne("").all()
-    assert texts_of(registry.module("item", item).draw(found))
+    assert texts_of(registry.module("item", item).draw(rows))
 
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_an_empty_run_shows_published_numbers_alone(item: str, tmp_path: Path) -> None:
-    found = table(item, tmp_path)
-    assert [*found.columns[-11:]] == ["quantity", *VALUES]
-    assert set(found["status"]) <= {"published_only"}
-    assert found["published"].notna().all()
-    assert found["measured"].isna().all()
-    shown = texts_of(registry.module("item", item).draw(found))
-    assert ("Nothing" in shown or "No records" in shown) if found.empty else shown
+    rows = table(item, tmp_path)
+    assert [*rows.columns[-11:]] == ["quantity", *VALUES]
+    assert set(rows["status"]) <= {"published_only"}
+    assert rows["published"].notna().all()
+    assert rows["measured"].isna().all()
+    shown = texts_of(registry.module("item", item).draw(rows))
+    assert ("Nothing" in shown or "No records" in shown) if rows.empty else shown
 
 
 def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(small: Path, tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ def test_a_job_is_bound_by_compute_first_and_by_memory_later() -> None:
 
 def test_downloads_are_half_precision_and_shared_archives_count_once() -> None:
     config = experiment(datasets={"longbench_qasper": {}, "short": {"dataset": "longbench_qasper"}})
-    found = estimate(config).downloads_gb
-    assert found["models"] == pytest.approx(2 * 6_649_286_656 / 1e9)
-    assert found["data sets"] == pytest.approx(0.11, abs=0.005)
+    estimated = estimate(config).downloads_gb
+    assert estimated["models"] == pytest.approx(2 * 6_649_286_656 / 1e9)
+    assert estimated["data sets"] == pytest.approx(0.11, abs=0.005)
 
 
 def test_a_text_beyond_the_context_is_cut() -> None:
@@ -98,9 +98,9 @@ def test_a_text_beyond_the_context_is_cut() -> None:
 
 def test_training_is_four_passes_over_every_document() -> None:
     training = {"made": {"model": "llama-2-7b", "device": "cuda", "steps": 10, "accumulation": 2, "max_length": 1000}}
-    [found] = [one for one in estimate(experiment(training=training)).sections if one.name == "training"]
+    [estimated] = [one for one in estimate(experiment(training=training)).sections if one.name == "training"]
     call = Call("train", (1000,), (0,), logits=(1000,))
-    assert found.wall.low == pytest.approx(10 * 2 * 4 * 2 * call_macs(call, named("llama-2-7b")) / 312e12)
+    assert estimated.wall.low == pytest.approx(10 * 2 * 4 * 2 * call_macs(call, named("llama-2-7b")) / 312e12)
 
 
 @pytest.mark.parametrize("kind", ["no_retrieval", "retrieve_once", "random", "retro_plus", "piperag"])
@@ -141,12 +141,12 @@ def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         databases={"d": {"corpus": "wikipedia"}, "sample": {"corpus": "wikipedia-sample"}},
         pipelines={"random": {}},
     )
-    found = estimate(config, machine())
-    assert "not included: answers: nq_open, far: the shape of the model is not known" in time_text(found)
-    assert "not included: pipelines: random: no limit" in time_text(found)
-    assert "not included: retrieval: sample: its corpus is known when it is read" in time_text(found)
-    assert " 1,000.0 " in estimates.text(found), "documents of the database of a known size"
-    assert found.models[1]["memory_gb"] is None
+    estimated = estimate(config, machine())
+    assert "not included: answers: nq_open, far: the shape of the model is not known" in time_text(estimated)
+    assert "not included: pipelines: random: no limit" in time_text(estimated)
+    assert "not included: retrieval: sample: its corpus is known when it is read" in time_text(estimated)
+    assert " 1,000.0 " in estimates.text(estimated), "documents of the database of a known size"
+    assert estimated.models[1]["memory_gb"] is None
 
 
 def test_a_data_set_of_unknown_size_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,13 +224,13 @@ def test_a_run_takes_what_was_estimated(
         assert main([*command, "--method", name, "--out", f"{name}.jsonl"]) == 0
     capsys.readouterr()
     assert main(["estimate", "config.yaml", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    for work in found["work"]:
+    estimated = json.loads(capsys.readouterr().out.splitlines()[-1])
+    for work in estimated["work"]:
         path = tmp_path / f"{work['name'].rpartition('/')[2]}.jsonl"
         records = [json.loads(line) for line in path.read_text().splitlines()]
         took = sum(record["online_s"] + (record["offline_s"] or 0.0) for record in records)
         assert work["count"] == 8
         assert work["seconds"]["low"] / FACTOR < took < work["seconds"]["high"] * FACTOR
-    assert found["memory_gb"] > 0
-    assert sum(found["disk_gb"].values()) == pytest.approx(16 * 3000 / 1e9)
-    assert found["downloads_gb"]["models"] == 0
+    assert estimated["memory_gb"] > 0
+    assert sum(estimated["disk_gb"].values()) == pytest.approx(16 * 3000 / 1e9)
+    assert estimated["downloads_gb"]["models"] == 0

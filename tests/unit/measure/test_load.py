@@ -17,8 +17,8 @@ def measured(out: Path, material: list[str], *options: str, allow_load: bool = T
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
     sizes += ["--allow-load"] if allow_load else []
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
 
 
 def test_every_method_gets_the_same_requests_at_every_level(
@@ -26,8 +26,8 @@ def test_every_method_gets_the_same_requests_at_every_level(
 ) -> None:
     names = ("bm25", "superposition")
     options = ["--methods", ",".join(names), "--rates", "50", "--clients", "2"]
-    found = measured(tmp_path / "x.json", material, *options)
-    levels = {(level["variant"], level["rate"], level["clients"]): level for level in found["levels"]}
+    result = measured(tmp_path / "x.json", material, *options)
+    levels = {(level["variant"], level["rate"], level["clients"]): level for level in result["levels"]}
     assert set(levels) == {(name, *at) for name in names for at in ((50.0, None), (None, 2))}
     requests = [[(row["prompt"], row["warmup"]) for row in level["requests"]] for level in levels.values()]
     assert requests == [[(0, True), (1, False), (0, False), (1, False)]] * 4
@@ -36,7 +36,7 @@ def test_every_method_gets_the_same_requests_at_every_level(
     for level in levels.values():
         assert all(row["total_s"] > row["first_token_s"] > row["queued_s"] >= 0 for row in level["requests"])
         assert level["summary"]["requests"] == 3
-    assert found["protocol"]["documents"] == "ready"
+    assert result["protocol"]["documents"] == "ready"
     assert capsys.readouterr().out.count("50 a second") == 2
 
 
@@ -58,9 +58,9 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     methods = "naive,bm25,prompt_cache,superposition"
     options = ["--methods", methods, "--clients", "3", "--documents", documents, "--batch"]
     for batch in ("1", "3"):
-        found = measured(tmp_path / f"{batch}.json", material, *options, batch)
-        assert found["protocol"]["batch"] == int(batch)
-        together = [level["requests"][1]["start_at_s"] < level["requests"][0]["end_at_s"] for level in found["levels"]]
+        result = measured(tmp_path / f"{batch}.json", material, *options, batch)
+        assert result["protocol"]["batch"] == int(batch)
+        together = [level["requests"][1]["start_at_s"] < level["requests"][0]["end_at_s"] for level in result["levels"]]
         assert together == [batch == "3"] * 4
     assert sorted(written["1"]) == sorted(written["3"])
     assert measured(tmp_path / "x.json", material, *options, "auto")["protocol"]["batch"] > 1

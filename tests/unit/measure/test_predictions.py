@@ -45,18 +45,18 @@ def test_every_row_of_the_four_tables_and_point_of_figure_5_is_there_once(writte
 
 @pytest.mark.parametrize("number", predictions.COUNTS)
 def test_a_prediction_stands_beside_every_published_number(number: int, folder: Path) -> None:
-    found = table(number, folder)
-    theirs = found[(found["model"] != MODEL) & found["quantity"].isin(["compute_cycles", "theoretical_speedup"])]
-    assert len(theirs) == 2 * len(list(predictions.read_csv(f"superposition_table_{number}")))
-    assert theirs[["published", "measured", "ratio"]].notna().all(axis=None)
-    assert (theirs["note"] == PREDICTED).all()
-    cycles = theirs[theirs["quantity"] == "compute_cycles"]["ratio"]
+    rows = table(number, folder)
+    published = rows[(rows["model"] != MODEL) & rows["quantity"].isin(["compute_cycles", "theoretical_speedup"])]
+    assert len(published) == 2 * len(list(predictions.read_csv(f"superposition_table_{number}")))
+    assert published[["published", "measured", "ratio"]].notna().all(axis=None)
+    assert (published["note"] == PREDICTED).all()
+    cycles = published[published["quantity"] == "compute_cycles"]["ratio"]
     assert cycles.sub(1).abs().max() < 0.035
 
 
 def test_ours_is_a_quantity_of_its_own(folder: Path) -> None:
-    found = table(5, folder)
-    ours = found[(found["quantity"] == "critical_path_speedup") & (found["model"] == MPT)]
+    rows = table(5, folder)
+    ours = rows[(rows["quantity"] == "critical_path_speedup") & (rows["model"] == MPT)]
     assert len(ours) == 16
     assert ours["published"].isna().all()
     kept_8 = ours[(ours["method"] == "superposition") & (ours["top_k"] == 8)].iloc[0]
@@ -66,8 +66,8 @@ def test_ours_is_a_quantity_of_its_own(folder: Path) -> None:
 def test_what_was_measured_comes_before_what_was_predicted(folder: Path) -> None:
     write_variant(folder, "plain", "naive", [None, None], model=MPT)  # longer than its context
     write_variant(folder, "sp", "superposition", [True, False], params={"top_k": 1}, model=MPT)
-    found = table(1, folder)
-    mine = found[(found["model"] == MPT) & (found["quantity"] == "compute_cycles")].set_index("method")
+    rows = table(1, folder)
+    mine = rows[(rows["model"] == MPT) & (rows["quantity"] == "compute_cycles")].set_index("method")
     assert PREDICTED not in mine.loc["superposition", "note"]
     assert mine.loc["superposition", "n"] == 2
     assert mine.loc["naive", "note"].startswith(PREDICTED)

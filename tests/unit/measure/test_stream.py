@@ -23,22 +23,22 @@ from tiny_models import tiny_prompt
 def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
     sizes = ["--requests", "8", "--questions", "2", "--documents", "2", "--new-tokens", "2", "--allow-load"]
     assert main(["stream", *material, *sizes, *options, "--out", str(out)]) == 0
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
 
 
 @pytest.mark.parametrize("store", ["disk", "memory"])
 def test_documents_that_came_before_are_found(store: str, material: list[str], tmp_path: Path) -> None:
     names = "naive,naive_reuse,superposition,prefix_tree"
-    found = measured(tmp_path / "x.json", material, "--methods", names, "--store", store)
-    assert [one["variant"] for one in found["streams"]] == names.split(",")
-    naive, reuse, _, tree = found["streams"]
+    result = measured(tmp_path / "x.json", material, "--methods", names, "--store", store)
+    assert [one["variant"] for one in result["streams"]] == names.split(",")
+    naive, reuse, _, tree = result["streams"]
     assert naive["hit_rate"] is None
     assert reuse["requests"][0]["found"] == tree["requests"][0]["found"] == 0  # a store begins empty
     assert 0 < tree["hit_rate"] <= reuse["hit_rate"] < 1  # a prefix is found in its order alone
-    assert all(row["first_token_s"] > 0 for one in found["streams"] for row in one["requests"])
+    assert all(row["first_token_s"] > 0 for one in result["streams"] for row in one["requests"])
     assert reuse["summary"]["requests"] == 8
-    assert found["protocol"]["corpus_documents"] == 8
+    assert result["protocol"]["corpus_documents"] == 8
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]  # the store on disk is removed
 
 

@@ -51,28 +51,28 @@ def graph(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_everything_that_a_crate_refers_to_is_described(run: Path) -> None:
-    found = graph(published())
-    assert {"name", "description", "datePublished", "license"} <= set(found["./"])
-    for entity in found.values():
+    entities = graph(published())
+    assert {"name", "description", "datePublished", "license"} <= set(entities["./"])
+    for entity in entities.values():
         for value in entity.values():
             for one in value if isinstance(value, list) else [value]:
                 if isinstance(one, dict) and not one["@id"].startswith("https://w3id.org/"):
-                    assert one["@id"] in found, one
+                    assert one["@id"] in entities, one
 
 
 def test_every_file_of_a_crate_is_described_with_its_hash(run: Path) -> None:
     folder = published()
-    found = graph(folder)
-    parts = {part["@id"] for part in found["./"]["hasPart"]}
+    entities = graph(folder)
+    parts = {part["@id"] for part in entities["./"]["hasPart"]}
     assert "reports/a%20table.csv" in parts
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {unquote(part) for part in parts} == there - {"ro-crate-metadata.json", ".ragauge"}
     assert not [name for name in there if name.endswith(".partial")]
     for part in parts:
         content = (folder / unquote(part)).read_bytes()
-        assert found[part]["contentSize"] == str(len(content))
-        assert found[part]["sha256"] == hashlib.sha256(content).hexdigest()
-    actions = [entity for entity in found.values() if entity["@type"] == "CreateAction"]
+        assert entities[part]["contentSize"] == str(len(content))
+        assert entities[part]["sha256"] == hashlib.sha256(content).hexdigest()
+    actions = [entity for entity in entities.values() if entity["@type"] == "CreateAction"]
     assert {action["result"]["@id"] for action in actions} <= parts
     assert len(actions) == 2
 

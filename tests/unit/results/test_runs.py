@@ -15,8 +15,8 @@ from synthetic_run import MODEL, write_variant
 
 def the_variant(folder: Path, **config: object) -> Variant:
     parsed = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, **config}, "t") if config else None
-    (found,) = Runs(folder, parsed).run
-    return found
+    (variant,) = Runs(folder, parsed).run
+    return variant
 
 
 def test_a_model_is_the_papers_by_its_name_in_catalog_or_hub_not_by_a_folders() -> None:
@@ -28,19 +28,19 @@ def test_a_model_is_the_papers_by_its_name_in_catalog_or_hub_not_by_a_folders() 
 
 def test_options_precision_and_data_set_come_from_the_specification(tmp_path: Path) -> None:
     write_variant(tmp_path, "x", "superposition", [True], params={"top_k": 4}, dataset="musique")
-    found = the_variant(tmp_path)
-    assert (found.method, found.param("top_k"), found.param("saliency")) == ("superposition", 4, "bayesian")
-    assert (str(found.precision), found.device, found.is_multi_hop) == ("bfloat16", "cpu", True)
-    assert found.is_superposition()
-    assert not found.is_superposition(positions="left_aligned")
+    variant = the_variant(tmp_path)
+    assert (variant.method, variant.param("top_k"), variant.param("saliency")) == ("superposition", 4, "bayesian")
+    assert (str(variant.precision), variant.device, variant.is_multi_hop) == ("bfloat16", "cpu", True)
+    assert variant.is_superposition()
+    assert not variant.is_superposition(positions="left_aligned")
 
 
 def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path: Path) -> None:
     path = write_variant(tmp_path, "mine", "superposition", [True])
     records.meta_path(path).unlink()
-    found = the_variant(tmp_path, methods={"mine": {"method": "bm25", "top_k": 2}})
-    assert (found.method, found.param("top_k"), found.param("path_caching")) == ("bm25", 2, True)
-    assert len(found.records) == 1
+    variant = the_variant(tmp_path, methods={"mine": {"method": "bm25", "top_k": 2}})
+    assert (variant.method, variant.param("top_k"), variant.param("path_caching")) == ("bm25", 2, True)
+    assert len(variant.records) == 1
 
 
 def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path: Path) -> None:

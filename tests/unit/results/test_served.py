@@ -56,13 +56,13 @@ def runs(tmp_path: Path) -> Runs:
 
 def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(runs: Runs) -> None:
     table = frontier.table(runs)
-    found = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
-    assert found["measured"]["served_first_token_s"] == 0.5
-    assert found["measured"]["served_per_token_s"] == pytest.approx(0.15)
-    assert found["measured"]["cached_share"] == pytest.approx(0.4)
-    assert found["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
+    cells = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+    assert cells["measured"]["served_first_token_s"] == 0.5
+    assert cells["measured"]["served_per_token_s"] == pytest.approx(0.15)
+    assert cells["measured"]["cached_share"] == pytest.approx(0.4)
+    assert cells["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
     for quantity in ("quality", "served_first_token_s", "served_per_token_s", "online_latency_s"):
-        assert f"{ELSEWHERE}: llama.cpp" in found["note"][quantity], quantity
+        assert f"{ELSEWHERE}: llama.cpp" in cells["note"][quantity], quantity
     here = table[table["model"] == MODEL]
     assert not here["note"].str.contains(ELSEWHERE).any()
     assert not here["quantity"].str.startswith("served").any()
@@ -84,14 +84,14 @@ def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counte
     records.meta_path(path).write_text(json.dumps(meta | {"sha256": None}))
     again = Runs(runs.folder, config(price=PRICE))
     table = frontier.table(again)
-    found = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
-    assert found["measured"]["quality"] == pytest.approx(1 / 3)
-    assert "1 of 3 questions failed, counted as wrong" in found["note"]["quality"]
-    assert found["measured"]["served_first_answer_s"] == pytest.approx(0.7)
-    assert found["measured"]["thought_tokens"] == 6
-    assert "counted by pieces" in found["note"]["thought_tokens"]
-    assert "without stream_options" in found["note"]["served_first_token_s"]
-    assert found["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
+    cells = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+    assert cells["measured"]["quality"] == pytest.approx(1 / 3)
+    assert "1 of 3 questions failed, counted as wrong" in cells["note"]["quality"]
+    assert cells["measured"]["served_first_answer_s"] == pytest.approx(0.7)
+    assert cells["measured"]["thought_tokens"] == 6
+    assert "counted by pieces" in cells["note"]["thought_tokens"]
+    assert "without stream_options" in cells["note"]["served_first_token_s"]
+    assert cells["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
     assert any("the first: unfinished: all 10 new tokens" in problem.why for problem in problems(again))
 
 

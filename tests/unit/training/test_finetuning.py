@@ -125,10 +125,10 @@ def test_scaled_positions_are_those_of_transformers_and_stay_with_the_trained_mo
     assert scaled.digest != plain.digest
     linear = {"rope_type": "linear", "factor": 8.0}
     config = LlamaConfig.from_pretrained(folder / "model", rope_parameters=linear | {"rope_theta": 10000.0})
-    theirs = AutoModelForCausalLM.from_pretrained(folder / "model", config=config)
+    reference = AutoModelForCausalLM.from_pretrained(folder / "model", config=config)
     ids = torch.arange(3, 63)[None]
     logits, unscaled = scaled.model()(ids).logits, plain.model()(ids).logits
-    torch.testing.assert_close(logits, theirs(ids).logits)
+    torch.testing.assert_close(logits, reference(ids).logits)
     assert (logits - unscaled).abs().max() > 1e-3
     trained(folder, "m", rope_scale=8)
     lm, saved = load_lm(str(folder / "m"), threads=1), AutoModelForCausalLM.from_pretrained(folder / "m")
@@ -195,9 +195,9 @@ def test_the_loss_falls_and_the_checkpoint_is_the_model(folder: Path) -> None:
     assert [(int(r["step"]), r["split"], float(r["loss"])) for r in rows] == losses(account)
     from transformers import AutoModelForCausalLM
 
-    theirs = AutoModelForCausalLM.from_pretrained(folder / "m", dtype=torch.float32)
+    reference = AutoModelForCausalLM.from_pretrained(folder / "m", dtype=torch.float32)
     encoded = finetuning.Material(settings(folder), folder / "data").held_out
-    after = [float(response_loss(theirs, pack(e)).detach()) for e in encoded]
+    after = [float(response_loss(reference, pack(e)).detach()) for e in encoded]
     assert sum(after) / len(after) == pytest.approx(held_out[-1], rel=1e-4)
     before, now = load_lm(str(folder / "model")), load_lm(f"path:{folder / 'm'}")
     assert now.shape == before.shape

@@ -70,9 +70,9 @@ def test_recall_rises_with_effort_to_what_is_stored(database: Database, label: s
     rows = [row for row in recall(opened, vectors, queries(), exact, shards) if row["k"] == 10]
     name = opened.recipe.NPROBE_KEY
     assert [row[name] for row in rows] == opened.nprobes
-    found = [row["recall"] + row["drawn"] for row in rows]
-    assert found[-1] > found[0] - 0.02
-    assert found[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
+    results = [row["recall"] + row["drawn"] for row in rows]
+    assert results[-1] > results[0] - 0.02
+    assert results[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
 
 
 def test_a_graph_at_full_effort_is_exact_search(database: Database) -> None:
@@ -97,9 +97,9 @@ def test_the_graph_of_a_shard_is_faisss(database: Database, tmp_path: Path) -> N
     plain.add(block)
     faiss.omp_set_num_threads(threads)
     expected = plain.search(queries(), 5)
-    found = Index(database, "one").search(queries(), 5, 5)
-    np.testing.assert_allclose(np.sort(found[0]), np.sort(expected[0]), rtol=1e-5)
-    assert (np.sort(found[1]) == np.sort(ids[expected[1]])).mean() > 0.99
+    results = Index(database, "one").search(queries(), 5, 5)
+    np.testing.assert_allclose(np.sort(results[0]), np.sort(expected[0]), rtol=1e-5)
+    assert (np.sort(results[1]) == np.sort(ids[expected[1]])).mean() > 0.99
 
 
 def test_parts_merge_to_the_whole(database: Database, label: str) -> None:
@@ -161,8 +161,8 @@ def test_a_build_on_one_thread_is_the_same_each_time(folder: Path, tmp_path: Pat
 
 def test_a_moved_database_is_read_where_it_is(folder: Path, database: Database, label: str, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(folder, tmp_path / "moved"))
-    found = Index(Database(moved), label).search(queries(), 3, 8)[1]
-    np.testing.assert_array_equal(found, Index(database, label).search(queries(), 3, 8)[1])
+    results = Index(Database(moved), label).search(queries(), 3, 8)[1]
+    np.testing.assert_array_equal(results, Index(database, label).search(queries(), 3, 8)[1])
 
 
 def test_a_graph_with_a_changed_byte_is_refused(folder: Path, tmp_path: Path) -> None:

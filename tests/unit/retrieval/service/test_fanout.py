@@ -31,10 +31,10 @@ def clients() -> Iterator[list[Client]]:
 def test_the_answer_of_the_parts_is_that_of_one_index(clients: list[Client]) -> None:
     queries = [*parts.queries(24), Query(text="rare", k=100, nprobe=1)]
     expected = parts.Toy().search(queries)
-    assert any(len(set(found.distances.tolist())) < len(found.distances) for found in expected), "needs ties"
+    assert any(len(set(results.distances.tolist())) < len(results.distances) for results in expected), "needs ties"
     parts.assert_same(Fanout(clients).search(queries), expected)
     parts.assert_same(Fanout(clients[::-1]).search(queries), expected)
-    assert all(type(found) is Neighbours for found in Fanout(clients, partial=True).search(queries[:3]))
+    assert all(type(results) is Neighbours for results in Fanout(clients, partial=True).search(queries[:3]))
 
 
 @settings(max_examples=50, deadline=None)
@@ -50,10 +50,10 @@ def test_merging_equals_sorting_all_of_them(points: list[tuple[int, int]], k: in
     parts.assert_same([merged], [expected])
 
 
-def answer(found: list[tuple[int, int]], k: int) -> Neighbours:
+def answer(results: list[tuple[int, int]], k: int) -> Neighbours:
     """An answer of these (id, distance), filled up to k places; the other arrays follow from the id."""
-    ids = np.array([n for n, _ in found] + [-1] * (k - len(found)), np.int64)
-    distances = np.array([d for _, d in found] + [np.inf] * (k - len(found)), np.float32)
+    ids = np.array([n for n, _ in results] + [-1] * (k - len(results)), np.int64)
+    distances = np.array([d for _, d in results] + [np.inf] * (k - len(results)), np.float32)
     tokens = np.repeat(ids[:, None], 2, axis=1).astype(np.int32)
     return Neighbours(
         ids, distances, ids, tokens, ids.astype(np.int32), tokens, ids.astype(np.int32), 4, {"search": 0.1}
@@ -81,9 +81,9 @@ def test_a_lost_part_is_an_error(clients: list[Client]) -> None:
 def test_where_asked_the_answer_without_it_says_so(clients: list[Client], caplog: pytest.LogCaptureFixture) -> None:
     queries = parts.queries(6)
     with Client(NOBODY) as lost:
-        found = Fanout([*clients[:2], lost], partial=True).search(queries)
-    assert all(isinstance(one, PartialNeighbours) and one.missing == (NOBODY,) for one in found)
-    parts.assert_same(found, Fanout(clients[:2]).search(queries))
+        results = Fanout([*clients[:2], lost], partial=True).search(queries)
+    assert all(isinstance(one, PartialNeighbours) and one.missing == (NOBODY,) for one in results)
+    parts.assert_same(results, Fanout(clients[:2]).search(queries))
     assert f"partial answer: retrieval server {NOBODY}" in caplog.text
 
 

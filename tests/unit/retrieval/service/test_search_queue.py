@@ -38,10 +38,10 @@ class Joined(parts.Toy):
 
 
 def test_requests_within_the_window_are_one_call_and_each_gets_its_answer() -> None:
-    toy, asked = Joined(), parts.queries(8)
+    toy, all_queries = Joined(), parts.queries(8)
     with parts.server(toy, window_ms=300) as server, Client(server.address) as client:
-        pending = [client.start([query]) for query in asked]
-        parts.assert_same([search.result()[0] for search in pending], parts.Toy().search(asked))
+        pending = [client.start([query]) for query in all_queries]
+        parts.assert_same([search.result()[0] for search in pending], parts.Toy().search(all_queries))
     assert sum(toy.calls) == 8
     assert max(toy.calls) >= 4
 
@@ -50,9 +50,9 @@ def test_a_full_call_does_not_wait_for_its_window() -> None:
     toy = Joined()
     with parts.server(toy, window_ms=1000) as server, Client(server.address, deadline_s=30) as client:
         client.describe()  # connects
-        found = client.search([Query(text=f"q{i}") for i in range(MAX_JOINED_QUERIES)])
-        assert len(found) == MAX_JOINED_QUERIES
-        assert found[0].seconds["queue"] < 0.9
+        results = client.search([Query(text=f"q{i}") for i in range(MAX_JOINED_QUERIES)])
+        assert len(results) == MAX_JOINED_QUERIES
+        assert results[0].seconds["queue"] < 0.9
 
 
 def test_a_request_that_fails_does_not_fail_those_searched_with_it() -> None:
