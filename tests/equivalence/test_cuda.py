@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ from ragauge.generation.modes._joint import Adapters
 from ragauge.generation.pipeline import Pipeline
 from ragauge.methods import Answer
 from ragauge.prompts import unit_steps
+from ragauge.retrieval.embed import EncoderChoice
 from ragauge.testing import write_questions
 from ragauge.training import finetuning, fit
 from ragauge.training.settings import RetrofitSettings
@@ -245,6 +247,17 @@ def test_times_are_measured(
     assert main(["time", *question, "--device", "cuda", *timed, "--out", str(tmp_path / "time.json")]) == 0
     protocol = json.loads((tmp_path / "time.json").read_bytes())["protocol"]
     assert (protocol["device"], protocol["cuda_graphs"]) == ("cuda", "on")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_texts_are_embedded_as_on_the_cpu(dtype: Any, tmp_path: Path) -> None:
+    name = f"path:{tiny_models.encoder(tmp_path)}"
+    texts = ["", "House 3 has 8 cats.", "Nobody counts them! " * 9, "é" * 700]  # of several batches' lengths
+    expected = EncoderChoice(name, "torch", dtype=dtype).load().encode(texts)
+    there = EncoderChoice(name, "torch", dtype=dtype, device="cuda").load()
+    found = there.encode(texts)
+    assert {parameter.device.type for parameter in there.model.parameters()} == {"cuda"}  # type: ignore[attr-defined]
+    np.testing.assert_allclose(found, expected, atol=1e-5 if dtype == "float32" else 2e-2)
 
 
 # --- generation with retrieval
