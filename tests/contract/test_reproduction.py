@@ -109,6 +109,15 @@ def test_states_follow_what_the_configuration_runs(cells: list[Shown]) -> None:
     assert not any(cell.state is State.CANNOT for cell in cells)
 
 
+def test_people_whose_judgements_the_configuration_has_are_no_missing_input(runs: Runs, tmp_path: Path) -> None:
+    assert runs.config is not None
+    config = runs.config.model_copy(update={"human_judgements": str(tmp_path / "people.csv")})
+    (tmp_path / "people.csv").write_text("dataset,model,variant,key,person,label,faithful\n")
+    cells = states(planned(config, []), ROOT / "reports", {})
+    human = Counter(c.state for c in cells if c.keys.get("judge") == "human")
+    assert human == Counter(c.state for c in cells if c.keys.get("judge") == "chatgpt") == {State.NO_RATIO: 12}
+
+
 def test_a_number_is_measured_where_a_committed_table_has_it(runs: Runs, tmp_path: Path) -> None:
     def found(folder: Path) -> Shown:
         [cell] = (c for c in states(runs, folder, {}) if (c.table, dict(c.keys), c.quantity) == wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import engines, registry
@@ -12,6 +13,7 @@ from ragauge.assets import catalog, pins, refuse_path, refuse_secret
 from ragauge.config.schema import SERVED
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.generation.settings import PipelineSettings, check_model
+from ragauge.io.human_judgements import read_human_judgements
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def check(config: Config) -> None:
     _check_latency(config)
     if config.judge and config.judge.model != ENDPOINT:
         check_source(config.judge.model, "judge.model")
+    _check_human_judgements(config)
     for item in config.item_names():
         if unusable := registry.problem("item", item):
             raise UserError(f"items: {unusable}")
@@ -228,6 +231,15 @@ def _check_evaluation_labels(config: Config) -> None:
                 where = f"databases.{label}.evaluation_sets.{name}"
                 raise UserError(f"{where}: {owner} already has this label, which names a text in tables")
             texts[name] = f"a set of databases.{label}", settings
+
+
+def _check_human_judgements(config: Config) -> None:
+    """People judge what the configuration asks."""
+    path, asked = config.human_judgements, set(config.answers())
+    for place, one in read_human_judgements(Path(path)).items() if path else ():
+        if (one.dataset, one.model, one.variant) not in asked:
+            reason = f"model {one.model!r} does not answer data set {one.dataset!r} with variant {one.variant!r}"
+            raise UserError(f"{place}: {reason}")
 
 
 def _check_latency(config: Config) -> None:

@@ -303,6 +303,13 @@ class Config(_Section):
     load: LoadSettings | None = Field(None, description="the measurement under load; default: none")
     stream: StreamSettings | None = Field(None, description="the measurement on a stream of questions; default: none")
     judge: JudgeSettings | None = Field(None, description="the judge of evidence or answers; default: none")
+    human_judgements: str | None = Field(
+        None,
+        description=(
+            "CSV of people's judgements of evidence, with columns dataset, model, variant (labels), key, person, label "
+            "(supported, partially_supported, not_supported) and faithful (yes, no); default: none"
+        ),
+    )
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
     @model_validator(mode="before")

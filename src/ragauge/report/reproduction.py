@@ -130,7 +130,7 @@ def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row])
         return replace(cell, state=State.NO_RATIO, why=OTHER_MACHINE if is_filled else why)
     if is_filled or (quantity in QUALITIES and _is_run_on_its_model(runs, cell, rows[0]["item"], quantity)):
         return replace(cell, state=State.PLANNED, why="")
-    if cell.keys.get("judge") == "human":
+    if cell.keys.get("judge") == "human" and not (runs.config and runs.config.human_judgements):
         return replace(cell, state=State.INPUT, why="the configuration has no file of people's judgements")
     is_apart = any(_is_measured_apart(runs, row) for row in rows)
     return replace(cell, state=State.NO_RATIO if is_apart else State.CANNOT, why=why)

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
+from ragauge.io.human_judgements import HumanJudgement, read_human_judgements
 from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.results.runs import Record, Runs, Variant
 
@@ -58,6 +60,16 @@ def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
         except (KeyError, TypeError) as error:
             raise UserError(f"{path}: a line is not a judgement: {error!r}") from error
     return by_key
+
+
+def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgement]]:
+    """People's judgements of a variant's evidence, by the questions that it answered; empty if there are none."""
+    path = runs.config.human_judgements if runs.config else None
+    by_key: dict[str, list[HumanJudgement]] = {}
+    for one in read_human_judgements(Path(path)).values() if path else ():
+        if (one.dataset, one.model, one.variant) == (variant.dataset, variant.model, variant.name):
+            by_key.setdefault(one.key, []).append(one)
+    return {key: judged for key, judged in by_key.items() if key in variant.answered}
 
 
 def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, Record]:

@@ -89,6 +89,7 @@ MISTAKES = [
     ("judge", {"methods": ["cfc"]}, "c.yaml: judge.methods: unknown variant 'cfc'; known: naive, "),
     ("judge", {"methods": ["naive"], "model": "gpt"}, "c.yaml: judge.model: unknown model 'gpt'; "),
     ("judge", {"methods": []}, "c.yaml: judge.methods: "),
+    ("human_judgements", "no.csv", "c.yaml: human_judgements: no.csv: cannot be read as CSV: [Errno 2]"),
     ("judge", {"methods": ["naive"], "url": "x"}, "c.yaml: judge.url: unknown key 'url'; known: device, dtype, "),
     ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
     ("databases", {"d": {"indexes": {"ivf": {"nlists": 4}}}}, "indexes.ivf.nlists: unknown key 'nlists'; did "),
@@ -172,6 +173,35 @@ def test_a_judge_judges_the_variants_that_it_is_given() -> None:
         ("musique", "oracle"),
     }
     assert list(loading.parse(valid(), "c.yaml").judged()) == []
+
+
+PLACE = f"nq_open,{MODEL},naive,k"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            f"{PLACE},ann,fully,yes",
+            "{}:3: label: Input should be 'supported', 'partially_supported' or 'not_supported'",
+        ),
+        (f"{PLACE},ann,supported", "{}:3: faithful: Input should be 'yes' or 'no'"),
+        (f"{PLACE},ann,supported,yes,no", "{}:3: None: Extra inputs are not permitted"),
+        (f"{PLACE},bob,supported,yes", "{}:3: bob judges the same evidence twice"),
+        (
+            f"musique,{MODEL},sp_k5,k,ann,supported,yes",
+            f"{{}}:3: model '{MODEL}' does not answer data set 'musique' with variant 'sp_k5'",
+        ),
+    ],
+)
+def test_peoples_judgements_are_checked_before_anything_runs(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "people.csv"
+    good = f"dataset,model,variant,key,person,label,faithful\n{PLACE},bob,not_supported,no\n"
+    path.write_text(good + line + "\n")
+    with pytest.raises(UserError, match=re.escape(f"c.yaml: human_judgements: {message.format(path)}")):
+        loading.parse(changed("human_judgements", str(path)), "c.yaml")
+    path.write_text(good)
+    assert loading.parse(changed("human_judgements", str(path)), "c.yaml").human_judgements == str(path)
 
 
 @pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])

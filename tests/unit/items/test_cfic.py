@@ -263,6 +263,22 @@ def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None
         table("cfic_table_7", small)
 
 
+def test_table_7_shows_what_people_judged(small: Path) -> None:
+    people = small / "people.csv"
+    judged = ["q0,ann,supported,yes", "q0,bob,partially_supported,no", "q1,ann,not_supported,yes"]
+    judged += ["q1,bob,not_supported,yes", "q9,bob,supported,yes"]  # the last of a question that was not asked
+    head = "dataset,model,variant,key,person,label,faithful"
+    people.write_text("\n".join([head, *(f"wiki_long,{MODEL},cfic,{line}" for line in judged)]))
+    found = table("cfic_table_7", small, CONFIG | {"human_judgements": str(people)})
+    keys = {"system": "cfic", "variant": "cfic", "model": MODEL}
+    expected = {"supported": 0.25, "partially_supported": 0.25, "not_supported": 0.5, "faithfulness": 0.75}
+    for quantity, value in expected.items():
+        human = line(found, quantity=f"human_{quantity}", **keys)
+        assert (human["measured"], human["n"]) == (value, 2)
+        assert human["note"] == "judged by 2 people, with one label for 1 of 2 questions that several judged"
+    assert not found["quantity"][found["variant"] == "free"].str.startswith("human_").any()
+
+
 def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
     write(small, "k1", "cfic", [True, False, False, False], top_k=1)
     write(small, "d32", "cfic", [True, True, True, True], d=32)

@@ -56,6 +56,7 @@ class ItemPlan(PlanPart):
             "load": self._measured(self.paths.load, "load", reads.load),
             "stream": self._measured(self.paths.stream, "stream", reads.stream),
             "judgements": [self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged],
+            "human_judgements": [people] if reads.judgements and (people := self.config.human_judgements) else [],
             "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
             "predictions": [self.paths.predictions] if reads.predictions else [],
             "pipelines": [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines],

@@ -3,10 +3,11 @@
 What this shows: for every method that answers from evidence, `faithfulness`, the share of pieces of evidence that are a
 substring of the document, over all records; `answer_in_evidence`, the share of questions whose evidence contains a
 reference answer; and the shares of questions whose evidence a language model judged to support the answer, partly or
-not at all. The note names the judge.
+not at all. The note names the judge. `human_...` are the same, and faithfulness, by people, from the file that
+`human_judgements` names: means over questions, each the mean over its people.
 
-Limits: no agreement between judges. The paper's faithfulness was judged by ChatGPT and by people on 50 questions; a
-value below 100 for evidence that was cut out of the document is due to the judge.
+Limits: the paper's faithfulness was judged by ChatGPT and by people on 50 questions; a value below 100 for evidence
+that was cut out of the document is due to the judge.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, Variant, evidence_quality, frame, materials, mean, read_csv
 
 KEYS = ("model", "dataset", "system", "variant")
-FAITHFULNESS = "faithfulness"
+FAITHFULNESS, HUMAN = "faithfulness", "human_"
 LABELS = ("supported", "partially_supported", "not_supported")
 JUDGES = {"chatgpt": "the paper, judged by ChatGPT", "human": "the paper, judged by people"}
 SYSTEMS = {"bge_sliding_window": "bge, sliding_window", "longalpaca_7b": "free_extraction", "cfic": "cfic"}
@@ -62,7 +63,8 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
             keys = {"model": model, "dataset": dataset, "system": system, "variant": variant.name}
             yield Cell(keys, FAITHFULNESS, evidence_quality(runs, variant, "evidence_verbatim"))
             yield Cell(keys, "answer_in_evidence", evidence_quality(runs, variant, "answer_in_evidence"))
-            yield from (Cell(keys, label, measure) for label, measure in _support(runs, variant).items())
+            judged = _support(runs, variant) | _by_people(runs, variant)
+            yield from (Cell(keys, quantity, measure) for quantity, measure in judged.items())
 
 
 def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
@@ -76,3 +78,16 @@ def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
     failed = f"; {len(judged) - len(labels)} questions without a judgement" if len(labels) < len(judged) else ""
     values = {label: [float(given == label) for given in labels.values()] for label in LABELS}
     return {label: mean(of, runs.seed, f"judged by {judges}{failed}") for label, of in values.items()}
+
+
+def _by_people(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """The same by people, and how often those who judge the same evidence give it one label; nothing without any."""
+    if not (judged := list(materials.human_judgements(runs, variant).values())):
+        return {}
+    people = {one.person for several in judged for one in several}
+    agreed = [len({one.label for one in several}) == 1 for several in judged if len(several) > 1]
+    note = f"judged by {len(people)} people"
+    note += f", with one label for {sum(agreed)} of {len(agreed)} questions that several judged" if agreed else ""
+    said = [[(one.label, FAITHFULNESS if one.faithful == "yes" else "") for one in several] for several in judged]
+    values = {q: [sum(q in one for one in several) / len(several) for several in said] for q in (FAITHFULNESS, *LABELS)}
+    return {f"{HUMAN}{quantity}": mean(of, runs.seed, note) for quantity, of in values.items()}
