@@ -6,7 +6,7 @@
 SHELL := bash
 PYTHON ?= python3
 extras = $(addprefix --extra ,$(1))
-LOCKED := workflow retrieval training cluster service study docs dev
+LOCKED := workflow retrieval training cluster service study punkt docs dev
 OLDEST := workflow retrieval service study dev
 OLDEST_TESTS ?= tests/unit/engines tests/unit/cost tests/unit/prompts tests/unit/metrics/test_metrics.py \
   tests/unit/results/test_scoring.py tests/unit/results/test_stats.py tests/unit/rankers/test_rankers.py \

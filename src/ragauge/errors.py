@@ -73,6 +73,7 @@ EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name t
     "onnxruntime": "retrieval",
     "onnxscript": "retrieval",
     "prometheus_client": "service",
+    "punkt": "punkt",
     "pypdf": "study",
     "rocrate": "report",
     "sklearn": "workflow",

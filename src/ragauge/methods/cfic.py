@@ -9,9 +9,8 @@ from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.evidence import prefix as prefix_search
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import LONGEST, Trie
-from ragauge.evidence.request import REQUESTS, Wording
 from ragauge.methods.base import Answer, Evidence
-from ragauge.methods.base.grounding import Finding, Grounding, finder_of, read_documents, written
+from ragauge.methods.base.grounding import Finding, Grounding, finder_of, written
 from ragauge.prompts import Prompt
 
 PreparedDocuments = tuple[Grounding, Trie]
@@ -38,12 +37,10 @@ class CFIC(Finding):
     prefix: bool = True
     skip: bool = True
     search: prefix_search.Rule = "beam"
-    request: Wording = "paper"  # Table 2's words; "copy" is this project's, for models that were not trained
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> PreparedDocuments:
         row = LONGEST + self.d  # tokens of a prefix and what follows it
-        rows, wording = row + self.top_k * row, REQUESTS[self.request]
-        reading = read_documents(finder_of(engine), prompt, wording, positions=row, slots=rows, lower="d")
+        reading = self.read_documents(engine, prompt, positions=row, slots=row + self.top_k * row, lower="d")
         return reading, Trie(reading.text.sentence_ids)
 
     def answer(self, engine: SpanEngine, state: PreparedDocuments, prompt: Prompt, limits: Limits) -> Answer:
@@ -64,5 +61,6 @@ class CFIC(Finding):
         ordered = sorted(prefixes, key=lambda prefix: prefix.sentence)
         beginnings = [text.sentence_ids[prefix.sentence][: prefix.tokens] for prefix in ordered]
         passages = skip.write_on(finder, context, ordered, beginnings, self.d)
-        pieces = [piece for ids in passages for piece in written(finder.tokenizer.decode(ids), prompt.sources)]
+        texts = map(finder.tokenizer.decode, passages)
+        pieces = [piece for one in texts for piece in written(one, prompt.sources, self.sentences)]
         return tuple(dict.fromkeys(pieces))

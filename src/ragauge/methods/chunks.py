@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Engine, Limits
 from ragauge.evidence import chunks
+from ragauge.evidence.sentences import Splitter, boundaries_of
 from ragauge.evidence.skip import Range
 from ragauge.methods.base import Answer, Method, traced
 from ragauge.methods.base.grounding import NO_OFFSETS, GroundingText, answer_from, sentences_of
@@ -36,15 +37,17 @@ class Chunks(Method):
     ranker: Literal["dense", "bm25"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
+    sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
 
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,) if self.ranker == "dense" else ()
 
     def unsupported(self, engine: Engine) -> str | None:
+        boundaries_of(self.sentences)  # raises where its package is missing
         return None if engine.tokenizer.is_fast else NO_OFFSETS
 
     def prepare(self, engine: Engine, prompt: Prompt) -> Cut:
-        text = sentences_of(engine, prompt.sources)
+        text = sentences_of(engine, self.sentences, prompt.sources)
         if self.chunking == "paragraph":
             ranges = chunks.paragraphs(text.sources, text.sentences, self.words, self.paragraph_end)
         else:

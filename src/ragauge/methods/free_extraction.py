@@ -5,10 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.evidence.request import REQUESTS, Wording
+from ragauge.engines.protocol import ANSWERING, Limits, SpanEngine
 from ragauge.methods.base import Answer
-from ragauge.methods.base.grounding import Finding, Grounding, finder_of, read_documents
+from ragauge.methods.base.grounding import Finding, Grounding, finder_of
 from ragauge.prompts import Prompt
 
 
@@ -18,15 +17,16 @@ class FreeExtraction(Finding):
 
     Vicuna, LongChat and LongAlpaca in the paper's Table 3; on CFIC's own model it is CFIC without its two decoding
     strategies in Tables 4 and 6. Every generated sentence is a piece of evidence; one that occurs verbatim in no
-    document has no position. The answer is generated from all of them, as generated.
+    document has no position. The answer is generated from all of them, as generated. An engine without caches, as for
+    the GPTs of Table 5, reads document and request as one prompt.
     """
 
+    requires = ANSWERING
+
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
-    request: Wording = "paper"  # Table 2's words; "copy" is this project's
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Grounding:
-        room, wording = self.volume, REQUESTS[self.request]
-        return read_documents(finder_of(engine), prompt, wording, positions=room, slots=room, lower="volume")
+        return self.read_documents(engine, prompt, positions=self.volume, slots=self.volume, lower="volume")
 
     def answer(self, engine: SpanEngine, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
         return state.answer(engine, prompt, state.written(finder_of(engine), prompt, self.volume), limits)

@@ -146,13 +146,14 @@ def passages(articles: Iterable[TrainingDocument], settings: Data, one_each: boo
     tokenizer = load_tokenizer(assets.resolve(settings.model))
     documents: list[TrainingDocument] = []
     for article in articles:
-        own = in_random_order(sft.cut(article, tokenizer, settings.document_tokens), settings)
+        own = in_random_order(sft.cut(article, tokenizer, settings.document_tokens, settings.sentences), settings)
         documents += own[:1] if one_each else own
     by_corpus: dict[str, list[TrainingDocument]] = {}
     for document in in_random_order(documents, settings):
         by_corpus.setdefault(document.corpus, []).append(document)
     for document in filter(None, chain.from_iterable(zip_longest(*by_corpus.values()))):
-        yield sft.draw_spans(document, tokenizer, settings.spans, settings.span_sentences, settings.seed)
+        drawn = settings.spans, settings.span_sentences, settings.seed, settings.sentences
+        yield sft.draw_spans(document, tokenizer, *drawn)
 
 
 def in_random_order(documents: Iterable[TrainingDocument], settings: Data) -> list[TrainingDocument]:

@@ -123,7 +123,8 @@ class Material:
 
     def _encoded(self, name: str) -> list[Encoded]:
         """Each document's requests in one pass, or one pass per request where positions cannot be given (ALiBi)."""
-        options = REQUESTS[self.settings.request], self.shape.eos[0], self.settings.max_length
+        settings = self.settings
+        options = REQUESTS[settings.request], self.shape.eos[0], settings.max_length, settings.sentences
         documents = sft_data.read(self.folder / name)
         encoded = [sft.encode(document, self.tokenizer, self.template, *options) for document in documents]
         shared = self.shape.position == "rope"

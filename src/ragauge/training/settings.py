@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
 from ragauge.evidence.request import Wording
+from ragauge.evidence.sentences import Splitter
 from ragauge.generation import modes
 from ragauge.generation.modes import ModeTraining
 from ragauge.prompts.templates import Template
@@ -43,6 +44,7 @@ class Data(BaseModel):
     min_characters: int = Field(4000, ge=0, description="minimum characters of an article")
     spans: int = Field(6, ge=1, description="spans drawn from a document, each with a question")
     span_sentences: int = Field(3, ge=1, description="maximum sentences of a span")
+    sentences: Splitter = Field("sentencex", description="what splits sentences; as the option of cfic")
     near_duplicate: float = Field(0.4, gt=0, le=1, description="Jaccard similarity to evaluation text that excludes")
 
 

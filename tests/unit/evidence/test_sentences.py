@@ -1,5 +1,6 @@
 """Sentences: they are the document, character by character and token by token."""
 
+import sys
 import time
 from itertools import pairwise
 from typing import Any
@@ -7,7 +8,10 @@ from typing import Any
 import pytest
 
 import tiny_models
-from ragauge.evidence.sentences import Sentence, split, tokenize
+from house_article import long_lm
+from ragauge import methods
+from ragauge.errors import MissingExtraError
+from ragauge.evidence.sentences import Sentence, boundaries_of, split, tokenize
 from ragauge.prompts import Source
 
 HEADED = "History\n\nIt began early. It ended late.\n\n1. One item\n2. Another, e.g. this\n\nNotes"
@@ -156,3 +160,29 @@ def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:
 def test_nothing_has_no_sentence() -> None:
     assert tokenize([Source(0, "", " \n ")], tiny_models.byte_tokenizer())[1] == []
     assert tokenize([], tiny_models.byte_tokenizer()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (" \n ", []),
+        ("Dr. Smith left on Jan. 5th. He drove.", ["Dr. Smith left on Jan. 5th. ", "He drove."]),
+        ("A head\n\nIt ran. (No.) It hid.", ["A head\n\nIt ran. ", "(No.) ", "It hid."]),  # no end at a blank line
+        ("He came, e.g. by car.", ["He came, e.g. ", "by car."]),  # as NLTK's English model has it
+    ],
+)
+def test_punkt_splits_as_nltk_does(document: str, expected: list[str]) -> None:
+    pytest.importorskip("punkt", reason="the extra punkt is not installed")
+    assert [document[start:stop] for start, stop in split(document, "punkt")] == expected
+    _, sentences = tokenize([Source(0, "", document)], tiny_models.byte_tokenizer(), "punkt")
+    assert [document[s.start : s.stop] for s in sentences] == expected
+
+
+def test_a_missing_splitter_is_one_line_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    boundaries_of.cache_clear()
+    monkeypatch.setitem(sys.modules, "punkt", None)
+    for name, options in (("cfic", {}), ("free_extraction", {}), ("chunks", {"ranker": "bm25"})):
+        with pytest.raises(MissingExtraError, match=r"needs the package .*: pip install 'ragauge\[punkt\]'") as caught:
+            methods.make(name, sentences="punkt", **options).refusal(long_lm())
+        assert "\n" not in str(caught.value)
+    assert split("One. Two.") == [(0, 5), (5, 9)]

@@ -12,7 +12,7 @@ import tiny_models
 from house_article import ARTICLE, INSTRUCTION, LIMITS, answered, check_verbatim, long_lm, prompt_of
 from ragauge import methods, metrics
 from ragauge.cli import main
-from ragauge.engines import LM, ShapeLM
+from ragauge.engines import ANSWERING, LM, ShapeLM
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
@@ -127,6 +127,22 @@ def test_free_extraction_reads_what_cfic_reads_and_writes_up_to_the_volume() -> 
     assert trace[-3].steps <= 8
     again = free.answer(lm, state, prompt, LIMITS)  # the state serves any number of questions
     assert again == free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
+
+
+@pytest.mark.parametrize("context", [4096, 900])
+def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(context: int) -> None:
+    class Plain(LM):
+        capabilities = ANSWERING
+
+    cached, method, prompt = long_lm(context=context), methods.make("free_extraction", volume=40), prompt_of()
+    plain = Plain(cached.decoder, cached.tokenizer)
+    assert method.refusal(plain) is None
+    with plain.tracing() as trace:
+        found = method.answer(plain, method.prepare(plain, prompt), prompt, LIMITS)
+    assert found == answered("free_extraction", prompt, cached, volume=40)
+    assert texts(found)
+    assert bool(found.truncated) == (context == 900)
+    assert [call.stage for call in trace] == ["prompt", "decode", "prompt", "decode"]
 
 
 # ---- the full article, the oracle

@@ -33,7 +33,7 @@ TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n
 
 def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    documents = list(sft.cut(TrainingDocument("a", "T", TEXT), tokenizer, 300))
+    documents = list(sft.cut(TrainingDocument("a", "T", TEXT), tokenizer, 300, "sentencex"))
     assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
     assert all(len(d.text) <= 300 for d in documents)
     assert len(TEXT) - sum(len(d.text) for d in documents) < 150
@@ -42,16 +42,18 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
 
 def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    assert [d.text for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300)] == ["One sentence."]
-    assert list(sft.cut(TrainingDocument("a", "", " \n "), tokenizer, 300)) == []
+    assert [d.text for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300, "sentencex")] == [
+        "One sentence."
+    ]
+    assert list(sft.cut(TrainingDocument("a", "", " \n "), tokenizer, 300, "sentencex")) == []
 
 
 def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
     tokenizer = tiny_models.byte_tokenizer()
     document = TrainingDocument("a#0", "T", TEXT)
-    drawn = sft.draw_spans(document, tokenizer, 6, 3, seed=0)
-    assert drawn == sft.draw_spans(document, tokenizer, 6, 3, seed=0)
-    assert drawn != sft.draw_spans(document, tokenizer, 6, 3, seed=1)
+    drawn = sft.draw_spans(document, tokenizer, 6, 3, seed=0, splitter="sentencex")
+    assert drawn == sft.draw_spans(document, tokenizer, 6, 3, seed=0, splitter="sentencex")
+    assert drawn != sft.draw_spans(document, tokenizer, 6, 3, seed=1, splitter="sentencex")
     assert len(drawn.spans) >= 5
     for span in drawn.spans:
         text = drawn.span_text(span)
@@ -81,7 +83,7 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     start, text = TEXT.index("It burned"), state[0].text
     span = SpanQuestion(start, TEXT.index("- a list"), "Who lit the lamp?")
     training = TrainingDocument("a#0", "Lighthouse", TEXT, (span,))
-    encoded = sft.encode(training, lm.tokenizer, template, REQUESTS["paper"], 1, 4096)
+    encoded = sft.encode(training, lm.tokenizer, template, REQUESTS["paper"], 1, 4096, "sentencex")
     assert encoded.document == document
     [(request, response)] = encoded.requests
     assert request == read[0]
@@ -93,7 +95,9 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
 def test_a_request_that_is_too_long_is_left_out() -> None:
     spans = SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90)
     document = TrainingDocument("a#0", "", TEXT, spans)
-    encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400)
+    encoded = sft.encode(
+        document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400, "sentencex"
+    )
     assert len(encoded.requests) == 1
 
 

@@ -32,6 +32,7 @@ CAPABILITIES: Capabilities = SERVED
 UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
 USER, ASSISTANT = "\ufdd0", "\ufdd1"  # before and after the user's turn; code points that no text may have
 ROUGH_PIECES = re.compile(rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s")
+COUNTS = "prompt_tokens", "cached_tokens", "new_tokens", "thought_tokens", "attempts"  # of an exchange
 PROMPT_ERRORS = {400, 413, 422}  # HTTP statuses that refuse one request, as a prompt beyond the context
 REFUSABLE = {"stream_options": "", "max_tokens": "max_completion_tokens", "stop": ""}  # key -> the key in its place
 
@@ -141,12 +142,14 @@ class ServedEngine(Traced):
         finally:
             if self._turn:
                 self._turn.acquire()
+        earlier = self.exchange if self._trace is not None else None
         self.exchange = self._exchange(completion, sent)
         self._record_calls(text, completion, sent[-1])
         # The time of earlier attempts and of the pauses between them is not the model's; `attempts` shows them.
         self.first_token_at = begin + (self.exchange.token_s or [completion.ended - sent[-1]])[0]
         new = self.exchange.new_tokens
         self.cut = completion.finish == "length" and new is not None and new < limits.max_new_tokens
+        self.exchange = _added(earlier, self.exchange)
         if problem := completion.problem():
             raise UserError(problem)
         answer, _ = completion.split()
@@ -288,6 +291,16 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
         return [piece for i, part in enumerate(parts) if part for piece in ([part] if i % 2 else cut(part))]
 
     return split
+
+
+def _added(earlier: Exchange | None, last: Exchange) -> Exchange:
+    """The exchange of a question with the counts of its earlier requests; times and end are the last one's."""
+    if earlier is None:
+        return last
+    pairs: dict[str, Any] = {name: (getattr(earlier, name), getattr(last, name)) for name in COUNTS}
+    counts: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+    source = last.thought_tokens_source or earlier.thought_tokens_source
+    return replace(last, **counts, thought_tokens_source=source)
 
 
 def _refused_key(error: EndpointError, body: Mapping[str, Any]) -> str | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ragauge.engines.protocol import Capability, Engine, Limits, Span, SpanEngine
+from ragauge.engines.protocol import DECODING, Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import EvidenceContext
-from ragauge.evidence.request import EvidenceRequest
-from ragauge.evidence.sentences import Sentence, split, tokenize
+from ragauge.evidence.request import REQUESTS, EvidenceRequest, Wording
+from ragauge.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
 from ragauge.methods.base import Answer, Evidence, Method, generate, plain_row, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
 
@@ -32,6 +32,7 @@ class GroundingText:
     sentences: list[Sentence]
     sources: tuple[Source, ...]
     truncated: int = 0  # tokens left out of the middle
+    splitter: Splitter = "sentencex"
 
     @property
     def sentence_ids(self) -> list[list[int]]:
@@ -51,99 +52,113 @@ class GroundingText:
 
 @dataclass
 class Grounding:
-    """A text that a decoder has read, ready for any number of questions."""
+    """A text, ready for any number of questions: in a cache, or as tokens for engines without caches."""
 
     text: GroundingText
-    cache: KVCache
-    length: int  # slots of the opening and the text
+    read: list[int]  # tokens of the opening and the text
     wording: EvidenceRequest
+    cache: KVCache | None  # that holds them
 
     def written(self, engine: SpanEngine, prompt: Prompt, most: int) -> tuple[Evidence, ...]:
         """Read the request and write evidence of at most `most` tokens after it, greedily, without constraints."""
-        context = self.ask(engine, prompt)
-        ids = generate(engine, context.cache, context.logits[None], context.position, Limits(most, stop=()))
-        return tuple(written(engine.tokenizer.decode(ids, skip_special_tokens=True), prompt.sources))
+        limits = Limits(most, stop=())
+        if self.cache is None:
+            ids = engine.respond([*self.read, *self.request(engine, prompt)], limits).ids
+        else:
+            context = self.ask(engine, prompt)
+            ids = generate(engine, context.cache, context.logits[None], context.position, limits)
+        text = engine.tokenizer.decode(ids, skip_special_tokens=True)
+        return tuple(written(text, prompt.sources, self.text.splitter))
 
     def answer(self, engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], limits: Limits) -> Answer:
         """Answer from evidence in this text; the record has the request for it."""
         request = self.wording.text(prompt.question)
         return answer_from(engine, prompt, evidence, self.text.truncated, limits, request)
 
+    def request(self, engine: Engine, prompt: Prompt) -> list[int]:
+        """Token ids of the request for evidence, which follows the text."""
+        return self.wording.after_document(engine.tokenizer, prompt.question, template_of(engine, prompt))
+
     def ask(self, engine: SpanEngine, prompt: Prompt) -> EvidenceContext:
         """Read the request for evidence after the text, in place of the last one."""
-        request = self.wording.after_document(engine.tokenizer, prompt.question, template_of(engine, prompt))
-        self.cache.truncate(self.length)
-        row = plain_row(request, self.length)
+        assert self.cache is not None
+        self.cache.truncate(len(self.read))
+        row = plain_row(self.request(engine, prompt), len(self.read))
         logits = engine.extend(self.cache, [row], stage="query", last_logits=True).last_logits
         assert logits is not None
         return EvidenceContext(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
 
 
-FINDING = frozenset({Capability.TEXT, Capability.WEIGHTS, Capability.SPANS})
-"""What finding evidence by a decoder's own words requires."""
-
-
+@dataclass(frozen=True)
 class Finding(Method):
     """A method that looks for evidence by a decoder's own words, which may be those of another one than answers."""
 
     finds = True
-    requires = FINDING
+    requires = DECODING
+
+    request: Wording = "paper"  # Table 2's words; "copy" is this project's, for models that were not trained
+    sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
+
+    def read_documents(
+        self, engine: SpanEngine, prompt: Prompt, *, positions: int, slots: int, lower: str
+    ) -> Grounding:
+        """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
+
+        An engine without caches reads nothing yet. A server lets nobody open its reply: the request has no cue there.
+
+        Args:
+            positions: to keep free for what follows the request.
+            slots: of the cache, for the same; more than `positions` where rows stand side by side.
+            lower: the option that makes both less, for the error.
+
+        Raises:
+            UserError: the text has no sentence, or the context no room for it.
+        """
+        engine, wording = finder_of(engine), REQUESTS[self.request]
+        wording = replace(wording, cue="") if Capability.SERVER in engine.capabilities else wording
+        opening, context = wording.before_document(engine.tokenizer, template_of(engine, prompt)), engine.max_context
+        free = QUESTION_ROOM + max(positions, min(EVIDENCE_ROOM, context // 8))
+        room = context - len(opening) - len(prompt.task) - free
+        if room < 2:
+            raise UserError(f"the model's context of {context} tokens has no room for a document; lower {lower}")
+        cut = cut_middle(prompt.sources, engine.tokenizer, room // 2, room - room // 2)
+        text = sentences_of(engine, self.sentences, *cut)
+        read = [*opening, *text.ids]
+        if Capability.SPANS not in engine.capabilities:
+            return Grounding(text, read, wording, None)
+        cache = engine.new_cache(len(read) + len(prompt.task) + QUESTION_ROOM + slots)
+        read_in_chunks(engine, cache, read)
+        return Grounding(text, read, wording, cache)
 
     def unsupported(self, engine: SpanEngine) -> str | None:
+        boundaries_of(self.sentences)  # raises where its package is missing
         return why_not(engine)
 
 
 def finder_of(engine: SpanEngine) -> SpanEngine:
     """The decoder that finds the evidence which this one answers from."""
-    return engine.finder or engine
+    return getattr(engine, "finder", None) or engine  # engines of the text level have none
 
 
-def template_of(engine: SpanEngine, prompt: Prompt) -> str:
+def template_of(engine: Engine, prompt: Prompt) -> str:
     """The template of a request to this decoder: its own where it answers nothing, else the prompt's."""
-    return engine.template or (prompt.text.template if prompt.text else "plain")
+    return getattr(engine, "template", None) or (prompt.text.template if prompt.text else "plain")
 
 
 def why_not(engine: SpanEngine) -> str | None:
     """Why this decoder's own words cannot give evidence; None where they can."""
     if not engine.tokenizer.is_fast:
         return NO_OFFSETS
-    has_end = finder_of(engine).shape.eos
+    has_end = Capability.SPANS not in engine.capabilities or finder_of(engine).shape.eos  # a server ends texts itself
     return None if has_end else "the model has no end-of-text token, whose probability ends evidence"
 
 
-def sentences_of(engine: Engine, sources: Sequence[Source], truncated: int = 0) -> GroundingText:
+def sentences_of(engine: Engine, splitter: Splitter, sources: Sequence[Source], truncated: int = 0) -> GroundingText:
     """The sources as one text; raises UserError where it has no sentence."""
-    ids, sentences = tokenize(sources, engine.tokenizer)
+    ids, sentences = tokenize(sources, engine.tokenizer, splitter)
     if not sentences:
         raise UserError("the document has no sentence")
-    return GroundingText(ids, sentences, tuple(sources), truncated)
-
-
-def read_documents(
-    engine: SpanEngine, prompt: Prompt, wording: EvidenceRequest, *, positions: int, slots: int, lower: str
-) -> Grounding:
-    """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
-
-    Args:
-        wording: of the request that will follow.
-        positions: to keep free for what follows the request.
-        slots: of the cache, for the same; more than `positions` where rows stand side by side.
-        lower: the option that makes both less, for the error.
-
-    Raises:
-        UserError: the text has no sentence, or the context no room for it.
-    """
-    opening = wording.before_document(engine.tokenizer, template_of(engine, prompt))
-    context = engine.shape.max_context
-    free = QUESTION_ROOM + max(positions, min(EVIDENCE_ROOM, context // 8))
-    room = context - len(opening) - len(prompt.task) - free
-    if room < 2:
-        raise UserError(f"the model's context of {context} tokens has no room for a document; lower {lower}")
-    text = sentences_of(engine, *cut_middle(prompt.sources, engine.tokenizer, room // 2, room - room // 2))
-    read = [*opening, *text.ids]
-    cache = engine.new_cache(len(read) + len(prompt.task) + QUESTION_ROOM + slots)
-    read_in_chunks(engine, cache, read)
-    return Grounding(text, cache, cache.length, wording)
+    return GroundingText(ids, sentences, tuple(sources), truncated, splitter)
 
 
 def read_in_chunks(engine: SpanEngine, cache: KVCache, ids: Sequence[int]) -> None:
@@ -177,7 +192,7 @@ def placed(text: str, sources: Sequence[Source]) -> Evidence:
     return Evidence(None, None, None, text)
 
 
-def written(text: str, sources: Sequence[Source]) -> list[Evidence]:
+def written(text: str, sources: Sequence[Source], splitter: Splitter) -> list[Evidence]:
     """Each sentence of a generated text, line by line, as a piece of evidence."""
-    sentences = (line[start:stop].strip() for line in text.split("\n") for start, stop in split(line))
+    sentences = (line[start:stop].strip() for line in text.split("\n") for start, stop in split(line, splitter))
     return [placed(sentence, sources) for sentence in sentences if sentence]

@@ -277,6 +277,36 @@ def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
     assert len(records.read(out)) == 12
 
 
+def test_free_extraction_asks_for_evidence_then_answers_from_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out, written = tmp_path / "x.jsonl", "It was built in 1821. Ida kept it."
+    article = "The tower is old. It was built in 1821. Nobody knows why it leans. " * 40
+    line = {"id": "q", "question": "When?", "title": "Tower", "context": article, "answers": ["1821"]}
+    (tmp_path / "d.jsonl").write_text(json.dumps(line) + "\n")
+    with serving([streams(written, **USAGE), streams("18", "21", **USAGE)]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        asked = ["--dataset=wiki_long", f"--data={tmp_path}/d.jsonl", "--set=request=copy", "--set=volume=99"]
+        assert main(["run", "--method=free_extraction", "--model=openai:m", *asked, "--out", str(out)]) == 0
+    first, second = (one["body"] for one in server.requests)
+    turn = first["messages"][0]["content"]
+    assert turn.startswith("Read the document below. It holds the answer to a question.\n\n")
+    assert turn.endswith("Question: When?\nCopy the sentences of the document that answer the question.")  # no cue
+    assert article.strip() in turn
+    assert (first["max_tokens"], "stop" in first) == (99, False)
+    assert second["messages"][0]["content"].count("1821") == 1
+    [record] = records.read(out)
+    assert record.evidence is not None
+    assert [(piece.text, piece.verbatim) for piece in record.evidence] == [
+        ("It was built in 1821.", True),
+        ("Ida kept it.", False),
+    ]
+    assert record.prediction == "1821"
+    assert record.served is not None
+    assert (record.served.prompt_tokens, record.served.cached_tokens, record.served.new_tokens) == (60, 24, 4)
+    assert (record.served.attempts, len(record.served.token_s)) == (2, 2)
+
+
 # --- a real server ---
 
 
