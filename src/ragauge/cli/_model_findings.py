@@ -26,6 +26,7 @@ def model_findings(source: str) -> Iterator[tuple[str, str, str]]:
     def positions() -> str:
         shape = read_shape(folder)
         scaled = f", divided by {shape.rope_scale:g}" if shape.rope_scale != 1 else ""
+        scaled += f", sliding windows of {shape.shortest_window} tokens" if shape.shortest_window else ""
         base = f"rotary, type {rope_type(read_config(folder))}, base {shape.rope_theta:g}{scaled}"
         return base if shape.position == "rope" else shape.position
 
@@ -61,8 +62,10 @@ def model_findings(source: str) -> Iterator[tuple[str, str, str]]:
     facts: dict[str, Callable[[], str]] = {"model": lambda: str(folder), "family": family, "positions": positions}
     facts |= {"context": lambda: f"{read_shape(folder).max_context:,} tokens", "quantization": storage}
     facts |= {"tensors": tensors, "end of text": end_of_text, "tokens": tokens, "template": template}
+    reasons = set[str]()
     for topic, describe in facts.items():
         try:
             yield topic, describe(), ""
         except UserError as error:
-            yield topic, "refused", str(error)
+            yield topic, "refused", "as above" if str(error) in reasons else str(error)
+            reasons.add(str(error))

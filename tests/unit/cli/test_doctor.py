@@ -147,9 +147,9 @@ def test_what_is_refused_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixtur
     tiny.build("llama").save_pretrained(tmp_path)
     tiny.edit(tmp_path / "config.json", quantization_config={"quant_method": "awq"})
     facts = model_facts(tmp_path, capsys)
-    for topic in ("quantization", "tensors"):
-        assert facts[topic][0] == "refused"
-        assert "weights quantized by awq are not read" in facts[topic][1]
+    assert facts["quantization"][0] == "refused"
+    assert "weights quantized by awq are not read" in facts["quantization"][1]
+    assert facts["tensors"] == ("refused", "as above")
     assert facts["template"][0] == facts["end of text"][0] == "refused"
     assert model_facts(Path("no-such-model"), capsys)["model"][0] == "refused"
 
