@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ragauge.engines.protocol import DECODING, Capability, Engine, Limits, Span, SpanEngine
+from ragauge.engines.protocol import ANSWERING, Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import EvidenceContext
 from ragauge.evidence.request import REQUESTS, EvidenceRequest, Wording
 from ragauge.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
-from ragauge.methods.base import Answer, Evidence, Method, generate, plain_row, read_plain
+from ragauge.methods.base import SPANS, Answer, Evidence, Method, generate, plain_row, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Finding(Method):
     """A method that looks for evidence by a decoder's own words, which may be those of another one than answers."""
 
     finds = True
-    requires = DECODING
+    requires = ANSWERING | SPANS
 
     request: Wording = "paper"  # Table 2's words; "copy" is this project's, for models that were not trained
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
