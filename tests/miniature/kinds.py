@@ -44,7 +44,7 @@ def _answers(config: Config) -> Iterator[Kind]:
         source = model.training or model.source  # that of a trained model is a folder of the run
         yield "answers", job.model, model.finder, source, job.dataset, _method(variant)
         if job in judged:
-            yield "judged", job.model, job.dataset, _method(variant)
+            yield "judged", job.model, job.dataset, _method(variant), config.judge and config.judge.of
 
 
 def _method(variant: VariantEntry) -> Kind:
@@ -57,7 +57,7 @@ def _timed(config: Config) -> Iterator[Kind]:
     for dataset, model in config.measured("latency"):
         protocol = config.protocol(dataset)
         for name in protocol.methods if protocol else ():
-            yield "timed", dataset, model, _method(config.methods[name])
+            yield "timed", dataset, model, _method(config.methods[name]), protocol and protocol.evidence_batch is None
 
 
 def _trained(config: Config) -> Iterator[Kind]:

@@ -62,9 +62,11 @@ def write_local(folder: Path) -> None:
 
 
 def reply(request: str) -> Reply:
-    """What the endpoint says: to the judge's question a label, to a span a question about a word of its own."""
+    """What the endpoint says: to the judge's questions a label, to a span a question about a word of its own."""
     if "supported" in request:
         return says("fully supported")
+    if request.endswith("faithful or unfaithful"):
+        return says("faithful")
     words = re.findall(r"[a-z]+", request.rpartition("\n\n")[0])  # of the span, which stands first
     longest = max(words, key=len, default="answer")  # the check before a run asks without a span
     return says(f"Which of all of them is it that {longest} stands for?")

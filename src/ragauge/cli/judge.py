@@ -16,8 +16,9 @@ from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
+from ragauge.evidence import judge as judging
 from ragauge.evidence.chat import Chat, Endpoint, EndpointChat
-from ragauge.evidence.judge import Inquiry, Judgement, about_answer, about_evidence, drawn, judge
+from ragauge.evidence.judge import Inquiry, Judgement, drawn, judge
 from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
 from ragauge.io.progress import bar
@@ -27,8 +28,8 @@ from ragauge.io.records import Record
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("records", type=Path, metavar="FILE.jsonl", help="records of a method; for evidence, of one that finds any")
-    what = "what is judged; answers by the passages of --examples (evidence)"
-    add("--of", choices=("evidence", "answers"), default="evidence", help=what)
+    what = "what is judged (evidence); the documents of --examples are what evidence is faithful to, and answers go by"
+    add("--of", choices=("evidence", "faithfulness", "answers"), default="evidence", help=what)
     options.add_examples(parser)
     add("--model", help="a local judge: a name in the catalog, a source or a folder")
     add("--dtype", default="float32", choices=DTYPES)
@@ -40,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     sample = drawn(records.read(args.records), args.limit)
-    if (args.of == "answers") != (args.examples is not None):
-        raise UserError("--examples: goes with --of answers, whose passages it has")
-    if args.of == "evidence" and all(record.evidence is None for record in sample):
+    if (args.of == "evidence") != (args.examples is None):
+        raise UserError("--examples: goes with --of faithfulness or answers, whose documents it has")
+    if args.of != "answers" and all(record.evidence is None for record in sample):
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
     if args.model is None:
         endpoint = Endpoint.from_environment("RAGAUGE_JUDGE", "judges, unless --model names a local judge")
@@ -50,48 +51,56 @@ def run(args: argparse.Namespace) -> None:
     else:
         source, where = check_source(args.model, "--model"), {"device": args.device, "threads": args.threads}
         chat = options.local_chat(source, dtype=args.dtype, **where)
-    judgements = _judge(chat, sample, args.out, _inquiries(args.examples))
+    judgements = _judge(chat, sample, args.out, _inquiries(args.of, args.examples))
     judged = sum(judgement.label is not None for judgement in judgements)
     counts = {"judged": judged, "not_judged": len(judgements) - judged}
     text = f"{args.out}: {judged} judged, {counts['not_judged']} not"
     options.print_result(args, text, out=args.out, **counts)
 
 
-def _inquiries(examples: Path | None) -> Callable[[Record], Inquiry]:
-    """Return the function that asks about a record: its evidence or, by the passages of examples, its answer."""
+def _inquiries(of: str, examples: Path | None) -> Callable[[Record], list[Inquiry]]:
+    """Return the function that asks about a record: its evidence, with its faithfulness to documents, or its answer."""
     from ragauge.datasets import read_examples
 
-    if examples is None:
-        return lambda r: about_evidence(r.key, r.question, r.answers, [piece.text for piece in r.evidence or ()])
-    passages = {one.key: [document.text for document in one.documents] for one in read_examples(examples)}
-    return lambda r: about_answer(r.key, r.question, passages.get(r.key, []), r.prediction)
+    passages = {e.key: [d.text for d in e.documents] for e in (read_examples(examples) if examples else ())}
+
+    def about(record: Record) -> list[Inquiry]:
+        key, texts = record.key, passages.get(record.key, [])
+        if of == "answers":
+            return [judging.about_answer(key, record.question, texts, record.prediction)]
+        evidence = [piece.text for piece in record.evidence or ()]
+        support = judging.about_evidence(key, record.question, record.answers, evidence)
+        return [support, judging.about_faithfulness(key, texts, evidence)] if texts and evidence else [support]
+
+    return about
 
 
-def _judge(chat: Chat, sample: list[Record], out: Path, inquiry: Callable[[Record], Inquiry]) -> list[Judgement]:
+def _judge(chat: Chat, sample: list[Record], out: Path, about: Callable[[Record], list[Inquiry]]) -> list[Judgement]:
     """Judge the records in their order, each safe on disk before the next; the file is put in order at the end."""
     judgements: list[Judgement] = []
     with os_errors_as_user_errors(out), locked(out):
         earlier = _read(out)
         with out.open("ab") as file:
             for record in bar("judging", "question", iterable=sample):
-                known = earlier.get(record.key)
-                judgement = judge(chat, inquiry(record), known, failed=record.status == "failed")
-                if judgement is not known:
-                    file.write(b"\n" + judgement.line())  # after a line that a kill may have cut off
-                    file.flush()
-                    os.fsync(file.fileno())
-                judgements.append(judgement)
+                for inquiry in about(record):
+                    known = earlier.get((inquiry.key, inquiry.aspect))
+                    judgement = judge(chat, inquiry, known, failed=record.status == "failed")
+                    if judgement is not known:
+                        file.write(b"\n" + judgement.line())  # after a line that a kill may have cut off
+                        file.flush()
+                        os.fsync(file.fileno())
+                    judgements.append(judgement)
         replace_atomically(out, b"".join(judgement.line() for judgement in judgements))
     return judgements
 
 
-def _read(out: Path) -> dict[str, Judgement]:
-    """Read the judgements of a file, finished or not, the last of each question; torn lines are passed over.
+def _read(out: Path) -> dict[tuple[str, str | None], Judgement]:
+    """Read the judgements of a file, finished or not, the last of each key and aspect; torn lines are passed over.
 
     Raises:
         UserError: the file holds something else.
     """
-    judgements: dict[str, Judgement] = {}
+    judgements: dict[tuple[str, str | None], Judgement] = {}
     for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
         try:
             judgement = Judgement.model_validate_json(line)
@@ -99,5 +108,5 @@ def _read(out: Path) -> dict[str, Judgement]:
             if error.errors()[0]["type"] == "json_invalid" and line[:2] in (b"", b'{"'):
                 continue
             raise UserError(f"{out}:{number}: holds no judgements; choose another --out") from None
-        judgements[judgement.key] = judgement
+        judgements[judgement.key, judgement.aspect] = judgement
     return judgements

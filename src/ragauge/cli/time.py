@@ -8,7 +8,8 @@ from ragauge.cli import _options as options
 from ragauge.cli import _timing
 from ragauge.cost.settings import LatencySettings
 
-OPTIONS = {"trials", "warmup", "documents", "tokens"}  # keys of the section `latency` that are options as they are
+# Keys of the section `latency` that are options as they are.
+OPTIONS = {"trials", "warmup", "documents", "tokens", "evidence_batch"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> None:
     elif settings.tokens:
         bench = timing.bench_of_random_tokens(settings.tokens, questions.name, model, settings.threads)
     else:
-        bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads)
+        batch = settings.evidence_batch or 0
+        bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads, batch)
     rates = machine.read(args.machine) if args.machine else None
     result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent)
     runs = (result, *result["other_lengths"])

@@ -268,8 +268,10 @@ class JudgeSettings(_Section):
     """The judge of whether evidence supports the answers (CFIC, Table 7), or of the answers."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are judged")
-    of: Literal["evidence", "answers"] = Field(
-        "evidence", description="evidence: whether it supports the right answer; answers: by the question's passages"
+    of: Literal["evidence", "faithfulness", "answers"] = Field(
+        "evidence",
+        description="evidence: whether it supports the right answer; faithfulness: that, and whether it is faithful to "
+        "the documents, which the judge reads whole; answers: by the question's passages",
     )
     model: str = Field(ENDPOINT, description="a local judge, as the source of a model; default: RAGAUGE_JUDGE_URL's")
     dtype: Dtype = Field("float32", description="type of a local judge's weights")

@@ -5,19 +5,22 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ragauge import assets, datasets
+from ragauge import assets, datasets, engines
 from ragauge.assets import pins
 from ragauge.assets.pins import Lock, Pin
 from ragauge.config.plan import Plan
-from ragauge.config.schema import Config
+from ragauge.config.schema import Config, ModelEntry
 from ragauge.datasets import Dataset
+from ragauge.engines import Limits
 from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.jsonl import read_object
+from ragauge.prompts.templates import wrapper
 from ragauge.retrieval import hub
 from ragauge.retrieval.corpus import streamed
 from ragauge.training.settings import ENDPOINT
 
+WORD = "Reply with the word: ready"  # what an endpoint is asked before a run
 NOT_PINNED = "not pinned by a hash or a commit: {}; to pin them: ragauge fetch --config FILE --lock"
 REPLY_TOKENS = 64  # of an endpoint's first reply, in which some models think before they answer
 
@@ -87,6 +90,9 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
     """
     fetched, problems = [source for path, source in plan.manifests.items() if path in made], list[str]()
     checks = [partial(_check_endpoint, *endpoint, asks) for endpoint in _endpoints(plan, made)]
+    answered = (job for job in plan.config.answers() if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made)
+    models = {job.model: plan.config.models[job.model] for job in answered}
+    checks += [partial(_check_served, model, asks) for model in models.values() if model.served]
     for check in (*(partial(assets.check_access, source) for source in fetched), *checks):
         try:
             check()
@@ -113,7 +119,16 @@ def _check_endpoint(prefix: str, purpose: str, asks: bool) -> None:
 
     endpoint = replace(Endpoint.from_environment(prefix, purpose), attempts=2)
     if asks:
-        endpoint.complete([{"role": "user", "content": "Reply with the word: ready"}], REPLY_TOKENS)
+        endpoint.complete([{"role": "user", "content": WORD}], REPLY_TOKENS)
+
+
+def _check_served(model: ModelEntry, asks: bool) -> None:
+    assert model.served is not None
+    served = {**model.served.model_dump(exclude={"price", "tokenizer"}), "attempts": 2}
+    engine = engines.load(model.source, model.engine, served=served)
+    if asks:
+        opening, task = wrapper(model.template or "chat", engine.tokenizer)
+        engine.respond(f"{opening}{WORD}{task}", Limits(REPLY_TOKENS))
 
 
 def check_fetched(plan: Plan) -> None:

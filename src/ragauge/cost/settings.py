@@ -33,6 +33,12 @@ class LatencySettings(BaseModel, extra="forbid", strict=True, frozen=True):
         description="ready: documents are in memory when the question arrives; cold: computing them, writing them to "
         "disk and reading them back is timed as well (docs/document-store.md)",
     )
+    evidence_batch: int | None = Field(
+        None,
+        ge=2,
+        description="also time methods that look for evidence on so many questions side by side, each with its part of "
+        "the time (8 in CFIC's Table 8); default: on one at a time alone",
+    )
     allow_load: bool = Field(False, description="report times, which then measure nothing, of a busy machine as well")
 
     @field_validator("tokens")

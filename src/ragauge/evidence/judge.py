@@ -1,10 +1,11 @@
-"""Whether evidence supports an answer (CFIC, Table 7), or whether an answer is correct, judged by a language model."""
+"""A language model judges whether evidence supports an answer and is faithful (CFIC, Table 7), or answers are right."""
 
 import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -22,6 +23,15 @@ Does the evidence support the reference answer to the question? Reply with one o
 fully supported (the evidence states the answer)
 partially supported (the evidence states a part of it, or is about it without stating it)
 not supported (neither)"""
+
+FAITHFUL = """Document:
+{document}
+
+Evidence:
+{evidence}
+
+Is the evidence faithful to the document: does the document say everything that it says? Reply with one word alone: \
+faithful or unfaithful"""
 
 ANSWERED = """Question: {question}
 
@@ -42,7 +52,9 @@ LABELS = {
     "not": "not_supported",
     "un": "not_supported",
 }
+OPPOSITES = {"correct": "incorrect", "faithful": "unfaithful"}
 _CORRECTNESS = re.compile(r"\b(?:(not)\s+|(in))?correct\b|\b(wrong)\b")
+_FAITHFULNESS = re.compile(r"\b(?:(not)\s+|(un))?faithful\b")
 _VERDICT = re.compile(r"\b(?:(not fully|fully|partially|partly|not)\s+|(un))?supported\b")
 
 
@@ -54,6 +66,7 @@ class Inquiry:
     request: str
     read: Callable[[str], str | None]  # a reply -> its label; None where it has none
     settled: tuple[str, str] | None = None  # label and reason where no judge is needed
+    aspect: Literal["faithfulness"] | None = None  # None: support, or correctness of an answer
 
 
 class Judgement(BaseModel, frozen=True):
@@ -62,7 +75,8 @@ class Judgement(BaseModel, frozen=True):
     key: str
     judge: str
     request_sha256: str  # of the judge's name and the request: the same again needs no asking
-    label: str | None = None  # "supported", "partially_supported", "not_supported"; of answers "correct", "incorrect"
+    aspect: Literal["faithfulness"] | None = None  # as of `Inquiry`
+    label: str | None = None  # of `LABELS`; of faithfulness "faithful", "unfaithful"; of answers "correct", "incorrect"
     reason: str | None = None
 
     def line(self) -> bytes:
@@ -84,6 +98,12 @@ def about_evidence(key: str, question: str, answers: Sequence[str], evidence: Se
     return Inquiry(key, request, verdict, settled)
 
 
+def about_faithfulness(key: str, documents: Sequence[str], evidence: Sequence[str]) -> Inquiry:
+    """Ask whether evidence says only what the documents say; there must be some evidence."""
+    request = FAITHFUL.format(document="\n\n".join(documents), evidence="\n".join(evidence))
+    return Inquiry(key, request, faithfulness, aspect="faithfulness")
+
+
 def about_answer(key: str, question: str, passages: Sequence[str], answer: str) -> Inquiry:
     """Ask whether an answer is correct, going by the passages; no answer is incorrect."""
     request = ANSWERED.format(question=question, passages="\n".join(passages), answer=answer.strip())
@@ -101,7 +121,7 @@ def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed
     digest = hashlib.sha256(f"{chat.name}\0{inquiry.request}".encode()).hexdigest()
     if earlier and earlier.label and earlier.request_sha256 == digest:
         return earlier
-    judgement = partial(Judgement, key=inquiry.key, judge=chat.name, request_sha256=digest)
+    judgement = partial(Judgement, key=inquiry.key, aspect=inquiry.aspect, judge=chat.name, request_sha256=digest)
     if failed:
         return judgement(reason="the question itself failed")
     if inquiry.settled:
@@ -114,11 +134,15 @@ def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed
     return judgement(label=label, reason=None if label else f"no judgement in the reply {(reply or '')[:80]!r}")
 
 
-def correctness(reply: str) -> str | None:
-    """Read `correct` or `incorrect` from a reply; None if it has neither, or both."""
-    matches = _CORRECTNESS.findall(" ".join(reply.lower().split()))
-    labels = {"incorrect" if any(negated) else "correct" for negated in matches}
+def correctness(reply: str, pattern: re.Pattern[str] = _CORRECTNESS, label: str = "correct") -> str | None:
+    """Read `correct` or `incorrect`, or another such pair, from a reply; None if it has neither, or both."""
+    matches = pattern.findall(" ".join(reply.lower().split()))
+    labels = {OPPOSITES[label] if any(negated) else label for negated in matches}
     return labels.pop() if len(labels) == 1 else None
+
+
+faithfulness = partial(correctness, pattern=_FAITHFULNESS, label="faithful")
+"""Read `faithful` or `unfaithful` from a reply; None if it has neither, or both."""
 
 
 def verdict(reply: str) -> str | None:

@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measur
 from ragauge.cost.settings import LatencySettings
 from ragauge.cost.trace import online, stage_seconds
 from ragauge.engines import LM
+from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.timing import Bench
 from ragauge.methods import Method
+from ragauge.methods.base.grounding import Finding
 from ragauge.methods.naive import Naive
 from ragauge.prompts import Prompt
 
@@ -66,7 +68,8 @@ def measure_latency(
     disk = cold.Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
     result = run(variants, bench, settings, rates, disk=disk)
     others = [settings.model_copy(update={"new_tokens": n, "documents": "ready"}) for n in settings.all_new_tokens[1:]]
-    return {**result, "other_lengths": [run(variants, bench, other, rates, disk=disk) for other in others]}
+    alone = replace(bench, batch=())
+    return {**result, "other_lengths": [run(variants, alone, other, rates, disk=disk) for other in others]}
 
 
 def run(
@@ -81,15 +84,17 @@ def run(
     """Time every method variant on the prompts with responses of `new_tokens` tokens.
 
     Args:
-        bench: the trials are divided over its prompts, and one prompt's prepared states are in memory at a time.
+        bench: the trials are divided over its prompts, and one prompt's prepared states are in memory at a time; every
+            method that looks for evidence has as many trials on its batch.
         machine: what `cost.machine.measure` returned.
         disk: where given, variants that read the same documents compute them once between them; their keys and values
             are the same bits. For `documents: cold`, what a method prepares is also timed as it comes from there.
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
-        "rows", "documents" (the trials of cold documents; None without)}. `gap` explains why measured speedups over the
-        first variant of the method naive are not the theoretical ones. Where the machine was too busy, `refused` says
-        so, `summary` and `gap` are empty; the rows remain.
+        "rows", "documents" (the trials of cold documents; None without), "evidence_batches" (those of evidence for
+        several questions side by side, `evidence_s` of each; None without)}. `gap` explains why measured speedups over
+        the first variant of the method naive are not the theoretical ones. Where the machine was too busy, `refused`
+        says so, `summary` and `gap` are empty; the rows remain.
 
     Raises:
         UserError: no prompts, more threads than cores, or a response that the context cuts short.
@@ -101,11 +106,16 @@ def run(
     able, unsupported = bench.supported(variants)
     trials, count, allow_load = settings.trials, len(bench.prompts), settings.allow_load
     shares = [trials // count + (i < trials % count) for i in range(count)]
-    with bar(f"timing on {bench.dataset}", "trial", len(able) * trials) as progress, _quiet_collector():
+    finding = {name: method for name, method in able.items() if isinstance(method, Finding)} if bench.batch else {}
+    with (
+        bar(f"timing on {bench.dataset}", "trial", (len(able) + len(finding)) * trials) as progress,
+        _quiet_collector(),
+    ):
         timed = _Trials(able, bench.lm, settings, machine, random.Random(seed), disk, progress)
         for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
             if share:
                 timed.time_prompt(index, prompt, share)
+        timed.time_batch(finding, bench.batch)
     rows = timed.rows
     refused = None if allow_load else refusal_for_load(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
     stages = _timed_stages(timed.stages, rows, allow_load)
@@ -124,6 +134,7 @@ def run(
         "summary": {} if refused else summarise(rows, allow_load),
         "rows": rows,
         "documents": {"state": cold.STATE, "rows": timed.documents} if settings.documents == "cold" else None,
+        "evidence_batches": {"questions": len(bench.batch), "rows": timed.batches} if bench.batch else None,
     }
 
 
@@ -188,6 +199,7 @@ class _Trials:
     rows: list[dict[str, Any]] = field(default_factory=list)
     stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     documents: list[dict[str, Any]] = field(default_factory=list)  # trials of what is prepared
+    batches: list[dict[str, Any]] = field(default_factory=list)  # trials of evidence for several questions
 
     def __post_init__(self) -> None:
         self.limits, self.warmup = timing.fixed_length(self.settings.new_tokens), max(self.settings.warmup, 1)
@@ -219,20 +231,53 @@ class _Trials:
                 if seconds := cold.time_documents(name, prepare, self.engine, self.disk):
                     self.documents.append({"variant": name, "prompt": index, **seconds})
 
+    def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
+        """Time finding the evidence of all prompts side by side, in seeded random orders.
+
+        What is prepared of them is prepared for each trial, untimed: that of all variants would not fit in memory.
+        """
+        names = list(variants)
+        for number in range(-self.warmup, self.settings.trials):
+            self.order.shuffle(names)
+            for name in names:
+                states = [variants[name].prepare(self.engine, prompt) for prompt in prompts]
+                finds = [partial(variants[name].find, state=s, prompt=p) for s, p in zip(states, prompts, strict=True)]
+                self.engine.synchronize()
+                gc.collect()
+                trial = partial(self._side_by_side, finds)
+                if number >= 0:
+                    self.batches.append({"variant": name, "trial": number, **self._undisturbed(trial)})
+                else:
+                    trial()
+
+    def _side_by_side(self, finds: Sequence[Callable[[Any], Any]]) -> tuple[dict[str, Any], Load]:
+        """The part of each search in the time of all, and what other processes did meanwhile."""
+        with competing_load() as load, BatchScheduler(self.engine, len(finds)) as scheduler:
+            started = time.perf_counter()
+            for task in scheduler.run(finds):
+                task.result()
+            self.engine.synchronize()
+            seconds = time.perf_counter() - started
+        return {"evidence_s": seconds / len(finds)}, load
+
     def _add_trial(self, name: str, index: int, state: Any, prompt: Prompt, costs: Mapping[str, Any]) -> None:
-        """Time an answer; again, up to RETRIES times, while other processes keep the machine busy."""
-        times, load = self._trial(name, state, prompt)
+        """Time an answer."""
+        timed = self._undisturbed(partial(self._trial, name, state, prompt))
+        number = sum(row["variant"] == name for row in self.rows)
+        self.rows.append({"variant": name, "trial": number, "prompt": index, **timed, **costs})
+
+    def _undisturbed(self, trial: Callable[[], tuple[dict[str, Any], Load]]) -> dict[str, Any]:
+        """The times of a trial; of another one, up to RETRIES times, while other processes keep the machine busy."""
+        times, load = trial()
         retries = min(RETRIES, self.retries_left)
         while load.share > MAX_LOAD and retries:
             retries, self.retries_left, self.retried = retries - 1, self.retries_left - 1, self.retried + 1
             time.sleep(PAUSE_S)
-            times, load = self._trial(name, state, prompt)
+            times, load = trial()
         disturbed = load.share > MAX_LOAD
         self.load += Load() if disturbed else load
-        number = sum(row["variant"] == name for row in self.rows)
-        about = {"variant": name, "trial": number, "prompt": index, "load_share": load.share, "disturbed": disturbed}
-        self.rows.append({**about, **times, **costs})
         self.progress.update()
+        return {"load_share": load.share, "disturbed": disturbed, **times}
 
     def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[dict[str, Any], Load]:
         """The times of one answer and of its stages, and what other processes did meanwhile."""

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Bench:
     lm: LM
     prompts: Sequence[Prompt]
     dataset: str = "random tokens"  # where the prompts come from
+    batch: Sequence[Prompt] = ()  # those for which evidence is searched side by side
 
     def supported(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that the decoder can run, and the reasons why it cannot run the others."""
@@ -55,14 +57,19 @@ class Bench:
 
 
 def bench_of_questions(
-    questions: Questions, count: int, model: ModelEntry, new_tokens: int, threads: int | None = None
+    questions: Questions, count: int, model: ModelEntry, new_tokens: int, threads: int | None = None, batch: int = 0
 ) -> Bench:
-    """A model with the prompts of the first `count` questions, which are the same for all methods."""
+    """A model with the prompts of the first `count` questions, which are the same for all methods.
+
+    Args:
+        batch: prompts of the bench's `batch`, the first questions in turn where there are fewer.
+    """
     common = specification("naive", make("naive"), questions, model, new_tokens)
     lm = _load(model, threads)
     set_template_arguments(lm.tokenizer, common.template_arguments, common.template_date)
-    prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
-    return Bench(lm, prompts, questions.name)
+    examples = questions.examples(max(count, batch))
+    prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in examples]
+    return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))
 
 
 def bench_of_random_tokens(counts: str, dataset: str, model: ModelEntry, threads: int | None = None) -> Bench:

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ragauge.engines.protocol import ANSWERING, Limits, SpanEngine
-from ragauge.methods.base import Answer
+from ragauge.methods.base import Answer, Evidence
 from ragauge.methods.base.grounding import Finding, Grounding, finder_of
 from ragauge.prompts import Prompt
 
@@ -28,5 +28,9 @@ class FreeExtraction(Finding):
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Grounding:
         return self.read_documents(engine, prompt, positions=self.volume, slots=self.volume, lower="volume")
 
+    def find(self, engine: SpanEngine, state: Grounding, prompt: Prompt) -> tuple[Evidence, ...]:
+        """The evidence as it was written."""
+        return state.written(finder_of(engine), prompt, self.volume)
+
     def answer(self, engine: SpanEngine, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
-        return state.answer(engine, prompt, state.written(finder_of(engine), prompt, self.volume), limits)
+        return state.answer(engine, prompt, self.find(engine, state, prompt), limits)

@@ -41,10 +41,10 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | No
     ]
 
 
-def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
+def judgements(runs: Runs, variant: Variant, aspect: str | None = None) -> dict[str, Mapping[str, Any]]:
     """The judgements of a variant's evidence or answers by question, the last of each; empty if there are none.
 
-    Truncated lines, which a kill may leave, are skipped.
+    They are of an aspect, `faithfulness` or none. Truncated lines, which a kill may leave, are skipped.
 
     Raises:
         UserError: a line is JSON but not a judgement.
@@ -54,10 +54,11 @@ def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
             judgement = json.loads(line)
-            by_key[judgement["key"]] = judgement
+            if judgement.get("aspect") == aspect:
+                by_key[judgement["key"]] = judgement
         except (ValueError, RecursionError):
             continue
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: a line is not a judgement: {error!r}") from error
     return by_key
 

@@ -106,6 +106,11 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
     assert (endpoint.judgements.judge(of()), endpoint.judgements.options(of())) == ([], ["--limit=50"])
     assert [tuple(job) for job in endpoint.config.judged()] == [("wiki_long", MODEL, "cfic")]
+    faithful = changed(**questions, judge={"methods": ["cfic"], "of": "faithfulness"})
+    assert faithful.judgements.options(of(dataset="wiki_long")) == [
+        "--of=faithfulness",
+        "--examples=results/r/data/wiki_long.jsonl",
+    ]
 
 
 def test_training_does_not_see_what_its_models_are_asked(default: Plan) -> None:

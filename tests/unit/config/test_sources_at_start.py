@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from endpoints import Reply, says, served
+from endpoints import Reply, says, served, streams
 from ragauge import assets
 from ragauge.assets import hub
 from ragauge.config import sources
@@ -59,6 +59,24 @@ def test_an_endpoint_is_asked_for_a_word(plan: Plan, monkeypatch: pytest.MonkeyP
             return
         with pytest.raises(UserError, match=r"endpoint .*, model m: HTTP 401"):
             sources.check_start(plan, {DATA})
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_a_served_model_is_asked_for_a_word(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {"m": {"source": "openai:gpt", "served": {"environment": "MINE"}}}
+    config = {"run": "r", "models": models, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
+    plan, made = Plan(parse(config, "c.yaml")), {"results/r/answers/nq_open/m/naive.jsonl"}
+    monkeypatch.delenv("MINE_BASE_URL", raising=False)
+    sources.check_start(plan, set())
+    with pytest.raises(UserError, match=r"^MINE_BASE_URL: is not set; openai:gpt needs a server"):
+        sources.check_start(plan, made, asks=False)
+    with served([streams("ready") if status == 200 else Reply(b"no", status)]) as endpoint:
+        monkeypatch.setenv("MINE_BASE_URL", endpoint.url)
+        if status == 200:
+            sources.check_start(plan, made)
+            return
+        with pytest.raises(UserError, match=r"endpoint .*, model gpt: HTTP 401"):
+            sources.check_start(plan, made)
 
 
 def test_an_archive_that_is_refused_is_told_and_what_is_not_pinned_is_named(

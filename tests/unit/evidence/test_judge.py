@@ -11,7 +11,7 @@ from endpoints import Reply, says, served
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Endpoint, EndpointChat
-from ragauge.evidence.judge import about_answer, about_evidence, correctness, judge, verdict
+from ragauge.evidence.judge import about_answer, about_evidence, correctness, faithfulness, judge, verdict
 from ragauge.io.records import Record
 from ragauge.testing import write_checkpoint
 from scripted_chat import ScriptedChat
@@ -42,11 +42,15 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         ("It is not\ncorrect", "incorrect"),
         ("wrong", "incorrect"),
         ("correct or incorrect", None),
+        ("Faithful.", "faithful"),
+        ("**Unfaithful**", "unfaithful"),
+        ("It is not\nfaithful", "unfaithful"),
+        ("faithful or unfaithful", None),
     ],
 )
 def test_a_reply_says_one_label_or_none(reply: str, label: str | None) -> None:
-    """Of evidence or of an answer: neither reads the other's labels."""
-    assert (verdict(reply), correctness(reply)).count(label) == (1 if label else 2)
+    """Of evidence, its faithfulness or an answer: none reads the others' labels."""
+    assert (verdict(reply), correctness(reply), faithfulness(reply)).count(label) == (1 if label else 3)
 
 
 def replying(reply: str | UserError) -> ScriptedChat:
@@ -193,6 +197,33 @@ def test_another_judge_or_other_evidence_is_asked_again(tmp_path: Path, environm
         write_records(records, answers=["Eve"])
         main(["judge", str(records), "--out", str(out)])
         assert len(server.requests) == 9
+
+
+def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
+    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records, out = write_records(tmp_path / "r.jsonl", 1), tmp_path / "out.jsonl"
+    example = {"key": "q0", "question": "Who?", "documents": [{"title": "", "text": "Ada was. Bob is."}]}
+    (tmp_path / "d.jsonl").write_text(json.dumps({**example, "answers": ["Ada"], "gold": [0]}) + "\n")
+    arguments = ["judge", str(records), "--of", "faithfulness", "--out", str(out)]
+    assert main(arguments) == 2
+    assert "--examples: goes with --of faithfulness or answers" in capsys.readouterr().err
+    arguments += ["--examples", str(tmp_path / "d.jsonl")]
+    with served([says("supported"), says("unfaithful")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert [main(arguments), main(arguments)] == [0, 0]  # nothing is asked again
+        assert len(server.requests) == 2
+        assert "Document:\nAda was. Bob is.\n\nEvidence:\nAda\n" in str(
+            server.requests[1]["body"]["messages"][0]["content"]
+        )
+        assert [(line.get("aspect"), line["label"]) for line in lines_of(out)] == [
+            (None, "supported"),
+            ("faithfulness", "unfaithful"),
+        ]
+        write_records(records, 1, evidence=[])
+        assert main(arguments) == 0
+        assert [line["label"] for line in lines_of(out)] == ["not_supported"]
+        assert len(server.requests) == 2
 
 
 def test_a_judge_on_this_machine(tmp_path: Path) -> None:

@@ -263,7 +263,12 @@ def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None
         table("cfic_table_7", small)
 
 
-def test_table_7_shows_what_people_judged(small: Path) -> None:
+def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small: Path) -> None:
+    label = {"key": "q0", "judge": "invented-judge"}
+    lines = [label | {"label": "supported"}, label | {"label": "unfaithful", "aspect": "faithfulness"}]
+    path = small / "judgements/wiki_long" / MODEL / "cfic.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     people = small / "people.csv"
     judged = ["q0,ann,supported,yes", "q0,bob,partially_supported,no", "q1,ann,not_supported,yes"]
     judged += ["q1,bob,not_supported,yes", "q9,bob,supported,yes"]  # the last of a question that was not asked
@@ -276,6 +281,9 @@ def test_table_7_shows_what_people_judged(small: Path) -> None:
         human = line(found, quantity=f"human_{quantity}", **keys)
         assert (human["measured"], human["n"]) == (value, 2)
         assert human["note"] == "judged by 2 people, with one label for 1 of 2 questions that several judged"
+    by_model = line(found, quantity="judged_faithfulness", **keys)
+    assert (by_model["measured"], by_model["note"]) == (0.0, "judged by invented-judge")
+    assert line(found, quantity="supported", **keys)["n"] == 1
     assert not found["quantity"][found["variant"] == "free"].str.startswith("human_").any()
 
 
@@ -289,6 +297,12 @@ def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
     times = eight[eight["model"] == MODEL]
     assert line(times, k=1, quantity="decoding_latency_ms")["measured"] == pytest.approx(330)
     assert line(times, k=1, quantity="latency_without_strategies_ms")["measured"] == pytest.approx(3300)
+    batches = [{"variant": "k1", "evidence_s": s, "disturbed": s == 9} for s in (0.2, 0.3, 0.4, 9)]
+    write_latency(small, STAGES, evidence_batches={"questions": 8, "rows": batches})
+    together = table("cfic_table_8", small)
+    together = line(together[together["model"] == MODEL], k=1, quantity="decoding_latency_ms")
+    assert (together["measured"], together["n"]) == (pytest.approx(300), 3)
+    assert "8 questions side by side" in together["note"]
     three = table("cfic_figure_3", small)
     mine = three[(three["model"] == MODEL) & (three["quantity"] == "f1")]
     assert dict(zip(mine["d"], mine["measured"], strict=True)) == {32: 1.0, 256: 0.75}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from house_article import long_lm, prompt_of
 from ragauge.cost import tokens
 from ragauge.cost.machine import Load
 from ragauge.cost.settings import LatencySettings
@@ -113,6 +114,26 @@ def test_an_unsupported_method_is_reported_with_its_reason(lm, prompt):
     result = latency.run({"x": _Unable()}, Bench(lm, [prompt]), settings(), MACHINE)
     assert result["unsupported"] == {"x": "needs a tokenizer"}
     assert result["rows"] == []
+
+
+def test_evidence_for_several_questions_is_timed_side_by_side():
+    decoder, prompts = long_lm(), [prompt_of(question=f"Where is house {i}?") for i in (1, 2)]
+    variants = {"naive": make("naive"), "k1": make("cfic", top_k=1, d=24), "free": make("free_extraction", volume=9)}
+    bench = Bench(decoder, prompts[:1], batch=[*prompts, *prompts])
+    seen, right = [], latency.BatchScheduler
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(latency, "BatchScheduler", lambda lm, size: seen.append(size) or right(lm, size))
+        protocol = settings(trials=2, warmup=1, more_new_tokens=[2])
+        result = latency.measure_latency(variants, bench, protocol, machine=MACHINE)
+    assert seen == [4] * 2 * 3  # of two methods, a warm-up and two trials
+    timed = result["evidence_batches"]
+    assert timed["questions"] == 4
+    assert sorted((row["variant"], row["trial"]) for row in timed["rows"]) == [
+        (name, trial) for name in ("free", "k1") for trial in (0, 1)
+    ]
+    assert all(row["evidence_s"] > 0 and "load_share" in row for row in timed["rows"])
+    assert result["other_lengths"][0]["evidence_batches"] is None
+    assert _run(decoder, prompts)["evidence_batches"] is None
 
 
 def test_bad_protocols_are_user_errors(lm, prompt):

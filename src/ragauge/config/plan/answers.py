@@ -126,8 +126,8 @@ class JudgementPlan(PlanPart):
         return list(map(manifest, self.sources()))
 
     def examples(self, labels: Labels) -> list[str]:
-        """The questions with their passages, where answers are judged by them."""
-        by_passages = self.config.judge is not None and self.config.judge.of == "answers"
+        """The questions with their passages, where answers or the faithfulness of evidence are judged by them."""
+        by_passages = self.config.judge is not None and self.config.judge.of != "evidence"
         return [self.paths.data.format(dataset=labels.dataset)] if by_passages else []
 
     def options(self, labels: Labels) -> list[str]:
@@ -135,9 +135,9 @@ class JudgementPlan(PlanPart):
         if (judge := self.config.judge) is None:
             return []
         limit = [f"--limit={judge.limit}"] if judge.limit else []
-        answers = [option for path in self.examples(labels) for option in ("--of=answers", f"--examples={path}")]
+        examples = [option for path in self.examples(labels) for option in (f"--of={judge.of}", f"--examples={path}")]
         here = [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]
-        return limit + answers + (here if judge.model != ENDPOINT else [])
+        return limit + examples + (here if judge.model != ENDPOINT else [])
 
     def gpus(self, labels: Labels) -> int:
         judge = self.config.judge

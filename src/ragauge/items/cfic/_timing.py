@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge.items.cfic import _shared
-from ragauge.results import Measure, Runs, Variant, timing
+from ragauge.results import Measure, Runs, Variant, join, timing
 from ragauge.results.timing import TIMED, described, quartiles, ratio
 
 STAGES = ("query", "prefix", "skip")  # of CFIC, before the answer is generated
@@ -43,6 +43,16 @@ def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None
         return Measure(reason=f"not timed: {variant.name} is not in the latency protocol of {dataset}")
     values, nothing = _milliseconds(latency, variant, stage), "no undisturbed trial with the seconds of its stages"
     return quartiles(values, described(latency), nothing=nothing)
+
+
+def finding_in_batch(runs: Runs, dataset: str, variant: Variant) -> Measure:
+    """Milliseconds of one of several questions whose evidence is found side by side; of one alone where none were."""
+    latency = timing.find(runs, dataset, variant.model) or {}
+    if why_not(runs, dataset, variant.model) or not (batches := latency.get("evidence_batches")):
+        return finding(runs, dataset, variant)
+    values = [1000 * trial["evidence_s"] for trial in timing.trials(latency, variant.name, "evidence_batches")]
+    note = join(described(latency), f"{batches['questions']} questions side by side, each with its part of the time")
+    return quartiles(values, note, nothing=f"not timed with {batches['questions']} questions side by side")
 
 
 def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str, Measure]:

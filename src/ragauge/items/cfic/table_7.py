@@ -2,9 +2,9 @@
 
 What this shows: for every method that answers from evidence, `faithfulness`, the share of pieces of evidence that are a
 substring of the document, over all records; `answer_in_evidence`, the share of questions whose evidence contains a
-reference answer; and the shares of questions whose evidence a language model judged to support the answer, partly or
-not at all. The note names the judge. `human_...` are the same, and faithfulness, by people, from the file that
-`human_judgements` names: means over questions, each the mean over its people.
+reference answer; the shares of questions whose evidence a language model judged to support the answer, partly or not at
+all, and to be faithful to the document (`judged_faithfulness`). The note names the judge. `human_...` are the same by
+people, from the file that `human_judgements` names: means over questions, each the mean over its people.
 
 Limits: the paper's faithfulness was judged by ChatGPT and by people on 50 questions; a value below 100 for evidence
 that was cut out of the document is due to the judge.
@@ -19,7 +19,7 @@ from ragauge.rendering import Axis, Dots, Figure, style
 from ragauge.results import Cell, Measure, Runs, Table, Variant, evidence_quality, frame, materials, mean, read_csv
 
 KEYS = ("model", "dataset", "system", "variant")
-FAITHFULNESS, HUMAN = "faithfulness", "human_"
+FAITHFULNESS, JUDGED, HUMAN = "faithfulness", "judged_faithfulness", "human_"
 LABELS = ("supported", "partially_supported", "not_supported")
 JUDGES = {"chatgpt": "the paper, judged by ChatGPT", "human": "the paper, judged by people"}
 SYSTEMS = {"bge_sliding_window": "bge, sliding_window", "longalpaca_7b": "free_extraction", "cfic": "cfic"}
@@ -63,20 +63,26 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
             keys = {"model": model, "dataset": dataset, "system": system, "variant": variant.name}
             yield Cell(keys, FAITHFULNESS, evidence_quality(runs, variant, "evidence_verbatim"))
             yield Cell(keys, "answer_in_evidence", evidence_quality(runs, variant, "answer_in_evidence"))
-            judged = _support(runs, variant) | _by_people(runs, variant)
+            judged = _by_model(runs, variant) | _by_people(runs, variant)
             yield from (Cell(keys, quantity, measure) for quantity, measure in judged.items())
 
 
-def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
-    """The share of each judgement, over the questions that the judge gave one of them."""
-    judged = materials.judgements(runs, variant)
-    labels = {key: line["label"] for key, line in judged.items() if line.get("label") in LABELS}
+def _by_model(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """The share of each judgement of support, and of those that call evidence faithful where that was asked."""
+    faithful = materials.judgements(runs, variant, FAITHFULNESS)
+    more = {JUDGED: _shares(runs, faithful, ("faithful", "unfaithful"))["faithful"]} if faithful else {}
+    return _shares(runs, materials.judgements(runs, variant), LABELS) | more
+
+
+def _shares(runs: Runs, judged: Mapping[str, Mapping[str, Any]], known: tuple[str, ...]) -> dict[str, Measure]:
+    """The share of each label, over the questions that the judge gave one of them."""
+    labels = {key: line["label"] for key, line in judged.items() if line.get("label") in known}
     if not labels:
         reason = "no judgement could be read from the judge's replies" if judged else NO_JUDGE
-        return {label: Measure(reason=reason) for label in LABELS}
+        return {label: Measure(reason=reason) for label in known}
     judges = ", ".join(sorted({str(line.get("judge")) for line in judged.values()}))
     failed = f"; {len(judged) - len(labels)} questions without a judgement" if len(labels) < len(judged) else ""
-    values = {label: [float(given == label) for given in labels.values()] for label in LABELS}
+    values = {label: [float(given == label) for given in labels.values()] for label in known}
     return {label: mean(of, runs.seed, f"judged by {judges}{failed}") for label, of in values.items()}
 
 

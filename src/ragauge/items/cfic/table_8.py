@@ -1,12 +1,13 @@
 """CFIC, Table 8: the number of prefixes k, F1 and the time to find evidence.
 
 What this shows: F1 (a share; the paper prints per cent) at each k, at one d, and the median milliseconds from the
-question to the evidence of the latency rule, compared with the same model writing its evidence freely. Free generation
-is one text here, the same at every k; the paper generates more of it as k grows. Where one model finds evidence for
-another, as in the paper (its F1 at k=3 is Table 3's with Llama 2), the times are the finder's.
+question to the evidence of the latency rule, compared with the same model writing its evidence freely. Times are of
+questions side by side, each with its part of the time, where the latency protocol has `evidence_batch` (8 in the
+paper), else of one at a time; the note says which. Free generation is one text here, the same at every k; the paper
+generates more of it as k grows. Where one model finds evidence for another, as in the paper (its F1 at k=3 is Table 3's
+with Llama 2), the times are the finder's.
 
-Limits: Figure 3 has other d. The paper's times are means over batches of 8 questions, of another model on another
-machine, and have no ratio; these are of one question at a time.
+Limits: Figure 3 has other d. The paper's times are of another model on another machine, and have no ratio.
 """
 
 from collections.abc import Iterator
@@ -71,11 +72,13 @@ def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> 
     if finder and (latency := timing.find(runs, dataset, finder)):
         timed = next((v for v in _timing.variants(runs, latency) if v.method == "free_extraction"), None)
         note = f"of its finder, {finder}"
-        without = noted(_timing.finding(runs, dataset, timed), note, ONE_TEXT) if timed else UNTIMED
-        own = _timing.finding(runs, dataset, runs.named(finder, variant.name))
+        without = noted(_timing.finding_in_batch(runs, dataset, timed), note, ONE_TEXT) if timed else UNTIMED
+        own = _timing.finding_in_batch(runs, dataset, runs.named(finder, variant.name))
         return {LATENCY: noted(own, note), WITHOUT: without}
     base = _shared.base_of(runs, variant.model)
     if base is not None and timing.find(runs, dataset, variant.model) is None:
         return dict.fromkeys((LATENCY, WITHOUT), Measure(reason=f"not timed: as fast as {base}, of which it was made"))
-    without = noted(_timing.finding(runs, dataset, free), ONE_TEXT) if free else Measure(reason=_shared.NO_FREE)
-    return {LATENCY: _timing.finding(runs, dataset, variant), WITHOUT: without}
+    without = (
+        noted(_timing.finding_in_batch(runs, dataset, free), ONE_TEXT) if free else Measure(reason=_shared.NO_FREE)
+    )
+    return {LATENCY: _timing.finding_in_batch(runs, dataset, variant), WITHOUT: without}

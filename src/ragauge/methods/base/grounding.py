@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragauge.engines.protocol import ANSWERING, Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
@@ -98,6 +99,10 @@ class Finding(Method):
 
     request: Wording = "paper"  # Table 2's words; "copy" is this project's, for models that were not trained
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
+
+    @abstractmethod
+    def find(self, engine: SpanEngine, state: Any, prompt: Prompt) -> tuple[Evidence, ...]:
+        """Return the evidence for the prompt's question, given what `prepare` returned."""
 
     def read_documents(
         self, engine: SpanEngine, prompt: Prompt, *, positions: int, slots: int, lower: str
