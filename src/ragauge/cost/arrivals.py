@@ -51,10 +51,7 @@ class TimedRequest:
 
 
 class Clock:
-    """The wall clock."""
-
     def now(self) -> float:
-        """Seconds."""
         return time.perf_counter()
 
     def wait_until(self, moment: float) -> None:
@@ -67,23 +64,18 @@ class SteppingServer(Protocol):
     @property
     def busy(self) -> bool:
         """Whether any admitted request is still unanswered."""
-        ...
 
     def admit(self, request: Request) -> None: ...
 
     def step(self) -> Sequence[TimedRequest]:
         """Work for a while; returns the requests whose answers were completed."""
-        ...
 
 
 class OneByOne:
-    """Requests are answered in the order of their arrival, each alone.
-
-    Args:
-        answer: a prompt's number -> (time of the first token, time of the last, number of tokens), by the clock.
-    """
+    """Requests are answered in the order of their arrival, each alone."""
 
     def __init__(self, answer: Callable[[int], tuple[float, float, int]], clock: Clock) -> None:
+        """`answer`: a prompt's number -> (time of the first token, time of the last, number of tokens)."""
         self._answer, self._clock = answer, clock
         self._queue: deque[Request] = deque()
 
@@ -134,7 +126,6 @@ def drive(
 def rows(served: Sequence[TimedRequest], warmup: int) -> list[dict[str, Any]]:
     """A record a request, in the order of arrival: seconds since the first arrival, and what is counted from them."""
     begin = min(one.request.arrival_s for one in served)
-    ordered = sorted(served, key=lambda one: one.request.number)
     return [
         {
             "request": one.request.number,
@@ -150,7 +141,7 @@ def rows(served: Sequence[TimedRequest], warmup: int) -> list[dict[str, Any]]:
             "per_token_s": (one.end_s - one.first_token_s) / (one.new_tokens - 1) if one.new_tokens > 1 else None,
             "total_s": one.end_s - one.request.arrival_s,
         }
-        for one in ordered
+        for one in sorted(served, key=lambda one: one.request.number)
     ]
 
 

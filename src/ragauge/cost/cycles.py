@@ -1,31 +1,9 @@
 """Compute cycles: folds of a trace to one count of multiply-accumulates, each under a named accounting.
 
 Superposition Prompting (Merth et al., 2024) reports the multiply-accumulates on the critical path: what was prepared
-before the query counts nothing, and paths that could run at the same time count as the longest of them.
-
-| accounting | offline calls | rows of a parallel call | logits | decoding | attention to cached tokens |
-| --- | --- | --- | --- | --- | --- |
-| `critical_path` | nothing | the longest row | where computed | counted | counted |
-| `total` | counted | summed | where computed | counted | counted |
-| `published` | nothing | the mean row | of every new token | not counted | by family |
-
-What the paper counted was never released; `published` is the one rule under which nearly all of its 132 rows agree
-(tests/unit/cost/test_published_cycles.py lists the others):
-
-1. Prompt processing alone, of mean token counts, one for each tokenizer (`cost/tokens.yaml`); attention dense.
-2. A parallel path counts as one of mean length: without caching (Table 6) MPT-7B's 1.46e12 is 43 + 142 tokens of
-   preamble and document, where the longest of twenty documents (170) would make 1.65e12.
-3. Segments that are read by themselves lack their first token, as in the released code; a plain prompt has them all.
-4. Pruned paths: Table 5 (NQ-Open) counts the remaining paths' queries one after another (`with_sequential_queries`);
-   Table 2 (MuSiQue) counts one query a round. Later rounds read the remaining documents anew, as one path of mean
-   length.
-5. Rounds are the released code's: hops that keep one document each, then the pass that answers. Table 2's t=2, k=4 is
-   one hop and that pass; its t=4, k=1 is four hops and that pass, a round more than section 4.1.2 describes. (The last
-   pass is counted as if it left one document too: less than 0.5%.)
-6. Attention to tokens of an earlier call counts twice in BLOOM and not at all in MPT, once in OpenELM
-   (CACHED_ATTENTION): read off "unpruned less pruned" of Table 6, it predicts every prompt_cache row of Tables 1 and 2.
-   Which counter did that is not known; fvcore, run on transformers' models, does not.
-7. Contriever adds CONTRIEVER_MACS a question.
+before the query counts nothing, and paths that could run at the same time count as the longest of them. What the paper
+counted was never released; `published` is the one rule under which nearly all of its 132 rows agree.
+docs/cost-accounting.md states the accountings, and that rule with the rows that show each part of it.
 
 The paper's other variations are re-folds, which turn a trace into the one that would have been recorded:
 `uncached` and `sequential` (Table 6), `with_sequential_queries` (Table 5).
@@ -58,7 +36,7 @@ def critical_path(trace: Iterable[Call], shape: Shape) -> int:
 
 
 def published(trace: Iterable[Call], shape: Shape) -> int:
-    """MACs as the paper's columns count them, as far as its numbers show: the rule above."""
+    """MACs as the paper's columns count them, as far as its numbers show."""
     rows = ((call, _published_rows(call, shape)) for call in online(with_all_logits(without_decoding(trace))))
     return sum(round(sum(macs) / (len(macs) or 1)) if call.parallel else sum(macs) for call, macs in rows)
 

@@ -5,15 +5,15 @@ A look takes tens of milliseconds, so it is taken between trials, never in one.
 
 import os
 import shutil
-import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 
+from ragauge.cost.machine import command_output
+
 QUERY = "clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active"
-TIMEOUT_S = 10
 # Bits of the reasons by which a GPU runs slower than its load would have it. A power cap is not among them: at full
 # load it is the rule.
 SLOWED = {
@@ -96,9 +96,5 @@ def _count_others(lines: list[str]) -> int:
 
 
 def _query(query: str, gpu: str) -> list[str]:
-    command = ["nvidia-smi", query, "--format=csv,noheader,nounits", f"--id={gpu}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line for line in done.stdout.splitlines() if line.strip()]
+    shown = command_output("nvidia-smi", query, "--format=csv,noheader,nounits", f"--id={gpu}") or ""
+    return [line for line in shown.splitlines() if line.strip()]

@@ -138,7 +138,7 @@ def provenance() -> dict[str, Any]:
     import torch
 
     here, git_state = Path(__file__), None  # where this package is not a checkout of its own
-    git = partial(_output, "git", "-C", str(here.parent))
+    git = partial(command_output, "git", "-C", str(here.parent))
     if git("ls-files", "--error-unmatch", here.name) is not None:
         dirty = bool(git("status", "--porcelain", "--untracked-files=no"))  # whether tracked files differ
         git_state = {"commit": git("rev-parse", "HEAD"), "dirty": dirty}
@@ -158,7 +158,6 @@ def provenance() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """The processor's name as the kernel gives it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -177,7 +176,7 @@ def gpu_state() -> dict[str, Any] | None:
         "name": device.name,
         "memory_bytes": device.total_memory,
         "count": torch.cuda.device_count(),
-        "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
+        "driver": command_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
         "torch_cuda": torch.version.cuda,
     }
 
@@ -278,7 +277,7 @@ def _own_s() -> float:
     return float(own + ended.children_user + ended.children_system)
 
 
-def _output(*command: str) -> str | None:
+def command_output(*command: str) -> str | None:
     """What a command prints, stripped; None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from ragauge.errors import SettingError, UserError
+from ragauge.errors import SettingError
 
 TRIALS, WARMUP = 30, 2  # as Superposition Prompting, appendix C, has it: the median of 30
 Count = Annotated[int, Field(ge=1)]
@@ -46,11 +46,8 @@ class LatencySettings(BaseModel, extra="forbid", strict=True, frozen=True):
     def _are_counts(cls, tokens: str | None) -> str | None:
         from ragauge.cost.tokens import load
 
-        try:
-            if tokens:
-                load(tokens)
-        except UserError as error:
-            raise ValueError(str(error).removeprefix("--tokens: ")) from None
+        if tokens:
+            load(tokens, where="")
         return tokens
 
     @property

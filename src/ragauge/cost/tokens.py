@@ -6,25 +6,29 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import Field, TypeAdapter, ValidationError
 
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError, first_problem, unknown
 from ragauge.io import safe_yaml
 
 TOKENIZERS = {250880: "bloom", 32000: "llama"}  # by the model's vocabulary; all others: GPT-NeoX's counts
 KEYS = ("preamble", "documents", "query", "task")
 
 
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
 @dataclass(frozen=True)
 class TokenCounts:
     """Tokens of each segment of a prompt."""
 
-    preamble: int
-    documents: tuple[int, ...]
-    query: int
-    task: int
+    preamble: Count
+    documents: Annotated[tuple[Count, ...], Field(min_length=1)]
+    query: Count
+    task: Count
 
     @property
     def total(self) -> int:
@@ -83,26 +87,14 @@ def _words(draw: random.Random, count: int) -> list[str]:
 
 
 def _counts(entry: object, place: str) -> TokenCounts:
-    if not isinstance(entry, dict):
-        raise UserError(f"{place}: token counts are a mapping with the keys {', '.join(KEYS)}")
-    for key in entry:
+    for key in entry if isinstance(entry, dict) else ():
         if key not in KEYS:
             raise unknown("key", key, KEYS, place)
-    for key in KEYS:
-        if key not in entry:
-            raise UserError(f"{place}: {key} is missing; token counts need {', '.join(KEYS)}")
-    documents = entry["documents"]
-    if not isinstance(documents, list) or not documents:
-        raise UserError(f"{place}: documents: a list of token counts, one a document, is needed; got {documents!r}")
-    lengths = tuple(_positive(n, f"{place}: documents[{i}]") for i, n in enumerate(documents))
-    preamble, query, task = (_positive(entry[key], f"{place}: {key}") for key in ("preamble", "query", "task"))
-    return TokenCounts(preamble, lengths, query, task)
-
-
-def _positive(value: object, place: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UserError(f"{place}: a positive number of tokens is needed; got {value!r}")
-    return value
+    try:
+        return TypeAdapter(TokenCounts).validate_python(entry)
+    except ValidationError as error:
+        needed = f"token counts need {', '.join(KEYS)}"
+        raise UserError(f"{place}: {first_problem(error)}; {needed}") from None
 
 
 @cache

@@ -19,12 +19,13 @@ from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.performance import GenerationModel
 from ragauge.generation.reader import NeighbourModel, PreparingReader, Reader
 from ragauge.generation.schedules.base import Schedule, SequenceInputs
-from ragauge.generation.sources import NeighbourSource, Passages
+from ragauge.generation.sources import NeighbourSource
 from ragauge.generation.specification import PipelineSpecification
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
 from ragauge.io.records import SequenceRecord
+from ragauge.retrieval.database import Database
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
 
@@ -36,7 +37,7 @@ class Pipeline:
     lm: NeighbourModel
     specification: PipelineSpecification
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks an index
-    passages: Passages | None = None  # the database's, where neighbours are random
+    passages: Database | None = None  # the database's, where neighbours are random
     network_s: float = 0.0  # of a message to the searcher and back without a search
     performance: GenerationModel | None = field(default=None, init=False)  # fitted once, where nprobe follows from it
 

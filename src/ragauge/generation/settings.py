@@ -141,7 +141,6 @@ class PipelineSettings(BaseModel):
 
     @property
     def mode_class(self) -> type[Mode]:
-        """The class of the attention mode."""
         try:
             return modes.kind(self.mode)
         except UserError as error:
@@ -149,7 +148,6 @@ class PipelineSettings(BaseModel):
 
     @property
     def schedule_class(self) -> type[Schedule]:
-        """The class of the schedule."""
         from ragauge.generation.schedules.base import Schedule  # which imports numpy
 
         try:
@@ -158,13 +156,11 @@ class PipelineSettings(BaseModel):
             raise SettingError("schedule", str(error)) from None
 
     def make_schedule(self, seed: int = 0) -> Schedule:
-        """The schedule with its options."""
         kind = self.schedule_class
         return kind(**self.model_dump(include={field.name for field in fields(kind)}), seed=seed)
 
     @property
     def asks_index(self) -> bool:
-        """Whether it needs an index."""
         return self.schedule_class.asks_index
 
     @property

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ragauge.retrieval.retriever import Neighbours, Query, Searcher
 
 if TYPE_CHECKING:
     from ragauge.generation.reader import Prepare, Prepared, Tokens
+    from ragauge.retrieval.database import Database
 
 Note = Callable[[Call], None]
 
@@ -175,21 +176,11 @@ class PrefetchedRetrieval(NeighbourSource):
         return neighbours, seconds, prepare(texts, self.windows.first(window)) if prepare else texts
 
 
-class Passages(Protocol):
-    """A database whose chunks are read by number."""
-
-    def __len__(self) -> int:
-        """Chunks."""
-
-    def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
-        """(number of its document, tokens of a chunk and of as many that follow it in the document)."""
-
-
 @dataclass
 class RandomNeighbours(NeighbourSource):
     """The control: as many neighbours of the same database, drawn at random, each with its continuation."""
 
-    passages: Passages
+    passages: Database
     rng: np.random.Generator
     k: int = 2
     excluded_documents: frozenset[int] = frozenset()  # numbers

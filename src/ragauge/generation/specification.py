@@ -54,7 +54,6 @@ class PipelineSpecification(BaseModel):
 
     @property
     def digest(self) -> str:
-        """Hash of the fingerprint."""
         return text_sha256(self.fingerprint)
 
     @property

@@ -24,7 +24,6 @@ def home() -> Path:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the hex digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -17,7 +17,6 @@ def hide(value: bool = True) -> None:
 
 
 def line(text: str) -> None:
-    """Print a status line."""
     if not hidden:
         print(redacted(text), file=sys.stderr, flush=True)
 

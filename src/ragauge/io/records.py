@@ -250,7 +250,6 @@ def write_finished(out: Path, lines: Sequence[str], fingerprint: Mapping[str, An
 
 
 def join_lines(lines: Sequence[str]) -> bytes:
-    """Return lines as the content of a file."""
     return "".join(f"{line}\n" for line in lines).encode()
 
 

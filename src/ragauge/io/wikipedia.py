@@ -45,7 +45,6 @@ class Article:
     sections: tuple[Section, ...]
 
     def passages(self) -> Iterator[ArticlePassage]:
-        """Yield the passages, section by section."""
         pieces = ((section.heading, text) for section in self.sections for text in cut_text(section.text))
         yield from (ArticlePassage(self.title, *piece) for piece in pieces if len(piece[1].split()) >= SHORTEST_WORDS)
 

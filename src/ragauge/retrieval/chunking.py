@@ -198,7 +198,6 @@ def _parts(
 
 
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The sum of each count."""
     return {name: sum(manifest["counts"][name] for manifest in manifests) for name in manifests[0]["counts"]}
 
 

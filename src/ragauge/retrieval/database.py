@@ -44,7 +44,6 @@ class Evaluation:
 
 
 def shard_folder(database: Path, number: int) -> Path:
-    """The folder of a shard."""
     return database / "shards" / f"{number:05d}"
 
 

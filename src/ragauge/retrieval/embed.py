@@ -147,7 +147,6 @@ def _export(folder: Path, target: Path) -> dict[str, Any]:
 
 
 def embedding_folder(database: Path, number: int) -> Path:
-    """The folder of a shard's vectors."""
     return database / "embeddings" / f"{number:05d}"
 
 

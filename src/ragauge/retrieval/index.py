@@ -27,7 +27,6 @@ TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
 
 
 def index_folder(database: Path, label: str) -> Path:
-    """The folder of an index."""
     return database / "indexes" / label
 
 
@@ -146,7 +145,6 @@ class Index:
 
     @cached_property
     def sha256(self) -> str:
-        """The identity of the index."""
         return folders.sha256(self.folder)
 
     @property

@@ -40,7 +40,6 @@ class EvaluationText:
             self.add(number, row)
 
     def add(self, number: int, row: np.ndarray) -> None:
-        """Add a text's signature (permutation,) under a number."""
         self._rows[number] = np.array(row)
         self._table.insert(number, _sketch(row))
 

@@ -162,7 +162,6 @@ class Retriever:
         return cls(database, index, choice.load())
 
     def describe(self) -> About:
-        """What is searched: digests, metric, sizes."""
         database, index = self.database, self.index
         return About(
             index.sha256, database.manifest["tokenizer"], index.encoder_sha256, index.recipe.metric,
@@ -275,7 +274,6 @@ class LinearTime:
     error: float = 0.0  # median of |predicted - measured| / measured over the points of the fit
 
     def __call__(self, count: float) -> float:
-        """Predicted seconds."""
         return self.intercept_s + self.slope_s * count
 
 

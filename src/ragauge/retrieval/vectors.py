@@ -53,7 +53,6 @@ class Vectors:
 
     @property
     def dim(self) -> int:
-        """Width of a vector."""
         return self.embeddings[0].dim
 
     def rows(self, shard: int) -> np.ndarray:
@@ -76,7 +75,6 @@ class Vectors:
 
     @property
     def total(self) -> int:
-        """Vectors in the index."""
         return self.recipe.filled or self.real
 
     def drawn(self, shard: int) -> int:

@@ -265,7 +265,6 @@ def epoch_order(count: int, seed: int, epoch: int) -> list[int]:
 
 
 def _write_model(material: Material, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Write the decoder in the hub's layout."""
     decoder = material.model()
     decoder.load_state_dict(weights, strict=False, assign=True)  # tied weights have one name
     decoder.tie_weights()

@@ -23,9 +23,10 @@ from torch import Tensor
 
 from ragauge.engines import LM
 from ragauge.errors import UserError
-from ragauge.generation.sources import Passages, RandomNeighbours, RetrievalOptions
+from ragauge.generation.sources import RandomNeighbours, RetrievalOptions
 from ragauge.generation.windows import CHUNK, Windows
 from ragauge.io.files import replace_atomically, text_sha256
+from ragauge.retrieval.database import Database
 from ragauge.retrieval.retriever import Searcher
 from ragauge.training.settings import RetrofitSettings
 from ragauge.training.trainer import TimedTrainer
@@ -47,7 +48,7 @@ class NeighbourExample(TypedDict):
 class RetrofitMaterial:
     """Texts of a database with the neighbours that its retriever finds."""
 
-    passages: Passages
+    passages: Database
     searcher: Searcher
     settings: RetrofitSettings
     windows: Windows = field(default_factory=Windows)

@@ -108,7 +108,6 @@ class _RetrofitOfAnyMode(BaseModel):
 
     @property
     def training(self) -> ModeTraining:
-        """The mode's training, with its options."""
         return TRAINABLE[self.mode](**self.model_dump())
 
 

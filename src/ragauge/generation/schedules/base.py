@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import SettingError
-from ragauge.generation.sources import BlockingRetrieval, NeighbourSource, Note, Passages, RetrievalOptions
+from ragauge.generation.sources import BlockingRetrieval, NeighbourSource, Note, RetrievalOptions
 from ragauge.generation.windows import CHUNK, Windows
 
 if TYPE_CHECKING:
     from ragauge.generation.reader import Prepare
+    from ragauge.retrieval.database import Database
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class SequenceInputs:
     key: str  # random neighbours depend on it and on the seed
     document: int  # the sequence's own in the database; -1: none
     searcher: Any = None  # returns neighbours, where the schedule queries an index
-    passages: Passages | None = None  # chunks by number, where neighbours are drawn at random
+    passages: Database | None = None  # chunks by number, where neighbours are drawn at random
     tokenizer: Any = None  # decodes queries that are sent as text
     budget: Callable[[int], float] | None = None  # seconds that a search may take next to the window after n tokens
     prepare: Prepare | None = None  # reads neighbours before their window begins; None: that cannot be
@@ -70,7 +71,6 @@ class Schedule:
 
     @cached_property
     def windows(self) -> Windows:
-        """The retrieval windows."""
         return Windows(self.interval, stale=self.stale)
 
     def retrieval(self, sequence: SequenceInputs) -> RetrievalOptions:

@@ -95,7 +95,6 @@ class IvfPq(IndexRecipe):
         return int(index.ntotal)
 
     def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
-        """Merge the shards' lists on disk."""
         import faiss
         from faiss.contrib.ondisk import merge_ondisk
 

@@ -94,8 +94,6 @@ def _reload_when(requested: threading.Event, reload: Callable[[], None]) -> None
 
 @dataclass(frozen=True)
 class Running:
-    """A running server."""
-
     address: str
     process: subprocess.Popen[str]
 
