@@ -1,9 +1,7 @@
-"""Multiply-accumulates (MACs) of a decoder, in closed form: one formula, one function.
+"""Multiply-accumulates (MACs) of a decoder, in closed form: one formula, one function (docs/cost-accounting.md).
 
-The count is that of matrix products alone (projections, MLP, attention, output matrix), as fvcore counts them: norms,
-activations, softmax, rotary embeddings and biases are left out, and attention is dense, not halved for causality: a
-token counts as many keys as there are, at most those of the layer's sliding window.
-One MAC is two floating-point operations.
+The count is that of matrix products alone, as fvcore counts them, with dense attention: a token counts as many keys as
+there are, at most those of the layer's sliding window. One MAC is two floating-point operations.
 """
 
 from collections.abc import Iterable

@@ -1,12 +1,8 @@
 """Latency of pipelined generation from its trace: as it ran, with ideal overlap, and with either part faster.
 
-PipeRAG, section 4.3, appendix C.2 and Figure 7.
-
-A generation is a sequence of windows. Each begins with a retrieval that blocked it (`retrieval`) or with one that was
-prefetched during the window before (`prefetch`, the seconds of the search; `neighbours_ahead`, those of reading the
-neighbours, where the same thread did that; `wait`, the part of both that was not hidden). All other online calls are
-generation. Decoder and search are assumed not to slow each other: a projection divides the time of one and leaves the
-other; reading neighbours counts as the decoder's work, wherever it ran.
+PipeRAG, section 4.3, appendix C.2 and Figure 7; docs/piperag.md explains the stages of a trace. Decoder and search are
+assumed not to slow each other: a projection divides the time of one and leaves the other; reading neighbours counts as
+the decoder's work, wherever it ran.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,8 @@
-"""The roofline: the fewest seconds that a trace takes on a machine.
+"""The roofline: the fewest seconds that a trace takes on a machine (docs/cost-accounting.md).
 
-A step of a call takes at least `max(2 * macs / rate, bytes / bandwidth)` seconds, where `rate` is the machine's matrix
-product rate in the decoder's dtype (FLOP/s), `bandwidth` its streaming read rate (bytes/s), and `bytes` are the
-weights once, the keys and values that each row attends to, and the new ones it writes, in their storage types. Where
-weights and activations have 8 bits, linear layers run at the machine's rate for these and attention at the dtype's.
-Activations, launches and everything between calls are not counted. The machine is what `cost.machine.measure` returns;
-a floor uses its best measured rates.
+A step of a call takes at least `max(2 * macs / rate, bytes / bandwidth)` seconds. Where weights and activations have 8
+bits, linear layers run at the machine's rate for these and attention at the dtype's. The machine is what
+`cost.machine.measure` returns; a floor uses its best measured rates.
 """
 
 from collections.abc import Mapping

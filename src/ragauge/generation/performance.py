@@ -1,9 +1,7 @@
 """The performance model of pipelined generation: lines fitted to measured calls, and what they predict.
 
-PipeRAG, section 3.2: a retrieval is hidden if it takes no longer than generating the window meanwhile. The decoder's
-seconds per token are linear in the tokens before it, reading neighbours is linear in their tokens, and the search is
-linear in nprobe (`retrieval.retriever`). Their sum over a window, less the network's round trip, is the budget of the
-concurrent search.
+PipeRAG, section 3.2: a retrieval is hidden if it takes no longer than generating the window meanwhile. The seconds of a
+window's steps and of reading its neighbours, less the network's round trip, are the budget of the concurrent search.
 """
 
 from __future__ import annotations

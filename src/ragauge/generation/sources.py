@@ -1,9 +1,6 @@
 """Where a window's neighbours come from: nowhere, a blocking retrieval, a prefetched one, or random draws.
 
-A source is called once per window, in order, as the sequence grows; it returns the neighbours' tokens, or None where
-those of the window before stay. The trace records its cost: `retrieval` blocks decoding, `prefetch` ran concurrently
-with the window before, `neighbours_ahead` is reading neighbours there as well, and `wait` is the time that decoding
-then waited for both.
+A source is called once per window, in order, as the sequence grows; the trace records its cost (`cost.overlap`).
 """
 
 from __future__ import annotations

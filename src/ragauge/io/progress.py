@@ -21,19 +21,16 @@ def line(text: str) -> None:
         print(redacted(text), file=sys.stderr, flush=True)
 
 
-def bar(what: str, unit: str, total: int | None = None, done: int = 0, *, disable: bool = False, **options: Any) -> Any:
+def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:
     """Return a tqdm bar: a context whose `update(n)` moves it, or, with `iterable=items`, a loop over these.
 
     Args:
         unit: what is counted, in the singular.
         total: None if unknown.
         done: units of an earlier run, which do not count for the rate.
-        disable: show no bar.
         options: further options of tqdm.
     """
     from tqdm import tqdm
 
     pause = TERMINAL_S if sys.stderr.isatty() else LOG_S
-    return tqdm(
-        desc=what, unit=unit, total=total, initial=done, mininterval=pause, disable=disable or hidden, **options
-    )
+    return tqdm(desc=what, unit=unit, total=total, initial=done, mininterval=pause, disable=hidden, **options)

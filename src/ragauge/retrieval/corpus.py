@@ -1,13 +1,7 @@
 """Corpora as streams of documents, shard by shard: local files (`documents.py`) and data sets of the hub (`hub.py`).
 
-    wikipedia-sample                  a name of the catalog; any .bz2 is read as a MediaWiki export
-    data/c4-*.jsonl.gz                JSON lines with a text field, plain or gzipped
-    data/articles.txt.gz              plain text: WikiExtractor's <doc>, WikiText's headings, else blank lines part
-    c4-en, c4-realnewslike, wikipedia, hf:org/name[:configuration][@revision]
-    https://host/file.jsonl.gz#sha256=HEX, pypi:name==version, path:/file
-
-At most one document is in memory. A shard takes whole files if there are at least as many files as shards; otherwise
-documents are dealt in turn: every shard reads the stream and keeps its share.
+docs/retrieval.md lists the sources. At most one document is in memory. A shard takes whole files if there are at least
+as many files as shards; otherwise documents are dealt in turn: every shard reads the stream and keeps its share.
 """
 
 from collections.abc import Iterable, Iterator

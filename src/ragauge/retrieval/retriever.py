@@ -1,12 +1,8 @@
 """The retriever: queries in, neighbours with their continuations out, every stage timed.
 
 `Retriever` works in this process; the retrieval service answers the same `Query` with the same `Neighbours`, so that
-callers take either for `Searcher`.
-
-A query may have a budget of seconds (PipeRAG, section 3.2, performance-driven retrieval). nprobe (the lists of IVF, the
-candidates of HNSW) trades time for recall, and latency is linear in it: for IVF a constant for encoding the query and
-comparing it with all centroids, and a slope for each list. A budget buys the largest nprobe that a line fitted to
-measured searches predicts to fit.
+callers take either for `Searcher`. A query may have a budget of seconds (PipeRAG, section 3.2): it buys the largest
+nprobe that a line fitted to measured searches predicts to fit.
 """
 
 from __future__ import annotations

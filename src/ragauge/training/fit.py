@@ -1,12 +1,9 @@
 """RETRO-fit: trains the weights that an attention mode adds to a frozen decoder.
 
 Training text is the database's own: three chunks of a document in a row, with the neighbours that the retriever finds
-for their windows; chunks that overlap the text are excluded, as they would contain the answer. One document in ten is
-held out for a curve of the loss, measured with retrieved and with random neighbours: training that lowers both alike
-has only learnt to read more text.
-
-The budget is wall-clock time, and the learning rate falls with the share of it that is spent. A checkpoint is written
-with every point of the curve; an interrupted training resumes from there with the time that it has left.
+for their windows. One document in ten is held out for a curve of the loss, with retrieved and with random neighbours:
+training that lowers both alike has only learnt to read more text. The budget is wall-clock time, and the learning rate
+falls with the share of it that is spent. A checkpoint is written with every point of the curve.
 """
 
 import json

@@ -1,17 +1,11 @@
-"""Gated cross-attention in torch: reading neighbours, the weights that training adds, and their loss.
+"""Gated cross-attention in torch: reading neighbours, the weights that training adds, and their loss (docs/piperag.md).
 
 As in RETRO (Borgeaud et al., 2022) a window's tokens attend to all tokens of all its neighbours, in a softmax apart
-from that over their past, between self-attention and MLP; `windows.py` says which tokens are of which window. Without
-neighbours nothing is added.
+from that over their past; the gates begin at zero (Alayrac et al., 2022). RETRO's own encoder reads in both directions
+and sees the query; here it is causal, as the layers that it is copied from, and sees the neighbour alone.
 
-An encoder of neighbours begins as a copy of the decoder's first layers, the cross-attention of a layer as a copy of its
-self-attention: projections, norm and all. The result of cross-attention is multiplied with tanh of a gate that begins
-at zero (Alayrac et al., 2022), so that before training the whole is the decoder alone. RETRO's own encoder reads in
-both directions and sees the query; here it is causal, as the layers that it is copied from, and sees the neighbour
-alone, so that neighbours can be read before their window begins.
-
-Positions. A neighbour ends where its window begins: queries have their own place in the sequence, keys the places
-before the window's first, so that distances are bounded and none is negative, as in the decoder's self-attention.
+A neighbour ends where its window begins: queries have their own place in the sequence, keys the places before the
+window's first, so that distances are bounded and none is negative, as in the decoder's self-attention.
 """
 
 from __future__ import annotations

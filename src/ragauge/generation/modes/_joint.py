@@ -1,18 +1,12 @@
-"""Joint attention in torch: reading neighbours, what training adds, and its loss.
+"""Joint attention in torch: reading neighbours, what training adds, and its loss (docs/piperag.md).
 
 The decoder itself makes the keys and values of a window's neighbours, and the window's tokens attend to them next to
-their own past, as to any other cached tokens. No weight is added, so that it works without training. RETRO (Borgeaud et
-al., 2022) has cross-attention layers in this place; what is attended to, and by which tokens, is the same.
+their own past. All neighbours of a window have the same positions and end where the sequence begins or, once it has
+grown, `reach` tokens before the window. Each is read behind the first token of the sequence: decoders put much of their
+attention on the first token they see, and neighbours that each had one of their own would draw it to themselves.
 
-Positions. All neighbours of a window have the same positions and end where the sequence begins, as documents retrieved
-for a prompt do, or, once the sequence has grown, `reach` tokens before the window: no key is farther away than that,
-however long the sequence. Each neighbour is read behind the first token of the sequence: decoders put much of
-their attention on the first token they see, and neighbours that each had a first token of their own would draw it to
-themselves.
-
-Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to the projections to queries, keys and values that
-read a neighbour. Own tokens are read by the decoder's own weights, so that without neighbours nothing changes; an
-offset of keys weighs neighbours against own tokens, head by head.
+Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to the projections that read a neighbour. Own tokens
+are read by the decoder's own weights; an offset of keys weighs neighbours against own tokens, head by head.
 """
 
 from __future__ import annotations

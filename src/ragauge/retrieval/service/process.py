@@ -98,9 +98,7 @@ class Running:
     process: subprocess.Popen[str]
 
 
-def running(
-    index: Path, *, options: Sequence[str] = (), start_s: float = START_S, stop_s: float = STOP_S
-) -> AbstractContextManager[Running]:
+def running(index: Path, *, options: Sequence[str] = (), start_s: float = START_S) -> AbstractContextManager[Running]:
     """A server of an index folder on a free port of this machine, for the length of the block.
 
         with running(folder, options=["--cores", "1"]) as server, Client(server.address) as client:
@@ -111,14 +109,13 @@ def running(
     Args:
         options: options for `ragauge serve`.
         start_s: seconds until it must report that it serves.
-        stop_s: seconds that it has to finish before it is killed.
 
     Raises RetrievalError: it did not start, or ended during the block; the message has the last line that it wrote.
     """
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]
     command = [sys.executable, "-m", "ragauge.cli", *served, "--port", "0", "--while-stdin-open"]
-    return running_command([*command, *options], start_s=start_s, stop_s=stop_s)
+    return running_command([*command, *options], start_s=start_s)
 
 
 @contextmanager
