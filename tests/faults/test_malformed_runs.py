@@ -172,7 +172,7 @@ def test_an_item_is_made_or_the_file_is_named(name: str, run_folder: Path) -> No
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
     rate = {"median": 1e9, "low": 1e9, "high": 2e9, "n": 5}
-    rates = {"bandwidth_bytes_per_s": rate, "matvec_bytes_per_s": {"float32": rate}}
+    rates = {"bandwidth_bytes_per_s": rate}
     path = tmp_path / "machine.json"
     path.write_text(json.dumps({**rates, "matmul_flop_per_s": {"float32": rate}, "threads": 1, "load_share": 0.0}))
     return path

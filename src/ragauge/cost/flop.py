@@ -16,21 +16,12 @@ Layers = tuple[int, int] | None
 """From the first to before the last of these layers alone; None: all."""
 
 
-def attention_weights(shape: Shape, layer: int) -> int:
-    """Weights of the query, key, value and output projections of one layer; grouped heads share keys and values."""
-    heads, kv_heads = shape.heads[layer], shape.kv_heads[layer]
-    return shape.d_model * shape.head_dim * (heads + 2 * kv_heads + heads)
-
-
-def mlp_weights(shape: Shape, layer: int) -> int:
-    """Weights of one layer's MLP: up and down, and the gate where there is one."""
-    return (3 if shape.gated else 2) * shape.d_model * shape.ffn[layer]
-
-
 @lru_cache(maxsize=64)  # every row of every call of a trace asks for it
 def layer_weights(shape: Shape, layers: Layers = None) -> int:
     """Weights of all layers' matrices (or those of a range), which is also the MACs of one token through them."""
-    return sum(attention_weights(shape, i) + mlp_weights(shape, i) for i in range(*layers or (0, shape.layers)))
+    chosen = slice(*layers or (None,))
+    heads = 2 * sum(shape.heads[chosen]) + 2 * sum(shape.kv_heads[chosen])  # queries and outputs, keys and values
+    return shape.d_model * (shape.head_dim * heads + (3 if shape.gated else 2) * sum(shape.ffn[chosen]))
 
 
 def output_weights(shape: Shape) -> int:

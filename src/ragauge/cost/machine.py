@@ -34,7 +34,6 @@ PACKAGES = (
 
 CPU_READ_BYTES, CUDA_READ_BYTES = 256 * 2**20, 4 * 2**30  # much larger than any cache
 CPU_MATMUL_SIDE, CUDA_MATMUL_SIDE = 1024, 8192
-MATVEC_SIDE = 2048
 BUDGET_S = 0.25  # of each quantity
 
 MAX_LOAD = 0.05  # share of the machine's CPU time that others may take while anything is measured
@@ -83,7 +82,6 @@ def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool
 
     Returns:
         `bandwidth_bytes_per_s`: streaming read of a buffer much larger than the caches;
-        `matvec_bytes_per_s` by dtype: weights read by matrix times vector, as decoding does with the library's kernel;
         `matmul_flop_per_s` by dtype, int8 among them: square matrix products;
         `threads`, `device`, and `load_share`, the part of the machine that others took meanwhile.
     """
@@ -193,30 +191,13 @@ def package_versions() -> dict[str, str]:
 def _rates(device: torch.device) -> dict[str, Any]:
     import torch
 
-    dtypes = {name: getattr(torch, name) for name in DTYPES}
-    multiplied = {**dtypes, "int8": torch.int8}
+    dtypes = {name: getattr(torch, name) for name in (*DTYPES, "int8")}
     size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
     with torch.inference_mode():
         return {
             "bandwidth_bytes_per_s": _rate(size, torch.ones(size // 4, dtype=torch.float32, device=device).sum),
-            "matvec_bytes_per_s": {name: _matvec_rate(device, dtype, size) for name, dtype in dtypes.items()},
-            "matmul_flop_per_s": {name: _matmul_rate(device, dtype) for name, dtype in multiplied.items()},
+            "matmul_flop_per_s": {name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()},
         }
-
-
-def _matvec_rate(device: torch.device, dtype: torch.dtype, size: int) -> dict[str, float]:
-    """Weight bytes a second of one token through a pile of linear layers of `size` bytes."""
-    import torch
-
-    count = size // (MATVEC_SIDE**2 * dtype.itemsize)
-    matrices = torch.ones(count, MATVEC_SIDE, MATVEC_SIDE, dtype=dtype, device=device)
-    token = torch.ones(1, MATVEC_SIDE, dtype=dtype, device=device)
-
-    def decode() -> None:
-        for matrix in matrices:
-            torch.nn.functional.linear(token, matrix)
-
-    return _rate(matrices.nbytes, decode)
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:

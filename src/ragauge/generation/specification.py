@@ -68,7 +68,6 @@ def specify(
     """The specification of a pipeline.
 
     Args:
-        model, database: their labels.
         index: the index that is searched; its default nprobe is used where the pipeline states none.
         facts: further fields, as far as they are known.
     """

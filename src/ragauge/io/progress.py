@@ -26,9 +26,7 @@ def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options
 
     Args:
         unit: what is counted, in the singular.
-        total: None if unknown.
         done: units of an earlier run, which do not count for the rate.
-        options: further options of tqdm.
     """
     from tqdm import tqdm
 

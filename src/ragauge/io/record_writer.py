@@ -58,11 +58,9 @@ class RecordWriter:
     ) -> None:
         """
         Args:
-            out: the file of records, `....jsonl`.
             fingerprint: every setting that a record depends on, as JSON values; not the limit.
             keys: the questions that make the run complete, in the order they are asked.
             overwrite: replace finished records of another run; they are refused otherwise.
-            kind: of the records.
         """
         self.out, self.partial = out, partial_path(out)
         self.done: set[str] = set()  # the keys that need no asking

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ragauge.assets.tokenizer import padded, plain_reader
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.graphs import open_session, write_graph
@@ -25,7 +25,6 @@ from ragauge.rankers.base import batches_by_length, check_finite
 from ragauge.retrieval.database import BuiltFolder, Shard, load_tokenizer, tokenizer_sha256
 
 EMBEDDINGS = "embeddings of a shard"
-ENGINES = ("onnx", "torch")
 BLOCK_CHUNKS = 4096  # sorted by length together; their texts and vectors are what memory holds
 BATCH_TEXTS = 32
 
@@ -52,10 +51,8 @@ class EncoderChoice:
     def load(self) -> TextEncoder:
         """The loaded encoder.
 
-        Raises UserError: an unknown engine, a dtype or device that it does not support, or a folder without an encoder.
+        Raises UserError: a dtype or device that the engine does not support, or a folder without an encoder.
         """
-        if self.engine not in ENGINES:
-            raise unknown("engine", self.engine, ENGINES)
         if self.engine == "torch":
             import torch
 

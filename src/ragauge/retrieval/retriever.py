@@ -135,7 +135,6 @@ class Retriever:
 
         Args:
             folder: of the database, as `ragauge index build` made it.
-            label: of the index.
             threads: of encoder and search, in this process; default: the libraries' own choice.
             part: (number, of) of a service of several servers; default: the whole index.
             verify: hash every file; otherwise only their sizes are checked.

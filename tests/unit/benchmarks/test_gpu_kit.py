@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 RATE = {"median": 1e11, "low": 1e11, "high": 1e11, "n": 1}
 RATES = {
     "bandwidth_bytes_per_s": RATE,
-    "matvec_bytes_per_s": {"float32": RATE},
     "matmul_flop_per_s": {"float32": RATE},
     "load_share": 0.0,
 }

@@ -18,7 +18,7 @@ from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, Stop, Together
 EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
 STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
 LINK_BYTES = 4
-MAX_NPROBE = 1 << 12
+MAX_NPROBE = 1 << 12  # whatever the size of a part
 SAMPLE = 20_000  # vectors; the ranges of int8 need no more
 
 
@@ -36,7 +36,6 @@ class Hnsw(IndexRecipe):
 
     @property
     def max_nprobe(self) -> int:
-        """The most candidates of a search, whatever the size of a part."""
         return MAX_NPROBE
 
     def vector_bytes(self, dim: int) -> float:

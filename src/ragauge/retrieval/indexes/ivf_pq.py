@@ -37,16 +37,13 @@ class IvfPq(IndexRecipe):
 
     @property
     def default_nprobe(self) -> int:
-        """Lists scanned by a search whose query states none; at most all."""
         return min(self.nprobe, self.nlist)
 
     @property
     def max_nprobe(self) -> int:
-        """All lists."""
         return self.nlist
 
     def vector_bytes(self, dim: int) -> float:
-        """A code and its id."""
         return self.pq_bytes + ID_BYTES
 
     def train_mb(self) -> int:
@@ -54,7 +51,6 @@ class IvfPq(IndexRecipe):
         return 2000 + self.train_vectors * 768 * 4 * 3 // 10**6
 
     def check(self, vectors: VectorSource) -> None:
-        """Raise UserError unless the bytes of a code divide the vectors' width."""
         if vectors.dim % self.pq_bytes:
             fitting = [n for n in range(1, vectors.dim + 1) if vectors.dim % n == 0]
             raise UserError(f"index: pq_bytes {self.pq_bytes} must divide {vectors.dim}: one of {fitting}")
