@@ -1,17 +1,8 @@
 """Why a method that needs a hundredth of the multiply-accumulates is not a hundred times as fast.
 
-A method's theoretical speedup is naive's compute cycles over its own, up to the first token (`cycles.critical_path`).
-It would hold if every cycle took as long as naive's and nothing else took time. The measured seconds beyond that are
-split exactly, stage by stage:
-
-    seconds = theory + parallel paths + memory + kernels
-
-- theory: the stage's cycles at naive's seconds per cycle; 0 for decoding, which the theory leaves out.
-- parallel paths: rows that the theory runs at the same time, at the same seconds per cycle.
-- memory: the roofline above the products alone, since weights, keys and values must be read.
-- kernels: the rest: launches, kernels that a few tokens do not fill. Negative where a stage is cheaper than naive's.
-
-The rest of the response passes between the calls: choosing and joining paths, taking tokens, the host's work.
+A method's theoretical speedup would hold if every cycle took as long as naive's and nothing else took time. The measured
+seconds beyond that are split exactly, stage by stage, as docs/latency-protocol.md explains: theory, parallel paths,
+memory, kernels, and the time between the calls.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,9 +49,8 @@ def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float)
         method, naive: `stages` of an answer of each.
         total_s, naive_total_s: median seconds of a response.
 
-    Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`; `gap_s`, the seconds beyond the theory's;
-        `stages`, the PARTS of each, which sum to its seconds; `between_calls_s`. `gap_s` is the sum of all parts but
-        the theory's, and of what lies between the calls.
+    Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`, `gap_s`, `stages` (PARTS of each) and
+        `between_calls_s`, as docs/latency-protocol.md defines them.
     """
     cycle_s = naive_total_s / _counted(naive)
     parts = {}

@@ -1,9 +1,8 @@
 """Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG, section 3.2).
 
-A sequence is cut into windows `i = 0, 1, ...`, one every `interval` tokens. The neighbours of window i help to predict
-the `interval` tokens after its query. A fresh query is the 64 tokens `[i*m, i*m + 64)`, all that are known last when
-those tokens are predicted. A stale query is that of the window before: its neighbours lie m tokens behind, so the first
-m tokens of what was fetched are dropped and the text after them is taken instead (the paper's Figure 3).
+A sequence is cut into windows `i = 0, 1, ...`, one every `interval` tokens m. A fresh query is the 64 tokens
+`[i*m, i*m + 64)`; a stale query is that of the window before, whose neighbours lie m tokens behind, so that their first
+m tokens are dropped and the text after them is taken instead (the paper's Figure 3).
 """
 
 from collections.abc import Iterator

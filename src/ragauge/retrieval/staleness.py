@@ -1,8 +1,7 @@
 """How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, appendix D.1 and Table 2).
 
-A query that was sent early lacks the last tokens of the text: it has the same number of tokens, but earlier ones. For
-each place of a text the nearest chunk of the fresh query is compared with that of each stale one, by the cosine of the
-two chunks' vectors. The encoder that compares need not be the one that the index was made with.
+A query that was sent early has the same number of tokens, but earlier ones. For each place of a text the nearest chunk
+of the fresh query is compared with that of each stale one, by the cosine of the two chunks' vectors.
 """
 
 from collections.abc import Sequence
