@@ -1,8 +1,8 @@
 """Why a method that needs a hundredth of the multiply-accumulates is not a hundred times as fast.
 
-A method's theoretical speedup would hold if every cycle took as long as naive's and nothing else took time. The measured
-seconds beyond that are split exactly, stage by stage, as docs/latency-protocol.md explains: theory, parallel paths,
-memory, kernels, and the time between the calls.
+A method's theoretical speedup would hold if every cycle took as long as naive's and nothing else took time. The
+measured seconds beyond that are split exactly, stage by stage, as docs/latency-protocol.md explains: theory, parallel
+paths, memory, kernels, and the time between the calls.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

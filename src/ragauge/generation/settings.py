@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from ragauge import assets, registry
 from ragauge.cost.hardware import AUTO, ONNX_DTYPES
@@ -34,10 +34,8 @@ def _of_modes(option: str, text: str) -> str:
 _BY_ONNX = ", ".join(name for name, mode in modes.kinds().items() if "onnx" in mode.engines)
 
 
-class PipelineSettings(BaseModel):
+class PipelineSettings(BaseModel, extra="forbid", strict=True, frozen=True):
     """A schedule of retrieval over held-out text. The key is its label in file names and tables."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     schedule: str = Field(description="when the database is queried, and what generation waits for; default: the key")
     task: Literal["perplexity", "generate"] = Field("perplexity", description="score text, or continue 64 tokens of it")

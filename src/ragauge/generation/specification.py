@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ragauge.errors import UserError
 from ragauge.generation.modes import Mode
@@ -23,10 +23,8 @@ UNRECORDED = {
 }
 
 
-class PipelineSpecification(BaseModel):
+class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     """Everything that the records of one pipeline depend on besides their sequences."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[2] = VERSION
     pipeline: PipelineSettings = Field(description="every key of the section `pipelines`, defaults resolved")

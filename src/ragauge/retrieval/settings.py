@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, Field, StringConstraints, field_validator, model_validator
 
 from ragauge.errors import SettingError
 from ragauge.retrieval.indexes import AnyIndexRecipe
@@ -12,8 +12,8 @@ from ragauge.retrieval.indexes import AnyIndexRecipe
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]  # becomes the name of a folder
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class _Section(BaseModel, extra="forbid", strict=True, frozen=True):
+    pass
 
 
 class _CorpusSettings(_Section):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, create_model, field_validator
 
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
@@ -27,10 +27,8 @@ def _number(value: Any) -> Any:
 Number = Annotated[float, BeforeValidator(_number)]
 
 
-class Data(BaseModel):
+class Data(BaseModel, extra="forbid", strict=True, frozen=True):
     """The data of fine-tuning: documents with spans, and a question for each span."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     model: str = Field(description="the decoder to train: a name in the catalog, or a source as in `models`")
     seed: int = Field(0, description="seed of the documents, the spans and the training order")
@@ -82,10 +80,8 @@ class TrainingSettings(Data):
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 
-class _RetrofitOfAnyMode(BaseModel):
+class _RetrofitOfAnyMode(BaseModel, extra="forbid", frozen=True):
     """RETRO-fit: training a frozen decoder to use retrieved neighbours."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: str = Field("joint", description="how neighbours are read", json_schema_extra={"enum": list(TRAINABLE)})
     minutes: float = Field(8.0, gt=0, description="wall-clock time of all runs together")

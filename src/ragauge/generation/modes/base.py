@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ragauge.errors import UnsupportedError
 
@@ -52,10 +52,8 @@ class Checkpoint:
         return lm
 
 
-class ModeTraining(BaseModel, ABC):
+class ModeTraining(BaseModel, ABC, extra="ignore", frozen=True):
     """RETRO-fit of a mode; the fields are its options. Importing it imports no torch."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     @abstractmethod
     def make(self, lm: LM, seed: int) -> TrainedWeights:

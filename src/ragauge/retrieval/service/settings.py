@@ -2,17 +2,15 @@
 
 import re
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ragauge.errors import UserError
 
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(BaseModel, extra="forbid", frozen=True):
     """Address, threads, and limits of a retrieval server."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     port: int = Field(50051, ge=0, le=65535, description="port to listen on; 0: chosen by the system")
     host: str = Field("127.0.0.1", description="address to listen on; 127.0.0.1 can only be reached from this machine")

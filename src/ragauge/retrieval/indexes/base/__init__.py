@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,14 +61,12 @@ class Searchable(Protocol):
         """Nearest of vectors (q, dim) float32. A long search calls `raise_if_stopped(stop)` now and then."""
 
 
-class IndexRecipe(BaseModel):
+class IndexRecipe(BaseModel, extra="forbid", strict=True, frozen=True):
     """How an index is made from the embeddings of its database. A type is a file with one subclass.
 
     The steps of a type write folders that appear complete or not at all: `train` once, `add` once a shard, `merge`
     over all shards or those of one server. All keys but `parts` and the nprobe are part of the index's identity.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     NPROBE_KEY: ClassVar[str | None] = None  # key of the default nprobe of a search; None: the search is exact
     MEASURED: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64)  # nprobes that a server measures for budgets
