@@ -150,8 +150,7 @@ def summarise(
 ) -> dict[str, Any]:
     """Percentiles of the times with their intervals, throughput and goodput, of the requests after the warm-up.
 
-    Args:
-        targets: limits of a good answer by time (one of TIMES), in seconds; without any, every answer is good.
+    `targets`: limits of a good answer by time (one of TIMES), in seconds; without any, every answer is good.
 
     Returns: for each of TIMES p50, p95 and p99, each {"value", "low", "high"}; `requests`; `seconds` from the first
         arrival to the last answer; `questions_per_s`, `tokens_per_s`; `goodput_per_s`, the questions a second that
@@ -181,8 +180,7 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, f
     Requests that follow one another share a queue, so blocks of about the square root of n successive ones are drawn
     (the circular block bootstrap of Politis and Romano, 1992).
 
-    Args:
-        values: in the order of arrival.
+    `values`: in the order of arrival.
     """
     data, rng = np.asarray(values, float), np.random.default_rng(seed)
     block = math.ceil(math.sqrt(len(data)))

@@ -21,8 +21,7 @@ CACHE_TYPES: tuple[str, ...] = get_args(CacheType)
 def device_here(device: str) -> str:
     """`auto` -> `cuda` on a machine with a GPU that torch can use, `cpu` on any other; a device stays as it is.
 
-    Raises:
-        UserError: unknown device.
+    Raises UserError: unknown device.
     """
     if device not in (AUTO, *DEVICES):
         raise unknown("device", device, (AUTO, *DEVICES))

@@ -119,8 +119,7 @@ class _Rates(BaseModel):
 def read(path: Path) -> dict[str, Any]:
     """Read what `ragauge doctor machine` wrote, as `measure` returned it.
 
-    Raises:
-        UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.
+    Raises UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.
     """
     rates = read_object(path)
     try:

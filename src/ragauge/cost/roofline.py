@@ -116,8 +116,7 @@ def matmul_rate(machine: Machine, dtype: object) -> float:
 def _kv_tokens(call: Call, window: int | None = None) -> int:
     """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and steps.
 
-    Args:
-        window: of the layer; of the past, what its first new token sees of it is read.
+    `window`: of the layer; of the past, what its first new token sees of it is read.
     """
     tokens = 0
     for new, past in zip(call.lengths, call.past, strict=True):

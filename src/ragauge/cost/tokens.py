@@ -39,11 +39,9 @@ class TokenCounts:
 def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCounts:
     """Load token counts: those of `tokens.yaml` under a name, or of a JSON or YAML file with the same four keys.
 
-    Args:
-        vocab: size of the model's vocabulary; a named prompt has the counts of its tokenizer where they are known.
+    `vocab`: size of the model's vocabulary; a named prompt has the counts of its tokenizer where they are known.
 
-    Raises:
-        UserError: neither a known name nor a file; a key missing or unknown; a count that is not a positive integer.
+    Raises UserError: neither a known name nor a file; a key missing or unknown; a count that is not a positive integer.
     """
     own = f"{name_or_file}.{TOKENIZERS.get(vocab)}"
     name = own if own in _entries() else name_or_file

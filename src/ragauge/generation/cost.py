@@ -97,8 +97,7 @@ def search_floor(entry: PipelineSettings, recipe: IvfPq, vectors: int, width: in
 
     Compute and everything but memory and the network's round trip are not counted.
 
-    Raises:
-        UserError: nprobe is no number.
+    Raises UserError: nprobe is no number.
     """
     nprobe = recipe.default_nprobe if entry.nprobe is None else entry.nprobe
     if not isinstance(nprobe, int):

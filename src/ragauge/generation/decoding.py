@@ -24,8 +24,7 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
 def generate(reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows) -> list[int]:
     """Continue a prompt greedily until the sequence has `tokens` tokens; returns the new ones.
 
-    Raises:
-        UserError: the prompt is empty or leaves nothing to generate; the retriever failed.
+    Raises UserError: the prompt is empty or leaves nothing to generate; the retriever failed.
     """
     if not 0 < len(prompt) < tokens:
         raise UserError(f"a prompt of {len(prompt)} tokens cannot be continued to {tokens}")

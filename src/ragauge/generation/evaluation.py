@@ -28,12 +28,10 @@ def texts(
 
     The first of every document comes before the second of any, so that a limit covers as many documents as possible.
 
-    Args:
-        published: instead the first `limit` documents, each cut at `tokens` tokens, shorter ones included, as PipeRAG's
-            release has them; with the tokenizer's special tokens: T5's closes a text and is a label like any other.
+    `published`: instead the first `limit` documents, each cut at `tokens` tokens, shorter ones included, as PipeRAG's
+    release has them; with the tokenizer's special tokens: T5's closes a text and is a label like any other.
 
-    Raises:
-        UserError: no text is that long, or none has two tokens; there is no such set.
+    Raises UserError: no text is that long, or none has two tokens; there is no such set.
     """
     cut: list[tuple[int, EvaluationStretch]] = []
     for number, held_out in enumerate(islice(database.evaluation(evaluation), limit if published else None)):

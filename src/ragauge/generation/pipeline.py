@@ -52,8 +52,7 @@ class Pipeline:
     def record(self, text: EvaluationStretch) -> SequenceRecord:
         """One sequence's record; one that outgrows the memory fails with its reason.
 
-        Raises:
-            UserError: the retriever failed. The run ends; started anew, it resumes with this sequence.
+        Raises UserError: the retriever failed. The run ends; started anew, it resumes with this sequence.
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
@@ -139,8 +138,8 @@ def run(
 
     `make` loads the decoder and connects the retriever; it is called only if a sequence is missing.
 
-    Raises:
-        UserError: the model or the retriever is not available; `out` holds another run's records or cannot be written.
+    Raises UserError: the model or the retriever is not available; `out` holds another run's records or cannot be
+    written.
     """
     keys = [text.key for text in texts]
     with RecordWriter(out, specification.fingerprint, keys, overwrite, SequenceRecord) as writer:

@@ -39,11 +39,9 @@ class NeighbourSource(ABC):
 
         They are prepared where the source has had them read.
 
-        Args:
-            more: whether a window follows, for which a query may be sent early.
+        `more`: whether a window follows, for which a query may be sent early.
 
-        Raises:
-            UserError: the retriever failed; the sequence must not go on without its neighbours.
+        Raises UserError: the retriever failed; the sequence must not go on without its neighbours.
         """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to cancel)

@@ -92,8 +92,7 @@ def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> Inde
 def index_facts(folder: Path) -> IndexFacts:
     """The facts of an index on disk: `<database>/indexes/<label>`.
 
-    Raises:
-        UserError: there is no merged index.
+    Raises UserError: there is no merged index.
     """
     path = folder / "merged" / "manifest.json"
     try:

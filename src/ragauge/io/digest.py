@@ -50,8 +50,7 @@ _HELP = re.compile(rf"keyword\(arg='(?:help|description)', value={_STRING}\)(?:,
 def digest(*modules: str, without: Collection[str] = ()) -> str:
     """Return twelve hexadecimal digits of the code of modules (full names) and of all their imports.
 
-    Args:
-        without: modules that cannot change the result, besides `EXCLUDED`.
+    `without`: modules that cannot change the result, besides `EXCLUDED`.
     """
     return _digest(frozenset(modules), EXCLUDED | frozenset(without))
 

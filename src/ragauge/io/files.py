@@ -84,8 +84,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 
     The operating system releases the lock of a process that dies.
 
-    Raises:
-        UserError: another process holds the lock, and `wait` is false.
+    Raises UserError: another process holds the lock, and `wait` is false.
     """
     from filelock import FileLock, Timeout
 

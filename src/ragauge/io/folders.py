@@ -43,11 +43,9 @@ def replace(
         is_replaceable: whether ragauge made the folder that exists at the target.
         is_made: whether the target is as wanted, perhaps by a process that this one waited for.
 
-    Returns:
-        Whether `fill` was called.
+    Returns: whether `fill` was called.
 
-    Raises:
-        UserError: something else exists there, or the folder cannot be written.
+    Raises UserError: something else exists there, or the folder cannot be written.
     """
     with os_errors_as_user_errors(target), locked(target):
         target = target.resolve() if target.is_symlink() else target  # the link stays
@@ -80,8 +78,7 @@ def _leftovers(target: Path) -> tuple[Path, Path]:
 def create(target: Path, fill: Callable[[Path], object]) -> None:
     """Fill a new or empty folder, which belongs to the user from then on.
 
-    Raises:
-        UserError: the folder holds files, or cannot be written.
+    Raises UserError: the folder holds files, or cannot be written.
     """
     check_replaceable(target, lambda _: False)
     unfinished = target / f".ragauge{UNFINISHED}"
@@ -114,9 +111,8 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
         made_from: JSON values of everything that the content depends on.
         make: fills the given folder and returns further entries of the manifest.
 
-    Raises:
-        UserError: the folder cannot be written, something else exists there, or `make` raises it; an existing folder
-            then stays.
+    Raises UserError: the folder cannot be written, something else exists there, or `make` raises it; an existing folder
+    then stays.
     """
     inputs = json.loads(json.dumps(made_from))
 
@@ -150,8 +146,7 @@ def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "")
         kind: the expected kind; None: any.
         hashed: pattern of files whose hash is always checked, because their reader trusts the sizes that they state.
 
-    Raises:
-        UserError: there is no manifest, it is of another kind or format, or a file is missing, cut short or changed.
+    Raises UserError: there is no manifest, it is of another kind or format, or a file is missing, cut short or changed.
     """
     manifest = _manifest(folder, kind)
     made = f"its {manifest['kind']}"

@@ -58,8 +58,7 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
         threads: default: ONNX Runtime's own choice.
         cuda: run on the GPU, where ONNX Runtime was built for one.
 
-    Raises:
-        UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
+    Raises UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
     """
     import onnxruntime
 

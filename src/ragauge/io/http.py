@@ -73,8 +73,7 @@ class JsonServer:
             name: of the model, for errors.
             sent: gets the `time.perf_counter()` at which each attempt began.
 
-        Raises:
-            EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
+        Raises EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
         """
         pause, headers = self.pause_s, {"Content-Type": "application/json", "User-Agent": "ragauge"}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}

@@ -19,8 +19,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
 
-    Raises:
-        UserError: no such file, a line that is not a JSON object, a truncated or damaged gzip stream.
+    Raises UserError: no such file, a line that is not a JSON object, a truncated or damaged gzip stream.
     """
     for number, line in read_lines(path):
         if line.strip():
@@ -30,11 +29,9 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A.
 
-    Args:
-        max_bytes: of a line; a longer one is refused before it is read whole. Default: no bound.
+    `max_bytes`: of a line; a longer one is refused before it is read whole. Default: no bound.
 
-    Raises:
-        UserError: no such file, a line beyond the bound, a truncated or damaged gzip stream; the line is named.
+    Raises UserError: no such file, a line beyond the bound, a truncated or damaged gzip stream; the line is named.
     """
     number = 0
     try:

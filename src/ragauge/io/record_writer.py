@@ -74,8 +74,8 @@ class RecordWriter:
     def __enter__(self) -> Self:
         """Lock the file and read the records that exist.
 
-        Raises:
-            UserError: another process writes it, it holds records of another run or version, or it cannot be written.
+        Raises UserError: another process writes it, it holds records of another run or version, or it cannot be
+        written.
         """
         with os_errors_as_user_errors(self.out), ExitStack() as resources:
             resources.enter_context(locked(self.out, wait=False))
@@ -106,8 +106,7 @@ class RecordWriter:
     def append(self, record: AnyRecord) -> None:
         """Write one record; when this returns it is on the disk.
 
-        Raises:
-            UserError: the disk is full or the file cannot be written; earlier records stay.
+        Raises UserError: the disk is full or the file cannot be written; earlier records stay.
         """
         line = record.model_dump_json()
         with os_errors_as_user_errors(self.partial):
@@ -126,8 +125,7 @@ class RecordWriter:
     def finish(self, meta: Mapping[str, Any]) -> None:
         """Write the finished file and its `.meta.json`, unless they exist as they are; remove the partial file.
 
-        Raises:
-            UserError: the disk is full or the files cannot be written; the partial file stays.
+        Raises UserError: the disk is full or the files cannot be written; the partial file stays.
         """
         missing = [key for key in self._keys if key not in self._records]
         if missing:

@@ -146,9 +146,8 @@ def read(path: Path) -> list[Record]:
 def read_kind(path: Path, kind: type[Kind]) -> list[Kind]:
     """Return the records of a finished file.
 
-    Raises:
-        UserError: no such file, one of another version, a line that is not a record (the line is named), or a file that
-            changed after it was finished.
+    Raises UserError: no such file, one of another version, a line that is not a record (the line is named), or a file
+    that changed after it was finished.
     """
     meta = read_meta(path) or {}
     check_version(path, meta)
@@ -218,8 +217,7 @@ def check_version(path: Path, meta: Mapping[str, Any]) -> None:
 def parse_lines(lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]) -> Iterator[tuple[bytes, Kind]]:
     """Yield the lines that are not blank with their records. Raises UserError that names a bad line.
 
-    Args:
-        first: the number of the first line in the file.
+    `first`: the number of the first line in the file.
     """
     for number, line in enumerate(lines, start=first):
         if line.strip():
@@ -259,8 +257,7 @@ def gather(parts: Sequence[Path], out: Path) -> None:
     The metadata are those of the first part with all processors, the largest memory peak, and the provenance of each
     part under `parts`.
 
-    Raises:
-        UserError: a part is missing, is of another run than the first, or has a question that another has.
+    Raises UserError: a part is missing, is of another run than the first, or has a question that another has.
     """
     metas: list[dict[str, Any]] = []
     lines: dict[str, str] = {}

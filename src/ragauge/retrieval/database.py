@@ -134,8 +134,7 @@ class Database:
     def __init__(self, folder: Path, verify: bool = False) -> None:
         """Opens a gathered database.
 
-        Args:
-            verify: hash every file; otherwise only their sizes are checked.
+        `verify`: hash every file; otherwise only their sizes are checked.
 
         Raises UserError: it was not gathered, or a file is missing, truncated, changed or of another build.
         """

@@ -58,8 +58,7 @@ def originals(texts: Sequence[str]) -> np.ndarray:
     A text is compared with those that are nobody's near-duplicates, so that no chain of small changes joins two texts
     that have little in common.
 
-    Returns:
-        (text,) int64.
+    Returns: (text,) int64.
     """
     rows, earlier = signatures(texts), EvaluationText()
     first = np.arange(len(rows))

@@ -46,8 +46,7 @@ def exact_search_within(
 ) -> tuple[np.ndarray, list[int]]:
     """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards that were compared.
 
-    Args:
-        saved: file of each shard's results, with which a killed search goes on.
+    `saved`: file of each shard's results, with which a killed search goes on.
     """
     recipe, k, embeddings = vectors.recipe, max(KS), [one.sha256 for one in vectors.embeddings]
     identity = text_sha256(embeddings, recipe.metric, recipe.near_duplicates, k, queries.tolist())

@@ -45,13 +45,10 @@ PERMUTATIONS = 128  # of a MinHash signature
 def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, threads: int | None = None) -> Path:
     """Write `train.jsonl`, `held_out.jsonl` and `manifest.json` to a folder; an interrupted run resumes.
 
-    Args:
-        evaluation: files of `ragauge fetch --dataset`, and how many of their first questions are used (None: all). An
-            article that contains text of their documents is not trained on; the held-out loss is measured on such
-            articles.
+    `evaluation`: files of `ragauge fetch --dataset`, and how many of their first questions are used (None: all). An
+    article that contains text of their documents is not trained on; the held-out loss is measured on such articles.
 
-    Raises:
-        UserError: a corpus or model is not available, or the corpora give less than `MIN_SHARE` of the documents.
+    Raises UserError: a corpus or model is not available, or the corpora give less than `MIN_SHARE` of the documents.
     """
     out.mkdir(parents=True, exist_ok=True)
     files = ((read_examples(path), limit) for path, limit in evaluation.items())

@@ -17,8 +17,7 @@ def arguments(settings: TrainingSettings) -> dict[str, Any]:
 
     Checkpoints are read as tensors, plain values and four classes of DeepSpeed's own: its readers would run any pickle.
 
-    Raises:
-        MissingExtraError: DeepSpeed is not installed.
+    Raises MissingExtraError: DeepSpeed is not installed.
     """
     if settings.device == "cpu":
         os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="")

@@ -51,10 +51,8 @@ def train(
 
     Returns: `<out>.json`; None on all processes but the first.
 
-    Raises:
-        UserError: the data or the model cannot be read, the engine cannot run here, no document is short enough; a
-            folder at `out` that no training made; a damaged checkpoint; another training that writes its checkpoints
-            there.
+    Raises UserError: the data or the model cannot be read, the engine cannot run here, no document is short enough; a
+    folder at `out` that no training made; a damaged checkpoint; another training that writes its checkpoints there.
     """
     disable_progress_bar()  # of loading and writing weights
     if threads is not None:

@@ -105,8 +105,7 @@ class RetroFit(TimedTrainer):
             out: the folder of weights, curve and checkpoints.
             about: metadata for the file of weights: the model that they belong to.
 
-        Raises:
-            UserError: the folder holds the checkpoints of another training, or the database is too small.
+        Raises UserError: the folder holds the checkpoints of another training, or the database is too small.
         """
         self.settings = material.settings
         self.lm, self.material, self.out, self.about = lm, material, out, about

@@ -169,8 +169,7 @@ class CrossWeights(TrainedWeights):
             places: layers of the decoder that get cross-attention, counted from 0.
             encoder_layers: how many of the decoder's layers the encoder has.
 
-        Raises:
-            UserError: layers that the decoder does not have.
+        Raises UserError: layers that the decoder does not have.
         """
         super().__init__()
         own = decoder.weights.layers

@@ -91,8 +91,7 @@ class TrainedWeights(nn.Module, ABC):
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Self:
         """The weights of a file.
 
-        Raises:
-            UserError: the file is missing or damaged, or belongs to another mode, model or size of decoder.
+        Raises UserError: the file is missing or damaged, or belongs to another mode, model or size of decoder.
         """
         try:
             with safe_open(path, framework="pt") as file:

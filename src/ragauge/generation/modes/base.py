@@ -89,8 +89,7 @@ class Mode(ABC):
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         """The model that opens sequences.
 
-        Raises:
-            UserError: weights that are missing, damaged, or of another model or mode.
+        Raises UserError: weights that are missing, damaged, or of another model or mode.
         """
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
