@@ -152,9 +152,8 @@ def summarise(
 
     `targets`: limits of a good answer by time (one of TIMES), in seconds; without any, every answer is good.
 
-    Returns: for each of TIMES p50, p95 and p99, each {"value", "low", "high"}; `requests`; `seconds` from the first
-        arrival to the last answer; `questions_per_s`, `tokens_per_s`; `goodput_per_s`, the questions a second that
-        met the targets, and `good_share`; `in_service`, the mean number of requests that the server worked on.
+    Returns: for each of TIMES its `percentiles`; `requests`; `seconds` from the first arrival to the last answer; and
+        the rates and shares of docs/load-protocol.md.
     """
     counted = [row for row in records if not row["warmup"]]
     seconds = max(row["end_at_s"] for row in counted) - min(row["arrival_at_s"] for row in counted)

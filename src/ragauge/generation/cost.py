@@ -1,8 +1,7 @@
 """The cost of generation with retrieval to a decoder, in multiply-accumulates (MACs), from sizes alone.
 
-Two decoders: RETRO at its sizes (`architecture`), whose encoder reads neighbours and whose cross-attention attends to
-them, and any other by its shape, which reads neighbours itself (joint attention). Counted are matrix products, as in
-`cost.flop`. Searching the database is not the decoder's, and not in it.
+RETRO at its sizes has an encoder that reads neighbours, and cross-attention; any other decoder reads neighbours itself
+(joint attention). Counted are matrix products, as in `cost.flop`, of the decoder, not of searching the database.
 """
 
 from collections import Counter

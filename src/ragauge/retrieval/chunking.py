@@ -1,8 +1,7 @@
 """Building a chunk database: documents are cut shard by shard, near-duplicates are marked, and all shards gathered.
 
-A shard is made by one job, whatever the others do, and so is each evaluation set, text of another corpus; then `mark`,
-again one job per shard, looks its documents up among the evaluation text of all shards and sets, and `gather` names the
-shards and the near-duplicates, which an index leaves out, in order. `database` describes the folders.
+A shard is made by one job, and so is each evaluation set; then `mark`, one job per shard, looks its documents up among
+the evaluation text of all, and `gather` names shards and near-duplicates in order. `database` describes the folders.
 """
 
 import hashlib

@@ -49,14 +49,11 @@ class Query:
             raise UserError("query: give tokens or text, one of the two")
         if not (self.tokens if self.text is None else self.text.strip()):
             raise UserError(f"query: the {'tokens are' if self.text is None else 'text is'} empty")
-        if self.k < 1:
-            raise UserError(f"query: k must be at least 1, not {self.k}")
-        if self.continuation < 0:
-            raise UserError(f"query: continuation must be a number of chunks, not {self.continuation}")
         if self.nprobe is not None and self.budget_s is not None:
             raise UserError("query: give nprobe or budget_s, not both")
-        if self.nprobe is not None and self.nprobe < 1:
-            raise UserError(f"query: nprobe must be at least 1, not {self.nprobe}")
+        for name, least in (("k", 1), ("continuation", 0), ("nprobe", 1)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise UserError(f"query: {name} must be at least {least}, not {value}")
         if self.budget_s is not None and not self.budget_s > 0:
             raise UserError(f"query: budget_s must be positive, not {self.budget_s}")
 

@@ -13,8 +13,7 @@ class PipeRAG(Schedule):
 
     Decoding waits for the first reply, and for any later one that takes longer than its window. With nprobe `hide` (S3)
     each search scans as many inverted lists as the concurrent window is predicted to hide, but for the first, which no
-    window hides: `first_nprobe`. With `read_ahead` the thread
-    that searches has the neighbours read as well.
+    window hides: `first_nprobe`. With `read_ahead` the thread that searches has the neighbours read as well.
     """
 
     stale: ClassVar[bool] = True
