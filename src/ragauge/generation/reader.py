@@ -92,8 +92,8 @@ class StateCache(Generic[State]):
     cache changes no token.
     """
 
-    def __init__(self) -> None:
-        self._states = dict[Hashable, State]()
+    def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
+        self._size, self._states = size, dict[Hashable, State]()
         self._lock = Lock()  # two threads may read neighbours, at the first window
 
     def get(self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]) -> list[State]:
@@ -107,7 +107,7 @@ class StateCache(Generic[State]):
             for key in keys:
                 self._states.pop(key, None)
                 self._states[key] = states[key]  # the latest used is the last
-            while len(self._states) > max(CACHED_NEIGHBOURS, len(keys)):
+            while len(self._states) > max(self._size, len(keys)):
                 del self._states[next(iter(self._states))]
         return [states[key] for key in keys]
 
