@@ -26,8 +26,6 @@ SLOWED = {
 
 @dataclass
 class GpuWatch:
-    """Looks at one GPU during a measurement."""
-
     gpu: str  # index or UUID
     looks: int = 0
     others: int = 0  # the most processes of others at a look

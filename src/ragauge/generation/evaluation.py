@@ -9,8 +9,6 @@ from ragauge.retrieval.database import Database, encode
 
 @dataclass(frozen=True)
 class EvaluationStretch:
-    """A stretch of evaluation text."""
-
     key: str
     document: int  # whose rest is in the database; -1 if nothing of it is
     ids: tuple[int, ...]

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a RETRO model."""
-
     vocab: int = 32128  # t5-base
     layers: int = 12
     width: int = 1536

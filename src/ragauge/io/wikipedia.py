@@ -39,8 +39,6 @@ class Section:
 
 @dataclass(frozen=True)
 class Article:
-    """An article as plain text."""
-
     title: str
     sections: tuple[Section, ...]
 

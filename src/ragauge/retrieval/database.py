@@ -92,8 +92,6 @@ class BuiltFolder:
 
 
 class Shard(BuiltFolder):
-    """One shard of a database."""
-
     def __init__(self, database: Path, number: int, verify: bool = False) -> None:
         super().__init__(shard_folder(database, number), SHARD, verify)
         counts = self.manifest["counts"]

@@ -193,8 +193,6 @@ def _whole_blocks(partial: Path, block_bytes: int) -> int:
 
 
 class Embeddings(BuiltFolder):
-    """The vectors of one shard."""
-
     def __init__(self, database: Path, number: int) -> None:
         """Raises UserError if they are missing, truncated, or of another state of their shard."""
         super().__init__(embedding_folder(database, number), EMBEDDINGS)

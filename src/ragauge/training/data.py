@@ -224,7 +224,6 @@ class Questions:
         return usable[:count]
 
     def _usable(self, document: TrainingDocument, replies: Sequence[str | None]) -> TrainingDocument:
-        """The document with the spans that got a usable question."""
         spans = []
         for span, reply in zip(document.spans, replies, strict=True):
             question = sft.first_question(reply or "")

@@ -95,8 +95,6 @@ class RetrofitMaterial:
 
 
 class RetroFit(TimedTrainer):
-    """Training of one mode's weights."""
-
     reports_every_step = False
 
     def __init__(self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]) -> None:

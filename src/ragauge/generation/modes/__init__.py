@@ -30,7 +30,6 @@ def make(name: str, options: dict[str, Any]) -> Mode:
 
 
 def with_option(option: str) -> list[str]:
-    """The modes that have this option."""
     return [name for name, mode in kinds().items() if option in mode.option_names()]
 
 

@@ -157,8 +157,6 @@ def _origin(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 class OnnxRetroLM(OnnxModel):
-    """RETRO in ONNX Runtime."""
-
     def open(self, tokens: int, neighbour_tokens: int = 0) -> OnnxRetroReader:
         """See `NeighbourModel.open`; slots grow with the sequence, whatever its `tokens`."""
         return OnnxRetroReader(self)

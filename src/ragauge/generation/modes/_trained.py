@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from ragauge.engines import LM
 from ragauge.engines.decoder import Decoder, biased_attention
@@ -169,9 +170,6 @@ def read_alone(
 
 def pad(texts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Neighbours as rows: ids, which of them are real, and positions that end before 0; each (row, token)."""
-    width = max(map(len, texts))
-    ids, positions = torch.zeros(len(texts), width, dtype=torch.long), torch.zeros(len(texts), width)
-    for row, text in enumerate(texts):
-        ids[row, : len(text)] = torch.tensor(list(text))
-        positions[row] = torch.arange(width) - len(text)
+    ids = pad_sequence([torch.tensor(list(text)) for text in texts], batch_first=True)
+    positions = torch.arange(ids.shape[1]) - torch.tensor([float(len(text)) for text in texts])[:, None]
     return ids.to(device), (positions < 0).to(device), positions.to(device)

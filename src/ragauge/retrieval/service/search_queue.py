@@ -41,8 +41,6 @@ class SearchJob:
 
 
 class SearchQueue:
-    """A queue of requests, and the threads that search them."""
-
     def __init__(self, capacity: int, workers: int = 1, window_s: float = 0.0) -> None:
         """
         Args:
