@@ -60,8 +60,7 @@ def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[OverlapW
 def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:
     """Seconds of the generation if every prefetch overlapped its window at no cost to either.
 
-    Per window the longer of retrieval and generation; retrievals that blocked are added. For a trace without
-    prefetches (RETRO) this is the sum of its parts.
+    Per window the longer of retrieval and generation; retrievals that blocked are added.
     """
     return sum(window.seconds for window in windows(trace, faster))
 

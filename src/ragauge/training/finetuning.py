@@ -158,11 +158,9 @@ class Material:
 
 
 def pack(encoded: Encoded) -> Batch:
-    """A document followed by all its requests: each attends to the document and to itself alone.
+    """A document followed by all its requests: each attends to the document, at whose end it begins, and to itself.
 
-    Each request and its response, but for the response's last token, continues from the document's end. The loss is
-    therefore the mean over the labels of separate passes, for a single pass over the document. A single request needs
-    no mask, so its memory does not grow with the square of the length.
+    The loss is therefore that of separate passes. A single request needs no mask: memory grows with the length alone.
     """
     ids, positions = list(encoded.document), list(range(len(encoded.document)))
     places: list[int] = []

@@ -92,8 +92,7 @@ class JointReader(JointStates[KVCache], CachedReader):
     """A sequence and its current neighbours in one cache: the neighbours' slots first, then the sequence's.
 
     So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
-    Neighbours are read into caches of their own, which another thread may do, and copied from there. A chunk that an
-    earlier window found as well is not read again.
+    Neighbours are read into caches of their own, which another thread may do, and copied from there.
     """
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
