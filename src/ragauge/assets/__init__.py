@@ -154,9 +154,6 @@ def refuse_path(name: str, place: str) -> None:
     raise UserError(f"{place}{name!r}: no such path{repository}")
 
 
-# --- names and sources ---
-
-
 def _entry(name: str, where: str = "") -> Entry:
     """Return the catalog's entry of that name, or one for a source or a path."""
     name = spelled(name)
@@ -193,9 +190,6 @@ def _entry_by_weights(target: Store, asset: Entry, files: store.FileFacts) -> En
             ):
                 return entry
     return asset
-
-
-# --- fetching ---
 
 
 def _fetched_pin(entry: Entry, path: Path) -> Pin | None:

@@ -91,9 +91,6 @@ def convert(path: Path, folder: Path) -> None:
         weights.chmod(0o644)  # safetensors writes for the owner alone; the cache may be shared
 
 
-# --- the header ---
-
-
 @dataclass(frozen=True)
 class Header:
     """The keys and tensors that a file states."""
@@ -219,9 +216,6 @@ def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
     blocks = {f"blk.{number}.{name}": size for number in range(layers) for name, size in layer.items()}
     embedding = header.values.get(TOKENS), d
     return {"token_embd.weight": embedding, "output_norm.weight": (d,), **blocks}
-
-
-# --- what transformers leaves out ---
 
 
 def _set_splits(header: Header, tokenizer: Any) -> None:

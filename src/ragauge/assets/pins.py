@@ -63,9 +63,6 @@ class Lock(BaseModel, extra="forbid", frozen=True):
     corpora: dict[str, Pin] = {}  # streams of the hub, by source
 
 
-# --- pins in sources ---
-
-
 def split_pin(source: str) -> tuple[str, Pin]:
     """Return a source without its pin, and the pin. Raises UserError if the pin is not spelled as above."""
     if not source.startswith(REMOTE):
@@ -99,9 +96,6 @@ def add_pin(source: str, revision: str | None, sha256: str | None) -> str:
     except UserError as error:
         raise SettingError(key, str(error)) from None
     return pinned
-
-
-# --- lock files ---
 
 
 def lock_path(config: Path) -> Path:

@@ -14,12 +14,14 @@ import re
 import shutil
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.assets import hub
 from ragauge.assets.store import Store, contents, digest
 from ragauge.errors import UserError
+from ragauge.io.jsonl import read_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,11 +88,9 @@ def checkpoint(folder: Path) -> Path | None:
 
 def is_converted(folder: Path) -> bool:
     """Whether `converted` made a folder."""
-    try:
-        settings = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(settings, dict) and settings.get("model_type") == KIND
+    with suppress(UserError):
+        return read_object(folder / "config.json").get("model_type") == KIND
+    return False
 
 
 def converted(store: Store, path: Path) -> Path:
@@ -124,16 +124,14 @@ def convert(path: Path, folder: Path) -> None:
 
 def read_sizes(path: Path) -> dict[str, Any]:
     """Return the sizes that a retro.json states. Raises UserError if one is missing or unsupported."""
+    stated = read_object(path)
     try:
-        stated = json.loads(path.read_bytes())
         sizes = {name: stated[key] for name, key in SIZES.items()}
         fixed = {"chunk_size": CHUNK, "pad_token_idx": 0}
         fixed |= {"dec_qkv_dim": sizes["width"], "enc_qkv_dim": sizes["encoder_width"]}
         others = {key: (stated[key], value) for key, value in fixed.items() if stated[key] != value}
     except KeyError as error:
         raise UserError(f"{path}: has no key {error}") from None
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path}: not the settings of a RETRO ({type(error).__name__})") from None
     for key, (actual, read) in others.items():
         raise UserError(f"{path}: {key} is {actual!r}; read is {read}")
     for key, value in sizes.items():

@@ -128,9 +128,6 @@ def int8_weight_only(linear: Linear) -> Int8WeightOnly:
     return Int8WeightOnly(weight, linear.bias, scale=scale[:, 0])
 
 
-# --- torch's products of integers ---
-
-
 @cache
 def has_onednn() -> bool:
     """Whether oneDNN's product is here, and exact: without 8-bit dot products, processors saturate sums of two."""

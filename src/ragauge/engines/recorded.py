@@ -50,8 +50,6 @@ class RecordedEngine(Traced, ABC):
         self._answering: RecordedEngine | None = None  # of a finder: the engine whose traces record its calls
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
 
-    # ---- what an engine defines
-
     @abstractmethod
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         """Read the rows into the cache, which has room for them, and return what the options name."""
@@ -65,8 +63,6 @@ class RecordedEngine(Traced, ABC):
             most: tokens of the whole response.
             ended: called after each token, true where the response ends; None: it has exactly `most` tokens.
         """
-
-    # ---- the protocol
 
     @property
     def capabilities(self) -> Capabilities:
@@ -163,8 +159,6 @@ class RecordedEngine(Traced, ABC):
         if self.timed:
             self.token_at += [time.perf_counter()] * (len(ids) - len(self.token_at))
 
-    # ---- caches
-
     def new_cache(self, capacity: int) -> KVCache:
         return self.track(KVCache(self.shape, capacity, self.dtype, self.device, self.precision.kv))
 
@@ -180,8 +174,6 @@ class RecordedEngine(Traced, ABC):
     def cache_bytes(self) -> int:
         """Bytes of keys and values in all caches alive."""
         return sum(c.bytes for c in self._caches) + (self.finder.cache_bytes if self.finder else 0)
-
-    # ---- traces
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:

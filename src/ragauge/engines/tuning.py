@@ -34,6 +34,7 @@ from ragauge.engines.weights import Linear
 from ragauge.errors import UserError, unknown
 from ragauge.io import progress
 from ragauge.io.files import file_sha256, locked, write_file
+from ragauge.io.jsonl import read_object
 
 KERNELS_VARIABLE, DTYPE_VARIABLE = "RAGAUGE_KERNELS", "RAGAUGE_DTYPE"
 
@@ -52,9 +53,6 @@ DTYPE_CANDIDATES = ("float32", "bfloat16")
 PROMPT, ANSWER = 1000, 50  # tokens that are read and written with the type that `dtype: auto` chooses
 
 Run = Callable[[], object]
-
-
-# --- the choice of kernels ---
 
 
 def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
@@ -108,13 +106,7 @@ def read_choice(path: Path) -> Choice:
     Raises:
         UserError: it cannot be read, or has an unknown data type, operation or kernel.
     """
-    try:
-        table = json.loads(path.read_bytes())["kernels"]
-    except OSError as error:
-        raise UserError(f"kernels: {path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, RecursionError):
-        problem = "not a table of kernels, as `ragauge doctor kernels --out` writes it"
-        raise UserError(f"kernels: {path}: {problem}") from None
+    table = read_object(path).get("kernels")
     check_tables(table, f"kernels: {path}")
     return Choice(str(path), table)
 
@@ -133,9 +125,6 @@ def check_tables(table: Any, place: str) -> None:
             kernel = row.get("kernel") if isinstance(row, Mapping) else row
             if not isinstance(kernel, str) or kernel not in valid:
                 raise unknown("kernel", str(kernel), valid, f"{place}: {dtype}: {operation}")
-
-
-# --- measuring kernels ---
 
 
 @torch.inference_mode()
@@ -232,9 +221,6 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
     return {Operation.STEP: reading(1), Operation.STEPS: reading(FEW_ROWS)}
 
 
-# --- the fastest data type ---
-
-
 def fastest_dtype(device: str = "cpu", threads: int | None = None, allowed: Sequence[str] = DTYPE_CANDIDATES) -> str:
     """The fastest of the allowed data types; one line on stderr says which and why.
 
@@ -291,9 +277,6 @@ def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, d
 def load_share() -> float:
     """The largest share of the machine that others took while the stored times were measured."""
     return max(map(_load_share, _read(table_path()).values()), default=0.0)
-
-
-# --- the file ---
 
 
 def machine() -> dict[str, Any]:

@@ -98,7 +98,8 @@ def test_kernels_are_fixed_by_a_file_or_switched_off(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("[]", "not a table of kernels"),
+        ("[]", "must be a JSON object"),
+        ("{}", "an object by dtype is needed"),
         ('{"kernels": {"int4": {}}}', "unknown dtype 'int4'; did you mean 'int8'"),
         ('{"kernels": {"float32": {"product": {}}}}', "unknown operation 'product'"),
         ('{"kernels": {"float32": {"product of 1 row": {"kernel": "widened"}}}}', "unknown kernel 'widened'"),

@@ -56,9 +56,8 @@ def candidates(operation: str, dtype: torch.dtype) -> list[str]:
     return names
 
 
-# --- products: (token, in), (out, in), (out,) or None -> (token, out) ---
-
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""(token, in), (out, in), (out,) or None -> (token, out)."""
 
 
 def _vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -114,9 +113,6 @@ PRODUCTS: dict[str, Product] = {
 }
 
 
-# --- attentions: see `attend` ---
-
-
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     rows, heads, queries, dim = q.shape
     if queries == 1 and heads != k.shape[1]:  # the heads that share keys become queries of one head
@@ -134,17 +130,11 @@ def _attention_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, ca
 
 ATTENTIONS: dict[str, Callable[..., Tensor]] = {"plain": _sdpa, COMPILED: _attention_compiled}
 
-
-# --- log-probabilities: logits (token, vocab), targets (token,) -> (token,) in float32 ---
-
-
+# logits (token, vocab), targets (token,) -> log-probabilities (token,) in float32
 LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "plain": lambda logits, targets: -F.cross_entropy(logits.float(), targets, reduction="none"),
     COMPILED: compiled.log_probabilities,
 }
-
-
-# --- the choice of this process ---
 
 
 @dataclass(frozen=True)

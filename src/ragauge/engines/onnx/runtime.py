@@ -19,6 +19,7 @@ from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.graphs import open_session
+from ragauge.io.jsonl import read_object
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
@@ -75,13 +76,9 @@ def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     """What `write_origin` wrote. Raises UserError if it is missing, differs from `origin`, or a graph has changed."""
     path = folder / "about.json"
     try:
-        stated: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: cannot be read; `ragauge piperag export` writes it ({type(error).__name__})"
-        ) from None
-    if not isinstance(stated, dict):
-        raise UserError(f"{path}: must be a JSON object; `ragauge piperag export` writes it")
+        stated = read_object(path)
+    except UserError as error:
+        raise UserError(f"{error}; `ragauge piperag export` writes it") from None
     for key, value in origin.items():
         if stated.get(key) != value:
             raise UserError(f"{path}: {key} is {stated.get(key)}, not {value}: exported from something else")
