@@ -1,11 +1,8 @@
-"""Several questions side by side on one decoder, for methods written for one at a time.
+"""Several questions side by side on one decoder, for methods written for one at a time; see docs/batching.md.
 
 Each piece of work (a method that answers a question) runs in a thread of its own on an `EngineProxy`, which hands its
-calls over. Only one thread runs at any time, in an order that does not depend on the clock. Once all of them wait for
-results, one pass reads a piece of every call and decodes one token of every response: norms, linear layers and logits
-are computed for all tokens together, so that weights are read once, and each call attends to its own cache. Where no
-compiled pass does that for responses, they attend together, on copies side by side (`batched_cache`). Results are those
-of one after another but for rounding.
+calls over. Only one thread runs at any time, in an order that does not depend on the clock. Where no compiled pass
+decodes all responses together, they attend on copies side by side (`batched_cache`).
 """
 
 from __future__ import annotations

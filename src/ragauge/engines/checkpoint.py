@@ -34,12 +34,12 @@ MAX_SIZE = 1 << 40  # of any size; what is beyond is a damaged file
 def read_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json, the end-of-text ids of generation_config.json added to it."""
     path = folder / "config.json"
-    config = _read_json(path)
+    config = read_object(path)
     if not isinstance(config.get("model_type"), str):
         raise UserError(f"{path}: no 'model_type'; is this a checkpoint in the hub's layout?")
     generation = folder / "generation_config.json"
     if generation.exists():
-        config["eos_token_id"] = _read_json(generation).get("eos_token_id", config.get("eos_token_id"))
+        config["eos_token_id"] = read_object(generation).get("eos_token_id", config.get("eos_token_id"))
     return config
 
 
@@ -214,12 +214,6 @@ def _assemble(
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; a checkpoint folder needs it")
-    return read_object(path)
-
-
 def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
     """A function for each tensor, by its name, that reads it."""
     kind, stored = quantization(folder, read_config(folder)), dict[str, Reader]()
@@ -268,7 +262,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[Path]:
-    names = _read_json(index).get("weight_map")
+    names = read_object(index).get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise UserError(f"{index}: no 'weight_map' of tensors to files")
     strange = [name for name in names.values() if name in ("", "..") or Path(name).name != name]

@@ -1,16 +1,8 @@
-"""Matrices of 8-bit integers in place of floating-point ones, on a CPU.
+"""Matrices of 8-bit integers in place of floating-point ones, on a CPU; see docs/precision.md.
 
 A matrix W (out, in) is stored as q = round(W / s) with a scale s for each of its rows (output channels), the row's
-largest magnitude over 127. Two layers multiply with it:
-
-- `Int8Linear` (W8A8): every token's activations are rounded to 8 bits with a scale of their own, and integers are
-  multiplied exactly. A token's result does not depend on which tokens it is batched with. (torch's
-  `quantized.linear_dynamic` has one scale for all tokens of a call, so there it does.)
-- `Int8WeightOnly`: activations stay floating-point numbers.
-
-The embedding that tokens are looked up in stays as it is; where the output matrix is tied to it, that is a matrix of
-its own in 8 bits. Norms and biases stay as they are, too. `Int8Linear` stores its integers in the panels of
-`compiled.c`, in a layout of torch, or in both, as the kernels chosen for different numbers of tokens need them.
+largest magnitude over 127. Activations have a scale for each token, so that a token's result does not depend on which
+tokens it is batched with; torch's `quantized.linear_dynamic` has one for all tokens of a call, so there it does.
 """
 
 from collections.abc import Callable
@@ -51,7 +43,10 @@ def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Lin
 
 @dataclass(frozen=True, kw_only=True)
 class Int8Linear(Linear):
-    """Integers times integers: weights scaled by row, activations by token."""
+    """Integers times integers: weights scaled by row, activations by token.
+
+    Stored in the panels of `compiled.c`, in a layout of torch, or in both, as the kernels for few and many tokens are.
+    """
 
     scale: Tensor  # (out,), fp32
     layout: str = "rows"  # of `weight`: rows (out, in); onednn (in, out); or those of `panels`

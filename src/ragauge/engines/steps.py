@@ -1,9 +1,7 @@
 """Decoding in steps of one shape, at one place in memory: what a CUDA graph needs to be replayed token after token.
 
 Decoding one token with a small decoder launches hundreds of kernels, and launching them takes longer than running them.
-Here every step attends to a cache of fixed capacity under a mask, reads its token, position and slot from tensors, and
-writes the next ones there, so that the host does nothing between two tokens. On CUDA the step is captured once per
-capacity; elsewhere it runs eagerly, which tests use to compare it with `LM.generate`'s own step.
+See docs/latency-protocol.md. Off CUDA a step runs eagerly, which tests use to compare it with `LM.generate`'s own step.
 """
 
 import logging

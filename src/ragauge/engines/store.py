@@ -1,8 +1,4 @@
-"""Keys and values of documents, stored for documents that are used repeatedly.
-
-An entry is what one offline call added to a cache. Its name is a hash of what the call read: token ids, positions, the
-contents of the past that its rows attend to, and the decoder itself. So a hit is bit-identical to computing it again.
-"""
+"""Keys and values of documents that are used repeatedly, stored by offline calls; see docs/document-store.md."""
 
 import hashlib
 import json

@@ -1,8 +1,7 @@
 """Which kernels and which data type are fastest on this machine: every kernel is timed once, and the times stored.
 
-Candidates take turns, and the least time of each counts: others' work on the machine only ever adds to a time. A kernel
-replaces torch's own where it needs 5% less. `dtype: auto` is the type in which, by these times, a layer reads a prompt
-and writes an answer soonest; on CUDA it is bfloat16 where the device has it.
+See docs/precision.md. Candidates take turns, and the least time of each counts: others' work on the machine only ever
+adds to a time.
 """
 
 import json
@@ -106,7 +105,7 @@ def read_choice(path: Path) -> Choice:
     Raises:
         UserError: it cannot be read, or has an unknown data type, operation or kernel.
     """
-    table = read_object(path).get("kernels")
+    table: Any = read_object(path).get("kernels")
     check_tables(table, f"kernels: {path}")
     return Choice(str(path), table)
 

@@ -311,7 +311,7 @@ def test_a_bloom_of_other_sizes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "no such file"),
+        (None, "cannot be read: No such file"),
         ("{", "not valid JSON"),
         ("\xff", "not valid JSON"),
         ("[1]", "must be a JSON object, not [1]"),

@@ -1,10 +1,7 @@
 """The kernels of products, attentions and log-probabilities: those measured to be fastest here, or torch's own.
 
-`project` is the product of every linear layer, `attend` every attention without a bias, `log_probabilities` what a text
-is scored with. On a CPU, what is fastest depends on the processor, the data type and the number of rows: `PRODUCTS`,
-`ATTENTIONS` and `LIKELIHOODS` are the kernels by name, each the fastest somewhere, and `candidates` says where each is
-valid; `engines/tuning.py` times them once on a machine, and `use` sets a choice for this process. Choices differ in
-rounding only. CUDA, exports and gradients use torch's own kernels.
+See docs/precision.md. `engines/tuning.py` times the candidates once on a machine, and `use` sets a choice for this
+process. CUDA, exports and gradients use torch's own kernels.
 """
 
 import hashlib
