@@ -1,6 +1,7 @@
 """Arrows point downwards only: which part of the package may import which, and what each part drags in."""
 
 import ast
+import graphlib
 import importlib
 import re
 import subprocess
@@ -82,6 +83,19 @@ def test_a_part_imports_only_what_lies_below_it(name: str) -> None:
         if part(imported) not in {name, *ALLOWED[name], *LEAVES, ""}
     ]
     assert not upwards
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Neither when they run nor for their types."""
+    known = set(modules())
+    graph: dict[str, set[str]] = {}
+    for module in known:
+        path = digest.ROOT.joinpath(*module.split("."))
+        source = next(p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file())
+        nodes = [n for n in ast.walk(ast.parse(source.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom)]
+        named = {(n.module or "", f"{n.module}.{alias.name}") for n in nodes for alias in n.names}
+        graph[module] = {name if name in known else home for home, name in named if {home, name} & known} - {module}
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_no_part_takes_private_names_of_another() -> None:

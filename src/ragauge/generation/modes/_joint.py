@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,15 @@ from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, att
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, PreparingReader, State, StateCache, Tokens
 
-if TYPE_CHECKING:
-    from ragauge.generation.modes.joint import JointAttention
+
+class Placement(Protocol):
+    """Where neighbours stand and how much they weigh: options of `JointAttention`, whose module imports this one."""
+
+    @property
+    def reach(self) -> int | None: ...
+
+    @property
+    def bias(self) -> float: ...
 
 
 def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
@@ -46,7 +53,7 @@ def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
 class JointDecoder(DecoderModel):
     """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained adapters."""
 
-    def __init__(self, lm: LM, mode: JointAttention, adapted: LM | None = None) -> None:
+    def __init__(self, lm: LM, mode: Placement, adapted: LM | None = None) -> None:
         super().__init__(lm)
         self.mode, self.adapted = mode, adapted or lm
 
@@ -57,7 +64,7 @@ class JointDecoder(DecoderModel):
 class JointStates(PreparingReader, Generic[State]):
     """A reader of neighbours behind the sequence's first token; the state of each is stored, and not read again."""
 
-    mode: JointAttention
+    mode: Placement
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)

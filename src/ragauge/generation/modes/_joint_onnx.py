@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -20,12 +19,9 @@ from ragauge.cost.trace import Call
 from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
 from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin, write_origin
 from ragauge.errors import UserError
-from ragauge.generation.modes._joint import JointStates, load_adapted
+from ragauge.generation.modes._joint import JointStates, Placement, load_adapted
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import Prepared, Tokens
-
-if TYPE_CHECKING:
-    from ragauge.generation.modes.joint import JointAttention
 
 
 def export(checkpoint: Checkpoint, folder: Path) -> None:
@@ -37,7 +33,7 @@ def export(checkpoint: Checkpoint, folder: Path) -> None:
     write_origin(folder, {"model": checkpoint.model, **_origin(checkpoint)})
 
 
-def load_exported(checkpoint: Checkpoint, mode: JointAttention) -> OnnxJointDecoder:
+def load_exported(checkpoint: Checkpoint, mode: Placement) -> OnnxJointDecoder:
     """What `export` wrote. Raises UserError if it is incomplete or comes from something else."""
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, _origin(checkpoint))
@@ -52,7 +48,7 @@ def _origin(checkpoint: Checkpoint) -> dict[str, str | None]:
 class OnnxJointDecoder(OnnxModel):
     """A decoder in ONNX Runtime; a second graph of it, with trained adapters, reads neighbours where there is one."""
 
-    def __init__(self, checkpoint: Checkpoint, mode: JointAttention) -> None:
+    def __init__(self, checkpoint: Checkpoint, mode: Placement) -> None:
         assert checkpoint.exported is not None
         adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
         paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
