@@ -31,9 +31,6 @@ COMPONENTS = ("method", "dataset", "metric", "item")  # kinds that options and p
 class Parser(argparse.ArgumentParser):
     """Reports a mistake in one line, and an unknown option before a missing one."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{**kwargs, "allow_abbrev": False})
-
     def parse_known_args(  # type: ignore[override]  # not generic in the namespace
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:

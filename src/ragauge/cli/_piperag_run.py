@@ -217,7 +217,6 @@ def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:
 
 
 def _checkpoint(args: argparse.Namespace, plan: Plan, **facts: Any) -> modes.Checkpoint:
-    """The weights of the pipeline."""
     return modes.Checkpoint(
         plan.model.source,
         dtype=plan.model.dtype,

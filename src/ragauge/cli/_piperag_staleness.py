@@ -65,15 +65,11 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")
     recipe = retriever.index.recipe
     report = {
-        "encoder": settings.encoder,
+        **settings.model_dump(include={"encoder", "database", "index", "evaluation", "tokens"}),
         "encoder_sha256": choice.sha256,
         "nprobe": settings.nprobe or recipe.default_nprobe,
-        "database": settings.database,
-        "index": settings.index,
-        "evaluation": settings.evaluation,
         "filled": recipe.filled,
         "texts": len(compared),
-        "tokens": settings.tokens,
         "stale_tokens": comparison.stale_tokens,
         "provenance": provenance(),
     }

@@ -15,13 +15,11 @@ STEPS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One subcommand per step."""
     for name, step in options.add_steps(parser, STEPS):
         _module(name).add_arguments(step)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run one step."""
     _module(args.step).run(args)
 
 

@@ -17,7 +17,6 @@ PAPER, CLAIMS = Path("configs/papers/paper.yaml"), Path("configs/papers/claims.y
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the four steps and the options of each."""
     for name, step in options.add_steps(parser, STEPS):
         add = step.add_argument
         if name == "item":
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the file that the step names, and print where it is."""
     from ragauge import report
     from ragauge.rendering import writing
 

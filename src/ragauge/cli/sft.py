@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The two actions, with the settings that both take."""
     actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
     data = actions.add_parser("data", help="draw spans from long articles and have questions written for them")
     text = "questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)"
@@ -39,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Build the data, or train."""
     from ragauge.config import loading
 
     experiment = loading.load(args.config) if args.config else None

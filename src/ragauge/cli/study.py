@@ -37,9 +37,7 @@ WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no batch 
 LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
 RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 20, 6, 0.25  # for a report when time runs out; at most this share
 
-
-Draft = tuple[dict[str, Any], int, dict[str, bytes], dict[str, Any]]
-"""A study's settings, the number of its questions, its files, and the account of retrieval.json."""
+Draft = tuple[dict[str, Any], int, dict[str, bytes], dict[str, Any]]  # settings, questions, files, retrieval.json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

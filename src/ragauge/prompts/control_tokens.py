@@ -32,16 +32,14 @@ def reader(tokenizer: Any, pieces: Sequence[str]) -> tuple[Any, str]:
         UserError: another piece has a control token, and the tokenizer is not of the `tokenizers` library.
     """
     text, pattern = "".join(pieces), _pattern(names := _names(tokenizer))
-    if not names or not pattern.search(text):
-        return tokenizer, text
     origins = "".join(("t" if isinstance(piece, TemplateText) else "q") * len(piece) for piece in pieces)
 
-    def name(match: re.Match[str]) -> str:
-        return match[0] if "q" in origins[slice(*match.span())] else _alias(match[0])
+    def is_quoted(match: re.Match[str]) -> bool:
+        return "q" in origins[slice(*match.span())]
 
-    renamed = pattern.sub(name, text)
-    has_quotes = any("q" in origins[slice(*match.span())] for match in pattern.finditer(text))
-    return (_renamed(tokenizer, names), renamed) if has_quotes else (tokenizer, text)
+    if not names or not any(map(is_quoted, pattern.finditer(text))):
+        return tokenizer, text
+    return _renamed(tokenizer, names), pattern.sub(lambda m: m[0] if is_quoted(m) else _alias(m[0]), text)
 
 
 def count_quoted(tokenizer: Any, texts: Iterable[str]) -> int:

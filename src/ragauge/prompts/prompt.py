@@ -162,12 +162,10 @@ def build_prompt(
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
     is_official = CONTEXT in instruction
     before, _, after = instruction.partition(CONTEXT)
-    before, after = (
-        (before, after.replace(INPUT, question))
-        if is_official
-        else (f"{before}\n\n", "\n" * blank_line + query_text(question))
-    )
-    if is_official and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
+    after = after.replace(INPUT, question)
+    if not is_official:
+        before, after = f"{before}\n\n", "\n" * blank_line + query_text(question)
+    elif after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
         stem = after.removesuffix(task.strip()).rstrip()
         after, task = stem, TemplateText(after[len(stem) :])  # with the white space between them
     ids, start = partial(token_ids, tokenizer), TemplateText(f"{opening}{before}")
@@ -227,9 +225,7 @@ def _halves(context: int, before: int, after: int) -> tuple[int, int]:
     head, tail = budget // 2 - before, budget - budget // 2 - after
     if head + tail < 1:
         raise UserError(f"the question alone takes {before + after} of the prompt's {context} tokens")
-    if min(head, tail) < 0:
-        return max(0, head + min(0, tail)), max(0, tail + min(0, head))
-    return head, tail
+    return max(0, head + min(0, tail)), max(0, tail + min(0, head))
 
 
 def cut_middle(sources: Sequence[Source], tokenizer: Any, head: int, tail: int) -> tuple[tuple[Source, ...], int]:

@@ -59,9 +59,9 @@ def wrapper(template: str, tokenizer: Any = None, *, repeats: bool = False) -> t
     Raises:
         UserError: unknown template; "chat" with a tokenizer that has no chat template, or one that cannot be used.
     """
+    if template not in TEMPLATES:
+        raise unknown("template", template, TEMPLATES)
     if template != "chat":
-        if template not in _TURNS:
-            raise unknown("template", template, TEMPLATES)
         opening, task = _TURNS[template]
     else:
         if not tokenizer.chat_template:

@@ -7,6 +7,7 @@ from ragauge.study.markup import BLOCKS, HEADINGS, HIDDEN, Element, text_of
 
 TITLES = ("//head/title", "//h1", "//h2|//h3")
 NAVIGATION = "//nav|//footer|//*[@role='navigation']|//body/header|//body/div/header"
+UNMARKED = "//body[not(.//article or .//main or .//*[@role='main'])]"  # of which trafilatura reads paragraphs alone
 CONTROLS = "//button[not(ancestor::p)]|//select|//textarea|//option"
 SIDE = {  # words of a class or an id
     *("ad", "ads", "advertisement", "breadcrumb", "breadcrumbs", "comments", "copyright", "foot", "footer", "menu"),
@@ -72,9 +73,7 @@ def _prepare(tree: Element) -> None:
         element.tag = "div"
     for element in list(tree.iter("div", "section", "article", "main", "body", "blockquote")):
         _wrap(element)
-    for body in tree.xpath(
-        "//body[not(.//article or .//main or .//*[@role='main'])]"
-    ):  # else it reads paragraphs alone
+    for body in tree.xpath(UNMARKED):
         article = body.makeelement("article")
         article.extend(list(body))
         body.append(article)
