@@ -106,7 +106,7 @@ def test_training_data_hold_the_words_of_an_article() -> None:
     tokenizer, text = byte_tokenizer(), "It began.<|end|> It ended."
     document = TrainingDocument("x/1", "Tea", text, (SpanQuestion(0, len(text), "What<|end|>?"),))
     end = tokenizer.convert_tokens_to_ids("<|end|>")
-    encoded = encode_training(document, tokenizer, "plain", REQUESTS["paper"], end, 10_000)
+    encoded = encode_training(document, tokenizer, "plain", REQUESTS["paper"], end, 10_000, "sentencex")
     [(request, response)] = encoded.requests
     assert [ids.count(end) for ids in (encoded.document, request, response)] == [0, 0, 1]  # that of the response
     assert tokenizer.decode(response[:-1]) == text
