@@ -1,8 +1,4 @@
-"""Listing, checking and pruning the cache directory.
-
-Only what ragauge made is listed, and so only that is removed: folders with a manifest, and files whose names ragauge
-gives in the folders where it puts them.
-"""
+"""Listing and pruning the cache directory: what ragauge made alone, which manifests and names of files show."""
 
 from __future__ import annotations
 

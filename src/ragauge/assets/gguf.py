@@ -80,7 +80,9 @@ def convert(path: Path, folder: Path) -> None:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
     (folder / "joined.gguf").unlink(missing_ok=True)
-    _set_ends(header, model)
+    ends = dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS)
+    if len(known := [end for end in ends if end is not None]) > 1:
+        model.generation_config.eos_token_id = known
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     # Qwen's and Llama's own classes would put back their normalisation and cuts, whatever the file says.
@@ -225,13 +227,6 @@ def _set_splits(header: Header, tokenizer: Any) -> None:
         set_splits(tokenizer.backend_tokenizer, header.values.get("tokenizer.ggml.pre", "default"))
     elif kind != "llama":
         raise unknown("tokenizer.ggml.model", kind, ("gpt2", "llama"))
-
-
-def _set_ends(header: Header, model: Any) -> None:
-    """State all tokens that end a response."""
-    ends = dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS)
-    if len(known := [end for end in ends if end is not None]) > 1:
-        model.generation_config.eos_token_id = known
 
 
 def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """RETRO's released checkpoint, converted once to safetensors, sizes and a tokenizer.
 
 The layout is that of Norlund et al., 2023 (their repository TobiasNorlund/retro), whose model PipeRAG uses: PyTorch
-Lightning's checkpoint next to `retro.json`, for T5's tokens. It ships no tokenizer, so that T5's is fetched from the
-hub unless there is a `tokenizer.json` as well.
+Lightning's checkpoint next to `retro.json`. T5's tokenizer is fetched unless there is a `tokenizer.json` as well.
 """
 
 from __future__ import annotations

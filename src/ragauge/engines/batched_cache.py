@@ -1,7 +1,6 @@
 """Keys and values of several responses side by side, so that one attention computes a token of all of them.
 
-A response's keys are copied to a row of a batched cache when it begins and its new ones back to its own cache when it
-ends. Rows of a batched cache have the same length; there is one for every power of two.
+A response's keys are copied to a row when it begins, and its new ones back to its own cache when it ends.
 """
 
 from __future__ import annotations

@@ -172,7 +172,6 @@ class RecordedEngine(Traced, ABC):
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of keys and values in all caches alive."""
         return sum(c.bytes for c in self._caches) + (self.finder.cache_bytes if self.finder else 0)
 
     @contextmanager
@@ -182,7 +181,6 @@ class RecordedEngine(Traced, ABC):
             yield trace
 
     def synchronize(self) -> None:
-        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -242,7 +240,6 @@ class RecordedEngine(Traced, ABC):
 
 
 def _call(rows: Sequence[Row], options: CallOptions) -> Call:
-    """The record of a call."""
     logits_at = options.logits_at or [()] * len(rows)
     logits = tuple(
         options.last_logits + len(at) + (len(r.ids) - 1 if options.logp else 0)

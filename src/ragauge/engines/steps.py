@@ -97,13 +97,9 @@ class StepsByCapacity:
         most: int,
         ended: Ended | None,
     ) -> list[int]:
-        """The response with further tokens, whose keys and values join the cache; none if steps cannot be captured.
+        """`RecordedEngine.decode`, which reads nothing if steps cannot be captured.
 
-        Args:
-            ids: the response so far; its last token was not read yet.
-            position: of the response's first token.
-            most: tokens of the whole response.
-            ended: called after each token; None: no early end, and the host waits once for all tokens.
+        Without `ended` the host waits once for all tokens.
         """
         past, count = cache.length, most - len(ids)
         steps = self._steps(past + count)

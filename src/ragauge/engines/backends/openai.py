@@ -1,9 +1,7 @@
-"""A model behind an OpenAI-compatible server (`openai:NAME`): whole prompts in, text out, on the server's own stack.
+"""A model behind an OpenAI-compatible server (`openai:NAME`); see docs/served-models.md.
 
-The server has the tokenizer, the chat template and the cache. So that methods can build prompts of segments without
-them, a text is represented by ids of its *pieces*, whose concatenation is the text: those of a tokenizer that the
-configuration names, else words and parts of long words. Counts of tokens (prompt, cached and new ones) are the
-server's, from its reply.
+The server has the tokenizer. So that methods can build prompts of segments, a text is represented by ids of its
+*pieces*, whose concatenation is the text: those of a tokenizer that the configuration names, else roughly words.
 """
 
 from __future__ import annotations
