@@ -230,11 +230,7 @@ def _set_splits(header: Header, tokenizer: Any) -> None:
 
 
 def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
-    """Return how positions are scaled, in the words of `config`.
-
-    Raises:
-        ValueError: the scaling is of an unsupported kind.
-    """
+    """Return how positions are scaled, in the words of `config`; raises ValueError for an unsupported scaling."""
     prefix = f"{header.values.get('general.architecture')}.rope"
     kind = header.values.get(f"{prefix}.scaling.type", "linear")
     factor = header.values.get(f"{prefix}.scaling.factor", header.values.get(f"{prefix}.scale_linear", 1.0))

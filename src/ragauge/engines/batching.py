@@ -167,14 +167,7 @@ class EngineProxy(RecordedEngine):
 
 
 class BatchScheduler(AbstractContextManager["BatchScheduler"]):
-    """Work on one decoder, up to `size` tasks of it side by side.
-
-        with BatchScheduler(lm, 8) as scheduler:
-            for task in scheduler.run(works):
-                print(task.result())
-
-    New work can be submitted at any time between two steps.
-    """
+    """Work on one decoder, up to `size` tasks of it side by side; more can be submitted between two steps."""
 
     def __init__(self, lm: LM, size: int) -> None:
         self.lm, self.size = lm, size

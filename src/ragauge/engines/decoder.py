@@ -206,11 +206,7 @@ class Decoder:
         return attend
 
     def _views(self, part: Part, watched: bool) -> Sequence[tuple[Layout, Tensor | None]]:
-        """Each layer's layout and, where all heads have the same slots, bias of a pass over a part.
-
-        Raises:
-            ValueError: a sliding window hides some of the keys, of which every head has its own.
-        """
+        """Each layer's layout and, where all heads have the same slots, bias of a pass over a part."""
         positions, cache, layout, shape = part.positions, part.cache, part.layout, self.shape
         if not self._hides(part):
             bias = self._bias(positions, cache, layout) if cache.head_positions is None else None

@@ -14,16 +14,11 @@ from ragauge.engines.steps import StepsByCapacity
 
 
 class LM(RecordedEngine):
-    """A decoder with its tokenizer. All calls run in inference mode and are recorded while `tracing`."""
+    """A decoder with its tokenizer, `weights` and `kv` as of `load_lm`. All calls run in inference mode."""
 
     supported: ClassVar[Capabilities] = DECODING
 
     def __init__(self, decoder: Decoder, tokenizer: Any = None, weights: str = "full", kv: str = "full") -> None:
-        """
-        Args:
-            weights: how the decoder's matrices are stored.
-            kv: how caches store keys and values.
-        """
         embedding = decoder.weights.embedding
         super().__init__(decoder.shape, tokenizer, embedding.dtype, embedding.device)
         self.precision = replace(self.precision, weights=weights, kv=kv)

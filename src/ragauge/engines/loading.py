@@ -67,11 +67,7 @@ def random_lm(
 
 
 def _prepare(dtype: str, device: str, threads: int | None, weights: str, kv: str) -> tuple[torch.dtype, torch.device]:
-    """Check a new decoder's options and set the process's number of threads and kernels: (data type, device).
-
-    Raises:
-        UserError: an unknown value, or one that the device does not support.
-    """
+    """Check a new decoder's options and set the process's number of threads and kernels: (data type, device)."""
     if threads is not None:
         torch.set_num_threads(threads)
     if dtype not in DTYPES:

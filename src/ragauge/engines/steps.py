@@ -116,11 +116,7 @@ class StepsByCapacity:
         return [*ids, *more]
 
     def _steps(self, tokens: int) -> FixedSteps | None:
-        """Steps with room for this many tokens, captured now if they are new.
-
-        None if the device cannot capture them (memory, driver): one warning is logged, and the provenance of all
-        measurements from then on states it.
-        """
+        """Steps with room for this many tokens, captured now if they are new; None if the device cannot capture them."""
         if self.fallback is not None:
             return None
         capacity = -(-tokens // CAPACITY_STEP) * CAPACITY_STEP

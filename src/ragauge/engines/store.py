@@ -44,11 +44,7 @@ class Entry:
 
 
 class DocumentStore:
-    """A folder of entries, bounded in size; the least recently used go first.
-
-    Any number of processes may share the folder: entries appear complete, by renaming, and one that is being read may
-    be removed. Nobody waits for the disk: an entry that a power failure tore fails its checksum and is computed again.
-    """
+    """A folder of entries, bounded in size, that any number of processes share; the least recently used go first."""
 
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
         """

@@ -249,10 +249,7 @@ def load(
     Data type, device and threads are the server's own.
 
     Args:
-        served: `environment` (OPENAI): the server's URL is in <environment>_BASE_URL, its key, if it takes one, in
-            <environment>_API_KEY; `tokenizer`: an asset whose tokenizer cuts texts into pieces (roughly, by words);
-            `timeout_s` (600) of a request until its first token, and between two tokens; `attempts` (5) of a request;
-            `body` and `concurrency`, as of `ServedEngine`.
+        served: the keys of that name in docs/served-models.md.
 
     Raises:
         UserError: the environment names no server, or the tokenizer cannot be loaded.
