@@ -62,11 +62,7 @@ class BatchedKVCache:
 
 
 def add_row(batched: dict[int, BatchedKVCache], cache: KVCache, more: int) -> BatchRow | None:
-    """A row for the cache's content and `more` tokens; None if the cache is not plain, or memory is short.
-
-    Args:
-        batched: batched caches by the length of their rows.
-    """
+    """A row for a cache and `more` tokens in `batched`, by row length; None if it is not plain, or memory is short."""
     if not cache.plain or not isinstance(cache.k[0], Tensor):
         return None
     stride = max(MIN_ROW, 1 << (cache.length + more - 1).bit_length())

@@ -135,10 +135,7 @@ class KVCache:
 
     @torch.inference_mode()
     def temper(self, span: Span, temperature: float, scale: float) -> None:
-        """Give the span's keys, and those tempered before, a temperature and a scale for all tokens read from now on.
-
-        See `decoder.tempered_attention`.
-        """
+        """Give the span's keys and earlier tempered ones a temperature and scale: see `decoder.tempered_attention`."""
         keys = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
         keys[span.start : span.stop] = True
         self.tempered = Tempered(keys, temperature, scale)
@@ -186,7 +183,6 @@ class KVCache:
 
         Args:
             slots: those to copy of each layer and key-value head: (layer, kv_head, slot).
-            extra: room for more tokens.
 
         Raises:
             ValueError: no head has a token, or the cache has score biases.

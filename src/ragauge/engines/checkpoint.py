@@ -172,13 +172,9 @@ def _assemble(
     matrix: Callable[[str, int, int], Tensor],
     linear: Callable[[str, int, int, bool], Linear],
     norm: Callable[..., Norm],
-    store: Callable[[Linear], Linear],
+    store: Callable[[Linear], Linear],  # see `linear_storage`
 ) -> Weights:
-    """The weights of a shape, each made by a function of its place in `Weights`, its size and whether it has a bias.
-
-    Args:
-        store: turns a layer in floating point into the one that stays in memory.
-    """
+    """The weights of a shape, each made by a function of its place in `Weights`, its size and whether it has a bias."""
     d, dim = shape.d_model, shape.head_dim
     before, after = shape.norm_place != "after", shape.norm_place != "before"
 

