@@ -345,6 +345,10 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
         ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: rotates 3 numbers of a head"),
         ({"model_type": "gemma3_text", "attn_logit_softcapping": 5.0}, "attn_logit_softcapping: 5.0 is not supported"),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rope_scaling: {'type': 'linear', 'factor': 2.0} has no rope_type",
+        ),
         ({"model_type": "gemma3_text"}, "rope_parameters: must be those of full_attention and of sliding_attention"),
     ],
 )

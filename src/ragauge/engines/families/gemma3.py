@@ -36,6 +36,8 @@ def shape(config: dict[str, Any]) -> Shape:
         raise UserError("rope_parameters: must be those of full_attention and of sliding_attention")
     if by_layer:  # would be scaled further
         refuse(config, "rope_scaling", None)
+    if (scaling := config.get("rope_scaling")) and "rope_type" not in scaling:  # transformers reads no "type" here
+        raise UserError(f"rope_scaling: {scaling!r} has no rope_type")
     config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config, "hidden_act": None}
     return replace(
         llama.shape(config, default_theta=THETA, others=("rope_local_base_freq",)),
