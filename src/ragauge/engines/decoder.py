@@ -15,7 +15,7 @@ from ragauge.engines.cache import KVCache, Tempered
 from ragauge.engines.fused import FusedLayers, fuse, is_fusable
 from ragauge.engines.layout import Layout, Part
 from ragauge.engines.rope import Rotation, alibi_bias, rotate, rotation
-from ragauge.engines.weights import Weights
+from ragauge.engines.weights import Norm, Weights
 
 VOCAB_CHUNK = 4096  # tokens of the vocabulary whose logits are computed together for log-probabilities
 Rotations = Sequence[Rotation | None]
@@ -104,17 +104,15 @@ class Decoder:
         """
         activation, (first, last) = ACTIVATIONS[self.shape.activation], layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
-            attended = layer.out(attend(index, layer.attention_norm(x)))
-            x = x + (attended if layer.attention_post_norm is None else layer.attention_post_norm(attended))
+            x = x + _normed(layer.out(attend(index, layer.attention_norm(x))), layer.attention_post_norm)
             added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
             inner = layer.up(layer.mlp_norm(x))
             if self.shape.gated:
                 gate, value = inner.chunk(2, -1)
-                down = layer.down(activation(gate).mul_(value))
+                x = x + _normed(layer.down(activation(gate).mul_(value)), layer.mlp_post_norm)
             else:
-                down = layer.down(activation(inner))
-            x = x + (down if layer.mlp_post_norm is None else layer.mlp_post_norm(down))
+                x = x + _normed(layer.down(activation(inner)), layer.mlp_post_norm)
         return x
 
     def rotations(self, positions: Tensor) -> Rotations:
@@ -280,6 +278,11 @@ class Decoder:
         if hidden is None:
             return bias
         return torch.where(hidden.expand(-1, -1, layout.queries, -1), float("-inf"), bias)
+
+
+def _normed(x: Tensor, norm: Norm | None) -> Tensor:
+    """As a call, it leaves no name to `x`, whose memory the next layer takes."""
+    return x if norm is None else norm(x)
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
