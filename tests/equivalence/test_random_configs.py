@@ -15,6 +15,8 @@ from ragauge.errors import UserError
 
 IDS = tiny.tokens(48)
 Draw = st.DrawFn
+# Chosen from lists: numbers that hypothesis draws itself depend on what else the process has imported.
+FACTORS = st.sampled_from([1.0, 1.3, 2.7, 8.9])
 THETAS = st.sampled_from([300.0, 10000.0, 1e6])
 
 
@@ -22,7 +24,7 @@ THETAS = st.sampled_from([300.0, 10000.0, 1e6])
 def positions(draw: Draw, rotary: int) -> dict[str, Any]:
     """The parameters of one rope type, some of them left out or of no value."""
     kind = draw(st.sampled_from(["default", "linear", "dynamic", "llama3", "yarn", "longrope", "ntk"]))
-    lists = {name: [draw(st.floats(1, 9)) for _ in range(rotary // 2)] for name in ("short_factor", "long_factor")}
+    lists = {name: [draw(FACTORS) for _ in range(rotary // 2)] for name in ("short_factor", "long_factor")}
     needed: dict[str, Any] = {"factor": draw(st.sampled_from([1.0, 2.5, 8.0]))} if kind != "default" else {}
     needed |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if kind == "llama3" else {}
     needed |= lists if kind == "longrope" else {}
@@ -39,20 +41,20 @@ OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {  # keys of config.json
     "": {
         "rope_theta": THETAS, "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
         "original_max_position_embeddings": st.just(32), "sliding_window": st.sampled_from([None, 24, 512]),
-        "use_sliding_window": st.booleans(), "max_window_layers": st.integers(0, 2),
+        "use_sliding_window": st.booleans(), "max_window_layers": st.sampled_from([0, 1, 2]),
     },
     "Llama": {"hidden_act": st.sampled_from(["silu", "gelu"])},
     "Mistral": {},
     "Qwen2": {},
     "Qwen3": {},
-    "SmolLM3": {"no_rope_layers": st.lists(st.integers(0, 1), min_size=2, max_size=2)},
+    "SmolLM3": {"no_rope_layers": st.lists(st.sampled_from([0, 1]), min_size=2, max_size=2)},
     "Olmo2": {},
     "Granite": {key: st.sampled_from([0.3, 1.0, 4.0]) for key in tiny.GRANITE},
     "Phi3": {"partial_rotary_factor": st.sampled_from([0.5, 0.75, 1.0])},
     "Gemma3Text": {
-        "query_pre_attn_scalar": st.integers(8, 32), "final_logit_softcapping": st.sampled_from([None, 3.0]),
+        "query_pre_attn_scalar": st.sampled_from([8, 17, 32]), "final_logit_softcapping": st.sampled_from([None, 3.0]),
         "layer_types": st.lists(st.sampled_from(["full_attention", "sliding_attention"]), min_size=2, max_size=2),
-        "rope_local_base_freq": THETAS, "sliding_window": st.integers(4, 64),
+        "rope_local_base_freq": THETAS, "sliding_window": st.sampled_from([4, 9, 23, 64]),
     },
 }  # fmt: skip
 
@@ -79,7 +81,7 @@ def rotaries(draw: Draw, family: str) -> tuple[Any, dict[str, Any]]:
 @st.composite
 def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
     """A configuration of BLOOM or MPT."""
-    heads, tie = draw(st.integers(1, 7)), {"tie_word_embeddings": not draw(RARE)}
+    heads, tie = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7])), {"tie_word_embeddings": not draw(RARE)}
     if draw(st.booleans()):
         late = {"apply_residual_connection_post_layernorm": draw(RARE)}
         return transformers.BloomConfig(**tiny.BLOOM | {"hidden_size": 8 * heads}, n_head=heads), late | tie
@@ -119,7 +121,7 @@ FAMILIES = {family: rotaries(family) for family in OPTIONS if family} | {"BLOOM 
 def test_logits_or_a_refusal(family: str) -> None:
     read = []
 
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
     @given(FAMILIES[family])
     def checked(drawn: tuple[Any, dict[str, Any]]) -> None:
         with tempfile.TemporaryDirectory() as folder:

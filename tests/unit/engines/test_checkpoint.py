@@ -349,6 +349,10 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
             {"model_type": "gemma3_text", "rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}},
             "rope_scaling: {'type': 'linear', 'factor': 2.0} has no rope_type",
         ),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": None, "rope_scaling": {"rope_type": "yarn"}},
+            "rope_type: 'yarn' is not supported; supported: 'default', 'linear'",
+        ),
         ({"model_type": "gemma3_text"}, "rope_parameters: must be those of full_attention and of sliding_attention"),
     ],
 )

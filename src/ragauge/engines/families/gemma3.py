@@ -36,7 +36,9 @@ def shape(config: dict[str, Any]) -> Shape:
         raise UserError("rope_parameters: must be those of full_attention and of sliding_attention")
     if by_layer:  # would be scaled further
         refuse(config, "rope_scaling", None)
-    if (scaling := config.get("rope_scaling")) and "rope_type" not in scaling:  # transformers reads no "type" here
+    scaling = config.get("rope_scaling") or by_layer.get("full_attention") or {}
+    refuse(scaling, "rope_type", "default", "linear")  # its checkpoints have no other
+    if scaling and "rope_type" not in scaling:  # transformers reads no "type" here
         raise UserError(f"rope_scaling: {scaling!r} has no rope_type")
     config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config, "hidden_act": None}
     return replace(
