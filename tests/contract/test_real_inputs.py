@@ -100,7 +100,7 @@ def first_passage(question: str, *passages: str) -> Callable[[Path], str]:
     return lambda folder: passages[next(CorpusBM25(passages).scores([question])).argmax()]
 
 
-def asked(content: str, name: str = "q.csv", encoding: str = "utf-8") -> Callable[[Path], str]:
+def sheet(content: str, name: str = "q.csv", encoding: str = "utf-8") -> Callable[[Path], str]:
     """The questions of a file, each with its answers."""
 
     def outcome(folder: Path) -> str:
@@ -197,14 +197,14 @@ ROWS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "lists of a Word document": (document("report.docx"), ".* - Close the valve. - Slowly. 1. First step. 2. Second"),
     "accents, ligatures and soft hyphens": (document("unicode.txt"), "Das Café der office, 43 m, Leuchtturm"),
     "a Chinese question": (first_passage("灯塔是谁点灯的？", "渡船每天开往对岸。", "点灯的人是林秀兰。"), "点灯"),
-    "a blank after a comma": (asked("question, answers\nWho?, Greta|Holm\n"), r"Who\? Greta\|Holm$"),
-    "capitals, and answer for answers": (asked("Question,Answer\nWho?,Greta\n"), r"Who\? Greta$"),
-    "semicolons, CRLF, a byte order mark": (asked("\ufeffquestion;answers\r\nWho?;Greta\r\n"), r"Who\? Greta$"),
-    "tabs in UTF-16": (asked("question\tanswers\nWho?\tGreta\n", "q.TSV", "utf-16"), r"Who\? Greta$"),
-    "blank rows": (asked('question,answers\n\n,\n"Who, then?",Greta\n'), r"Who, then\? Greta$"),
-    "an unknown encoding": (asked("question\nWer heißt so?\n", encoding="cp1252"), "refused: .*: neither UTF-8"),
-    "a comma without quotes": (asked("question,answers\nWhen, and who?,Greta\n"), "refused: .*q.csv:2: 3 cells in 2"),
-    "a misspelt column": (asked("question,answres\nWho?,Greta\n"), "refused: .*:1: .* did you mean 'answers'"),
+    "a blank after a comma": (sheet("question, answers\nWho?, Greta|Holm\n"), r"Who\? Greta\|Holm$"),
+    "capitals, and answer for answers": (sheet("Question,Answer\nWho?,Greta\n"), r"Who\? Greta$"),
+    "semicolons, CRLF, a byte order mark": (sheet("\ufeffquestion;answers\r\nWho?;Greta\r\n"), r"Who\? Greta$"),
+    "tabs in UTF-16": (sheet("question\tanswers\nWho?\tGreta\n", "q.TSV", "utf-16"), r"Who\? Greta$"),
+    "blank rows": (sheet('question,answers\n\n,\n"Who, then?",Greta\n'), r"Who, then\? Greta$"),
+    "an unknown encoding": (sheet("question\nWer heißt so?\n", encoding="cp1252"), "refused: .*: neither UTF-8"),
+    "a comma without quotes": (sheet("question,answers\nWhen, and who?,Greta\n"), "refused: .*q.csv:2: 3 cells in 2"),
+    "a misspelt column": (sheet("question,answres\nWho?,Greta\n"), "refused: .*:1: .* did you mean 'answers'"),
     "empty titles and texts": (corpus, "corpus/1: Tea is green. Bakery: Rye. .* with an empty title: 2, .* text: 1$"),
     "an encoder with a weight that overflowed": (overflowing_encoder, "refused: encoder .* 1 of 1 texts .* is 'Tea'"),
     "a question with a mark of its own": (lambda folder: query_text("灯塔是谁点亮的？"), "Question: 灯塔是谁点亮的？$"),

@@ -20,7 +20,8 @@ from ragauge.engines import LM, Limits, load_lm
 from ragauge.errors import UserError
 
 EXACT = 1e-4
-HALF = {torch.bfloat16: 0.2, torch.float16: 0.04}  # of the logits' standard deviation
+HALF = {torch.bfloat16: 0.2, torch.float16: 0.025}  # of the logits' standard deviation
+GEMMA_HALF = HALF | {torch.float16: 0.04}  # transformers itself differs by 0.028: embeddings are scaled, norms are four
 IDS = tiny.tokens(37)
 
 
@@ -107,10 +108,9 @@ def test_attention_means(pair: tuple[Any, LM]) -> None:
 def test_half_precision_is_close(name: str, dtype: torch.dtype, folders: dict[str, tuple[Any, Path]]) -> None:
     model, folder = folders[name]
     expected = tiny.reference_logits(model, IDS)
+    tolerance = (GEMMA_HALF if name == "gemma3" else HALF)[dtype] * expected.std()
     for chunk in (10**9, 1):
-        assert_close(
-            tiny.all_logits(tiny.read(folder, dtype), IDS, chunk=chunk), expected, HALF[dtype] * expected.std()
-        )
+        assert_close(tiny.all_logits(tiny.read(folder, dtype), IDS, chunk=chunk), expected, tolerance)
 
 
 @pytest.mark.parametrize("factor", [1.5, 2.0, 3.7])

@@ -235,9 +235,9 @@ def _check_evaluation_labels(config: Config) -> None:
 
 def _check_human_judgements(config: Config) -> None:
     """People judge what the configuration asks."""
-    path, asked = config.human_judgements, set(config.answers())
+    path, jobs = config.human_judgements, set(config.answers())
     for place, one in read_human_judgements(Path(path)).items() if path else ():
-        if (one.dataset, one.model, one.variant) not in asked:
+        if (one.dataset, one.model, one.variant) not in jobs:
             reason = f"model {one.model!r} does not answer data set {one.dataset!r} with variant {one.variant!r}"
             raise UserError(f"{place}: {reason}")
 

@@ -94,6 +94,6 @@ def _by_people(runs: Runs, variant: Variant) -> dict[str, Measure]:
     agreed = [len({one.label for one in several}) == 1 for several in judged if len(several) > 1]
     note = f"judged by {len(people)} people"
     note += f", with one label for {sum(agreed)} of {len(agreed)} questions that several judged" if agreed else ""
-    said = [[(one.label, FAITHFULNESS if one.faithful == "yes" else "") for one in several] for several in judged]
-    values = {q: [sum(q in one for one in several) / len(several) for several in said] for q in (FAITHFULNESS, *LABELS)}
+    sets = [[(one.label, FAITHFULNESS if one.faithful == "yes" else "") for one in several] for several in judged]
+    values = {q: [sum(q in one for one in several) / len(several) for several in sets] for q in (FAITHFULNESS, *LABELS)}
     return {f"{HUMAN}{quantity}": mean(of, runs.seed, note) for quantity, of in values.items()}
