@@ -25,9 +25,6 @@ class OtherFormatError(UserError):
     """A folder was made by another version of ragauge, which this one neither reads nor replaces."""
 
 
-# --- any folder ---
-
-
 def replace(
     target: Path,
     fill: Callable[[Path], object],
@@ -98,9 +95,6 @@ def check_replaceable(target: Path, is_replaceable: Callable[[Path], bool]) -> N
             raise UserError(f"{target}: holds files that ragauge did not make there; move it or choose another folder")
     elif target.exists():
         raise UserError(f"{target}: is a file where a folder is made; move it or choose another name")
-
-
-# --- folders with a manifest ---
 
 
 def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> bool:

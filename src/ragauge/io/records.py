@@ -135,9 +135,6 @@ class _Meta(BaseModel, strict=True):
 Kind = TypeVar("Kind", bound=AnyRecord)
 
 
-# --- reading ---
-
-
 def read(path: Path) -> list[Record]:
     """Return the records of a finished file of answers; see `read_kind`."""
     return read_kind(path, Record)
@@ -230,9 +227,6 @@ def parse_lines(lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]
 def lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]) -> dict[str, str]:
     """Return the lines of records by key; arguments and errors as of `parse_lines`."""
     return {record.key: line.decode() for line, record in parse_lines(lines, path, first, kind)}
-
-
-# --- finished files ---
 
 
 def write_finished(out: Path, lines: Sequence[str], fingerprint: Mapping[str, Any], meta: Mapping[str, Any]) -> None:

@@ -72,9 +72,6 @@ def read_articles(path: Path) -> Iterator[Article]:
         yield Article(title, tuple(clean_sections(wikitext)))
 
 
-# --- the export ---
-
-
 def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
     """Yield title and wikitext of the export's long articles, for callers that clean only some of them.
 
@@ -98,8 +95,6 @@ def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
     except (EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read as bzip2: {error}") from error
 
-
-# --- wikitext ---
 
 _HEADING = re.compile(r"^=+[ \t]*(.+?)[ \t]*=+[ \t]*$", re.MULTILINE)
 
@@ -195,8 +190,6 @@ def _tidy(text: str) -> str:
 def _squeeze(text: str) -> str:
     return " ".join(text.split())
 
-
-# --- passages ---
 
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?])|(?<=[.!?][\"')\]”]))"  # a full stop, perhaps inside a closing quote,

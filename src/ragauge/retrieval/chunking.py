@@ -200,8 +200,6 @@ def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {name: sum(manifest["counts"][name] for manifest in manifests) for name in manifests[0]["counts"]}
 
 
-# --- the files of a shard ---
-
 _Cut = tuple[CorpusDocument, str, str]  # a document, its text for the database, its text for evaluation
 
 

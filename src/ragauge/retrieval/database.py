@@ -249,9 +249,6 @@ class Database:
         return taken
 
 
-# --- tokenizers ---
-
-
 def load_tokenizer(source: str) -> Any:
     """The tokenizer of a model's name, source or folder."""
     from ragauge import assets

@@ -108,8 +108,6 @@ class OnnxEncoder:
         return vectors
 
 
-# --- export ---
-
 EXPORT = 3  # version of the cached graphs; change it with the export
 
 
@@ -138,9 +136,6 @@ def _export(folder: Path, target: Path) -> dict[str, Any]:
     shapes = dict.fromkeys(inputs, shape)
     write_graph(Pooled().eval(), target / "encoder.onnx", (tokens, mask), shapes, inputs, ["vectors"])
     return {"source": str(folder), "dim": encoder.dim, "max_tokens": encoder.max_tokens}
-
-
-# --- the vectors of a shard ---
 
 
 def embedding_folder(database: Path, number: int) -> Path:

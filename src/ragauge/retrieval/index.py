@@ -39,9 +39,6 @@ def _added_folder(folder: Path, label: str, shard: int) -> Path:
     return index_folder(folder, label) / "shards" / f"{shard:05d}"
 
 
-# --- making ---
-
-
 def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
     """Train what all shards share; returns whether there was anything to do.
 
@@ -112,9 +109,6 @@ def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
 def _read(folder: Path, kind: str, verify: bool = False) -> dict[str, Any]:
     """Return a manifest after hashing the files of faiss, which allocates whatever sizes a file states."""
     return folders.read(folder, kind, verify, hashed="*.faiss")
-
-
-# --- searching ---
 
 
 class Index:

@@ -254,9 +254,6 @@ class Retriever:
         return Neighbours(ids, distances, *content, nprobe=nprobe, seconds={})
 
 
-# --- budgets ---
-
-
 @dataclass(frozen=True)
 class LinearTime:
     """Predicted seconds as a line in a count: of a search's nprobe, or of a decoder's tokens."""

@@ -109,9 +109,6 @@ def read(path: Path) -> list[TrainingDocument]:
     return documents
 
 
-# --- articles ---
-
-
 def long_articles(settings: Data) -> list[TrainingDocument]:
     """The long articles of the corpora, in a fixed random order, each text once."""
     once: dict[str, TrainingDocument] = {}
@@ -158,9 +155,6 @@ def in_random_order(documents: Iterable[TrainingDocument], settings: Data) -> li
     return sorted(documents, key=lambda one: hashlib.sha256(f"{settings.seed}/{one.key}".encode()).digest())
 
 
-# --- text of the evaluation in articles ---
-
-
 def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], bool]:
     """A test whether any piece of a text is a near-duplicate of a piece of `texts`, by MinHash signatures.
 
@@ -197,9 +191,6 @@ def signatures(text: str, stride: int) -> list[MinHash]:
     ]
     hashes: list[MinHash] = MinHash.bulk(shingles, num_perm=PERMUTATIONS)
     return hashes
-
-
-# --- questions ---
 
 
 class Questions:

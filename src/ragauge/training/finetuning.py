@@ -154,9 +154,6 @@ class Material:
         return {"model": assets.describe(self.settings.model)["sha256"], **files}
 
 
-# --- a document and its requests as one pass: the document is read once for all requests about it ---
-
-
 def pack(encoded: Encoded) -> Batch:
     """A document followed by all its requests: each attends to the document, at whose end it begins, and to itself.
 
@@ -195,9 +192,6 @@ def response_loss(decoder: Any, batch: Batch) -> Tensor:
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = decoder(**inputs, use_cache=False).logits[0]
     return F.cross_entropy(logits.float(), batch["labels"])
-
-
-# --- training ---
 
 
 class FineTuning(TimedTrainer):
@@ -255,9 +249,6 @@ def epoch_order(count: int, seed: int, epoch: int) -> list[int]:
     order = list(range(count))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return order
-
-
-# --- the trained model ---
 
 
 def _write_model(material: Material, weights: Mapping[str, Tensor], folder: Path) -> None:

@@ -37,9 +37,6 @@ Memory = tuple[Tensor, Tensor, Tensor]
 """Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions (token,)."""
 
 
-# --- the added layers ---
-
-
 @dataclass(frozen=True)
 class Cross:
     """Cross-attention of one layer, between its self-attention and its MLP."""
@@ -101,9 +98,6 @@ def _heads(decoder: Decoder, projected: Tensor, norm: Norm | None = None, rotati
     return parts if rotation is None else rotate(parts, *rotation)
 
 
-# --- reading ---
-
-
 class CrossDecoder(DecoderModel):
     """A decoder with the weights of its cross-attention."""
 
@@ -153,9 +147,6 @@ class CrossReader(CachedReader):
             return self._model.cross[layer].added(self.lm.decoder, x, positions, memory[layer])
 
         self._cache.cross_attention = add if memory else None
-
-
-# --- training ---
 
 
 class CrossWeights(TrainedWeights):

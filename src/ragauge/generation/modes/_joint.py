@@ -47,9 +47,6 @@ def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
     return lm, Adapters.load(checkpoint.adapters, lm, checkpoint.sha256).merged(lm)
 
 
-# --- reading ---
-
-
 class JointDecoder(DecoderModel):
     """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained adapters."""
 
@@ -142,9 +139,6 @@ class JointReader(JointStates[KVCache], CachedReader):
         self._cache.bias = None
         if self.mode.bias and count:
             self._cache.add_bias(Span(0, count), self.mode.bias)
-
-
-# --- training ---
 
 
 class Adapters(TrainedWeights):

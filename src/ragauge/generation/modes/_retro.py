@@ -32,8 +32,6 @@ from ragauge.generation.reader import Reader, Tokens
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 
-# --- weights ---
-
 
 def make_network(checkpoint: Checkpoint) -> RetroNetwork:
     """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
@@ -89,9 +87,6 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
     except (RuntimeError, AttributeError) as error:
         raise UserError(f"{path}: not the tensors of this architecture: {' '.join(str(error).split())[:300]}") from None
     return network
-
-
-# --- reading ---
 
 
 class OwnReader(Reader):

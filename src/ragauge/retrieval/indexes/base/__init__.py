@@ -99,8 +99,6 @@ class IndexRecipe(BaseModel, extra="forbid", strict=True, frozen=True):
         excluded = {"parts", self.NPROBE_KEY or ""} | ({"type"} if self.type == DEFAULT_TYPE else set())
         return self.model_dump(exclude=excluded)
 
-    # --- needs, for the workflow ---
-
     def vector_bytes(self, dim: int) -> float:
         """Bytes on disk of one vector in a shard's part of the index."""
         return 4 * dim + ID_BYTES
@@ -112,8 +110,6 @@ class IndexRecipe(BaseModel, extra="forbid", strict=True, frozen=True):
     def add_mb(self, vectors: int, dim: int = 768) -> int:
         """Memory of a job that adds this many vectors, which it holds twice while they grow and are written."""
         return 3000 + int(vectors * self.vector_bytes(dim) * 2 // 10**6)
-
-    # --- steps ---
 
     def check(self, vectors: VectorSource) -> None:
         """Raise UserError if the recipe does not fit the vectors; called before every step."""
