@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from ragauge.cli import _options as options
-from ragauge.io.folders import create
+from ragauge.io.files import os_errors_as_user_errors
+from ragauge.io.folders import check_replaceable
 
 WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/ci/smoke.yaml")
 EXAMPLES = ("documents", "questions.csv")
@@ -28,17 +29,15 @@ def run(args: argparse.Namespace) -> None:
 
     folder: Path = args.folder
     source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
-
-    def copy_all(unfinished: Path) -> None:
+    check_replaceable(folder, lambda _: False)
+    with os_errors_as_user_errors(folder):
         for name in written:
-            (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if (source / name).is_dir():
                 ignored = shutil.ignore_patterns("__pycache__", "*.def")
-                shutil.copytree(source / name, unfinished / name, ignore=ignored)
+                shutil.copytree(source / name, folder / name, ignore=ignored)
             else:
-                shutil.copy(source / name, unfinished / name)
-
-    create(folder, copy_all)
+                shutil.copy(source / name, folder / name)
     next_step = "edit its config.yaml, and run it there: snakemake --cores all"
     if args.example:
         next_step = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"

@@ -72,22 +72,6 @@ def _leftovers(target: Path) -> tuple[Path, Path]:
     return target.with_name(f".{target.name}{UNFINISHED}"), target.with_name(f".{target.name}.former")
 
 
-def create(target: Path, fill: Callable[[Path], object]) -> None:
-    """Fill a new or empty folder, which belongs to the user from then on.
-
-    Raises UserError: the folder holds files, or cannot be written.
-    """
-    check_replaceable(target, lambda _: False)
-    unfinished = target / f".ragauge{UNFINISHED}"
-    with os_errors_as_user_errors(target):
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        fill(unfinished)
-        for path in unfinished.iterdir():
-            path.rename(target / path.name)
-        unfinished.rmdir()
-
-
 def check_replaceable(target: Path, is_replaceable: Callable[[Path], bool]) -> None:
     """Raise UserError if something exists at the target that ragauge did not make; leftovers of a kill do not count."""
     if target.is_dir():

@@ -68,9 +68,7 @@ class DatabaseRecipe:
 def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
     """Make one shard, unless it exists; returns whether it was made.
 
-    Memory: the tokenizer, and at most `BATCH_CHARACTERS` of text and one document at a time.
-    Raises UserError: the corpus cannot be read (file and line are named), it gives the shard no chunk, or the disk is
-    full.
+    Raises UserError: the corpus cannot be read (file and line are named), or gives no chunk; the disk is full.
     """
     share = Share(number, recipe.shards)
     tokenizer = load_tokenizer(recipe.tokenizer)
@@ -99,10 +97,7 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
 
 
 def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Split) -> bool:
-    """Cut the text of an evaluation set, unless it exists; returns whether it was made.
-
-    Memory: one document. Raises UserError: the corpus cannot be read (file and line are named), or gives no text.
-    """
+    """Cut the text of an evaluation set, unless it exists; returns whether it was made. Errors as of `build_shard`."""
 
     def make(folder: Path) -> dict[str, Any]:
         written = 0
@@ -121,10 +116,9 @@ def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Spli
 
 
 def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
-    """Compare the documents of one shard with the evaluation text of all; returns whether there was anything to do.
+    """Mark the documents of one shard that are like evaluation text of any; returns whether there was anything to do.
 
-    Near-duplicates of the evaluation sets labelled `sets` are marked as well. Memory: the signatures of the held-out
-    text, or of one evaluation set, and one shard's.
+    `sets`: labels of the evaluation sets that are compared besides the held-out text.
 
     Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first; an
     evaluation set was not cut.
@@ -151,10 +145,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
     """List the shards and their near-duplicates of evaluation text in order; returns whether there was anything to do.
 
-    They were marked against the evaluation sets labelled `sets`. Memory: the numbers of the near-duplicates.
-
-    Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first, or
-    its near-duplicates were marked against other shards or evaluation sets.
+    Raises UserError as `mark`, or near-duplicates were marked against other shards or evaluation sets.
     """
     parts, _, gathered_from = _parts(database, shards, sets)
     marked = []

@@ -145,7 +145,7 @@ def embedding_folder(database: Path, number: int) -> Path:
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
     """Embed the chunks of one shard unless that is done; returns whether there was anything to do.
 
-    A build that was killed goes on at the block that it had reached. Memory: the encoder and `BLOCK_CHUNKS` chunks.
+    A killed build goes on at the block of `BLOCK_CHUNKS` chunks that it had reached.
 
     Raises UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
     """

@@ -31,7 +31,6 @@ def index_folder(database: Path, label: str) -> Path:
 
 
 def merged_folder(folder: Path, label: str, part: tuple[int, int] | None = None) -> Path:
-    """The folder of the merged index, or of a part of it."""
     return index_folder(folder, label) / (f"part-{part[0]}-of-{part[1]}" if part else "merged")
 
 
@@ -40,10 +39,7 @@ def _added_folder(folder: Path, label: str, shard: int) -> Path:
 
 
 def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
-    """Train what all shards share; returns whether there was anything to do.
-
-    Raises UserError: the recipe does not fit the database, or one of its files is missing or truncated.
-    """
+    """Train what all shards share; returns whether there was anything to do. Raises UserError as `Vectors.open`."""
     vectors, target = Vectors.open(folder, recipe), index_folder(folder, label) / "trained"
     return folders.build(target, TRAINED, _origin(vectors), lambda unfinished: recipe.train(vectors, unfinished))
 
@@ -65,8 +61,7 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
 def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None) -> bool:
     """Merge the shards into the index that is searched; returns whether there was anything to do.
 
-    A part (number, of) takes only every `of`-th shard, for one of several servers. Ids stay those of the whole database
-    and what was trained is shared, so that the parts' results can be merged to those of one index.
+    A part (number, of) takes only every `of`-th shard; its ids stay those of the whole database.
     """
     vectors = Vectors.open(folder, recipe)
     trained, every = _trained(folder, label, vectors), range(len(vectors.embeddings))
@@ -150,8 +145,7 @@ class Index:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
 
         Distances are squared L2 (smaller is nearer) or inner products (larger is nearer), as the recipe's metric says.
-        Raises UserError if the nprobe is not between 1 and the largest, and CancelledSearchError once `stop` says so,
-        which a long search asks between lists and shards.
+        Raises UserError if nprobe is not between 1 and the largest, CancelledSearchError once `stop` returns true.
         """
         distances, ids = self.search_raw(vectors, k, nprobe, stop)
         return distances, np.where(ids < 0, -1, ids % len(self.database))

@@ -22,10 +22,7 @@ RESERVE = 4  # results of a search for each that is expected to be of the compar
 
 
 def exact_search(vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable[int]) -> SearchResult:
-    """The nearest of the own vectors of these shards' chunks, all compared.
-
-    Memory: one block, and the rows of one shard.
-    """
+    """The nearest of the own vectors of these shards' chunks, all compared, block by block."""
     import faiss
 
     heap = faiss.ResultHeap(len(queries), k, keep_max=vectors.recipe.largest_is_nearest)

@@ -8,7 +8,6 @@ from string import Template
 from ragauge import registry
 from ragauge._version import __version__
 from ragauge.errors import UserError
-from ragauge.io import folders
 from ragauge.io.files import write_file
 
 # kind -> the kinds that the package has a module of: a ranker comes with a method that uses it
@@ -44,12 +43,8 @@ def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UserError(f"{folder}: exists already; name another folder with --out")
     texts = _files(kind, name, "kv_" if kv else "")
-
-    def fill(unfinished: Path) -> None:
-        for place, text in texts.items():
-            write_file(unfinished / place, text.encode())
-
-    folders.create(folder, fill)
+    for place, text in texts.items():
+        write_file(folder / place, text.encode())
     return [folder / place for place in texts]
 
 

@@ -127,21 +127,6 @@ def test_verifying_reads_every_file_and_says_how_much_that_was(tmp_path: Path) -
         folders.verify(tmp_path)
 
 
-def test_a_folder_of_the_users_is_filled_once(tmp_path: Path) -> None:
-    target = tmp_path / "mine"
-    with pytest.raises(UserError, match="no text"):
-        folders.create(target, fails)
-    folders.create(target, fill)
-    assert [path.name for path in target.iterdir()] == ["file"]
-    with pytest.raises(UserError, match="holds files that ragauge did not make"):
-        folders.create(target, fill)
-
-
-def fails(folder: Path) -> None:
-    fill(folder)
-    raise UserError("no text")
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

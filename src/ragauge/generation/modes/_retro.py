@@ -8,7 +8,6 @@ state, and those of the query's other tokens, condition the encoder, so neighbou
 
 from __future__ import annotations
 
-import pickle
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ragauge.assets.retro import read_state
 from ragauge.cost.trace import Call
 from ragauge.engines import DTYPES
 from ragauge.engines.protocol import Traced
@@ -74,17 +74,15 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
     Raises UserError: no such file, damaged, holding more than tensors, or of other names or sizes.
     """
     network = random_network(sizes, device="meta")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except pickle.UnpicklingError:
-        raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
-    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
+        state = load_file(path) if path.suffix == ".safetensors" else read_state(path)
+    except SafetensorError as error:
         raise UserError(f"{path}: truncated or damaged ({str(error).splitlines()[0]})") from None
     try:
         network.load_state_dict(state, assign=True)
-    except (RuntimeError, AttributeError) as error:
+    except RuntimeError as error:
         raise UserError(f"{path}: not the tensors of this architecture: {' '.join(str(error).split())[:300]}") from None
     return network
 

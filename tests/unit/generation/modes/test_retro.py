@@ -134,9 +134,9 @@ class Code:
         ({}, {"x": torch.ones(1)}, "model.ckpt: 'x': not a tensor of the released RETRO"),
         ({"chunk_size": 32}, None, "retro.json: chunk_size is 32; read is 64"),
         ({"dec_qkv_dim": 8}, None, "retro.json: dec_qkv_dim is 8; read is 32"),
-        ({"dec_num_layers": "4"}, None, "retro.json: dec_num_layers: must be whole numbers, not '4'"),
-        ({"dec_num_layers": 5}, None, "tensor 'layers.4.attention.bias.table.weight' is missing"),
-        ({"dec_ffn_dim": 40}, None, r"tensor 'layers.0.ffn.down.weight' is \(32, 48\), where .* asks for \(32, 40\)"),
+        ({"dec_num_layers": "many"}, None, "config.json: not the sizes of a RETRO"),
+        ({"dec_num_layers": 5}, None, 'model.safetensors: not the tensors .* "layers.4.attention.q.weight"'),
+        ({"dec_ffn_dim": 40}, None, r"not the tensors .* size mismatch for layers.0.ffn.gate.weight"),
     ],
 )
 def test_a_checkpoint_of_another_layout_is_refused(
@@ -144,10 +144,12 @@ def test_a_checkpoint_of_another_layout_is_refused(
 ) -> None:
     folder = write_released(tmp_path / "released")
     (folder / "retro.json").write_text(json.dumps(SETTINGS | settings))
+    (folder / "tokenizer.json").write_text("{}")
     if state:
         torch.save({"state_dict": state}, folder / "model.ckpt")
     with pytest.raises(UserError, match=message) as error:
         retro.convert(folder / "model.ckpt", tmp_path)
+        read_folder(tmp_path)
     assert "\n" not in str(error.value)
     assert "was run" not in capsys.readouterr().out
 
