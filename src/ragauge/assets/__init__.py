@@ -55,8 +55,7 @@ def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -
         name_or_source: a name of the catalog, a prefixed source, or a path that exists.
         where: the place of the name in a configuration, for the error.
 
-    Raises:
-        UserError: as `fetch`, and for a name that is none of the three; then the choices are listed.
+    Raises UserError as `fetch`, and for a name that is none of the three; then the choices are listed.
     """
     refuse_secret(name_or_source, where)
     target = Store(home or store.home())
@@ -73,11 +72,10 @@ def refuse_secret(source: str, where: str = "") -> None:
 def describe(name_or_source: str, *, home: Path | None = None, offline: bool = True) -> dict[str, Any]:
     """Describe an asset. With `offline` nothing is fetched.
 
-    Keys: name, kind, source, revision, template, tokenization, license, pinned_sha256 (of the download, as the catalog
-    or the source states it), pin (what was fetched, as a lock states it), fetched, path, bytes, sha256 (of all local
-    files together) and files (size and sha256 of each); pin, path, bytes and sha256 are None where the asset is not
-    fetched. A model that is not named as in the catalog has the template and the tokenization of the entry with its
-    source or, once fetched, its weights.
+    Keys: name, kind, source, revision, template, tokenization, license, pinned_sha256 (of the download, as stated), pin
+    (what was fetched, as a lock states it), fetched, path, bytes, sha256 (of all local files together) and files; pin,
+    path, bytes and sha256 are None where it is not fetched. A model that is named otherwise than in the catalog has the
+    template and the tokenization of the entry with its source or, once fetched, its weights.
     """
     target, entry = Store(home or store.home(), offline=offline), _entry(name_or_source)
     path, pin, files = None, None, {}

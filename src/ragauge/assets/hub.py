@@ -27,8 +27,7 @@ def fetch(
         tokenizer: another repository, whose tokenizer completes a checkpoint that ships none.
         sha256: what all files together must hash to (`store.digest`).
 
-    Raises:
-        UserError: the hub cannot be reached or refuses, the repository has no weights, or a file has a wrong hash.
+    Raises UserError: the hub cannot be reached or refuses, the repository has no weights, or a file has a wrong hash.
     """
     for name in filter(None, (repository, tokenizer)):
         if not REPOSITORY.fullmatch(name):

@@ -4,8 +4,7 @@
     https://host/file#sha256=HEX       the hash of the file that is downloaded; of pypi: the wheel
     hf:org/name@REVISION#sha256=HEX    the hash of all its files together, as `ragauge fetch --lock` writes it
 
-Reading `exp.yaml` activates `exp.lock.json` next to it. Whatever is then fetched must be what the lock says; a source
-that the lock lacks must state a hash or a commit itself.
+Reading `exp.yaml` activates `exp.lock.json` next to it.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def split_pin(source: str) -> tuple[str, Pin]:
 def add_pin(source: str, revision: str | None, sha256: str | None) -> str:
     """Return a source with the pin that the keys `revision` and `sha256` of a configuration state.
 
-    Raises:
-        SettingError: the source has a pin already, or can have none of that kind.
+    Raises SettingError: the source has a pin already, or can have none of that kind.
     """
     key, value = ("revision", revision) if revision else ("sha256", sha256)
     if not source.startswith(REMOTE):
@@ -138,8 +136,7 @@ def locked_pin(section: Section, name: str) -> Pin | None:
 def required_pin(section: Section, name: str, given: Pin) -> Pin:
     """Return what a source must give, by the pin `given` for it and by the active lock.
 
-    Raises:
-        UserError: the two contradict each other, or there is a lock, which lacks it, and `given` is not exact.
+    Raises UserError: the two contradict each other, or there is a lock, which lacks it, and `given` is not exact.
     """
     path, locked = os.environ.get(VARIABLE), locked_pin(section, name)
     if not path or (locked is None and given.is_exact):

@@ -60,10 +60,7 @@ class Store:
     ) -> Path:
         """Make the folder that `convert(path, folder)` fills with a checkpoint in the hub's layout, unless it exists.
 
-        Args:
-            name: begins the folder's name.
-            sha256: of what is converted.
-            version: of the conversion.
+        `name` begins the folder's name; `sha256` is of what is converted, `version` of the conversion.
         """
 
         def make(folder: Path) -> dict[str, Any]:

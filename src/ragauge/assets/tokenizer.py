@@ -19,11 +19,7 @@ DIRECT = {
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the folder's tokenizer; no code of the checkpoint is run.
-
-    Raises:
-        UserError: there is none, or transformers cannot read it.
-    """
+    """Load the folder's tokenizer; no code of it is run. Raises UserError: none, or transformers cannot read it."""
     import transformers
 
     try:

@@ -68,12 +68,9 @@ def check_access(url: str) -> None:
 
 
 def download(url: str, path: Path) -> None:
-    """Download a file; what earlier attempts and processes received stays.
+    """Download a file; what was received before stays, if an ETag or a date says that it is of the same file.
 
-    Only the rest is requested if the server gave an ETag or a date, so that the rest belongs to the same file.
-
-    Raises:
-        UserError: attempts get nowhere, the server refuses, or the disk is too small.
+    Raises UserError: attempts get nowhere, the server refuses, or the disk is too small.
     """
     import httpx2
 

@@ -1,12 +1,8 @@
 """Compute cycles: folds of a trace to one count of multiply-accumulates, each under a named accounting.
 
-Superposition Prompting (Merth et al., 2024) reports the multiply-accumulates on the critical path: what was prepared
-before the query counts nothing, and paths that could run at the same time count as the longest of them. What the paper
+Superposition Prompting (Merth et al., 2024) reports the multiply-accumulates on the critical path. What the paper
 counted was never released; `published` is the one rule under which nearly all of its 132 rows agree.
 docs/cost-accounting.md states the accountings, and that rule with the rows that show each part of it.
-
-The paper's other variations are re-folds, which turn a trace into the one that would have been recorded:
-`uncached` and `sequential` (Table 6), `with_sequential_queries` (Table 5).
 """
 
 from collections.abc import Callable, Iterable

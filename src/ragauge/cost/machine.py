@@ -77,8 +77,8 @@ def competing_load() -> Iterator[Load]:
 def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool = False) -> dict[str, Any]:
     """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a few seconds.
 
-    Repeated up to ATTEMPTS times while other processes keep the machine busy; the least disturbed attempt counts.
-    With `allow_load` there is one attempt.
+    Repeated up to ATTEMPTS times while other processes keep the machine busy (once with `allow_load`); the least
+    disturbed attempt counts.
 
     Returns:
         `bandwidth_bytes_per_s`: streaming read of a buffer much larger than the caches;

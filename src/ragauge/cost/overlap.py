@@ -1,8 +1,6 @@
 """Latency of pipelined generation from its trace: as it ran, with ideal overlap, and with either part faster.
 
-PipeRAG, section 4.3, appendix C.2 and Figure 7; docs/piperag.md explains the stages of a trace. Decoder and search are
-assumed not to slow each other: a projection divides the time of one and leaves the other; reading neighbours counts as
-the decoder's work, wherever it ran.
+PipeRAG, section 4.3, appendix C.2 and Figure 7; docs/piperag.md explains the stages of a trace.
 """
 
 from collections.abc import Iterable

@@ -53,9 +53,7 @@ SERVERS: dict[str, Machine] = {
 def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """Bytes that a call must move: weights once a step, keys and values read and written by each row.
 
-    `dtype`, here and below, is a torch dtype, its name or a `Precision`.
-
-    A call whose MACs are stated (an encoder's) moves an unknown number of bytes and counts 0.
+    `dtype`, here and below, is a torch dtype, its name or a `Precision`. A call whose MACs are stated counts 0.
     """
     if call.macs is not None:
         return 0

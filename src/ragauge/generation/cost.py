@@ -1,7 +1,6 @@
 """The cost of generation with retrieval to a decoder, in multiply-accumulates (MACs), from sizes alone.
 
-RETRO at its sizes has an encoder that reads neighbours, and cross-attention; any other decoder reads neighbours itself
-(joint attention). Counted are matrix products, as in `cost.flop`, of the decoder, not of searching the database.
+RETRO has an encoder of neighbours, and cross-attention; any other decoder reads neighbours itself (joint attention).
 """
 
 from collections import Counter
@@ -39,7 +38,7 @@ def calls(entry: PipelineSettings) -> Iterator[Call]:
 def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
     """The same calls of RETRO, their MACs given outright: the encoder reads neighbours, cross-attention attends.
 
-    The encoder sees the query and nothing after it, so the query's last token is read by itself.
+    The query's last token is read by itself, as the encoder sees nothing after it.
     """
     attended, alone = 0, False
     for call in calls(entry):
@@ -94,9 +93,7 @@ def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
 def search_floor(entry: PipelineSettings, recipe: IvfPq, vectors: int, width: int, server: Machine) -> dict[str, Any]:
     """Least seconds of a pipeline's searches on a server: the centroids and nprobe lists once, at its read rate.
 
-    Compute and everything but memory and the network's round trip are not counted.
-
-    Raises UserError: nprobe is no number.
+    Compute is not counted. Raises UserError: nprobe is no number.
     """
     nprobe = recipe.default_nprobe if entry.nprobe is None else entry.nprobe
     if not isinstance(nprobe, int):

@@ -43,8 +43,7 @@ def read_through(
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Read the tokens up to `stop`, each window with its own neighbours: (start, stop, logits (token, vocab)).
 
-    The source sees the tokens known at a window's start and no later ones. `end`: where later reads will stop, if that
-    is beyond `stop`.
+    The source sees no later tokens than a window's first. `end`: where later reads will stop, if beyond `stop`.
     """
     end = stop if end is None else end
     for first, last, window in windows.pieces(reader.length, stop):

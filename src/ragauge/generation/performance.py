@@ -1,7 +1,6 @@
 """The performance model of pipelined generation: lines fitted to measured calls, and what they predict.
 
-PipeRAG, section 3.2: a retrieval is hidden if it takes no longer than generating the window meanwhile. The seconds of a
-window's steps and of reading its neighbours, less the network's round trip, are the budget of the concurrent search.
+PipeRAG, section 3.2: a retrieval is hidden if it takes no longer than generating the window meanwhile.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class GenerationModel:
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take while the window after `length` tokens is generated (S3); at least 1 ms.
 
-        With reading ahead they include reading what was found; `network_s` is that of the message to the server and
-        back, which is no part of the time that the server has.
+        With reading ahead they include reading what was found; `network_s` of the message there and back is taken off.
         """
         read = -self.read_s(k) if self.ahead else self.read_s(k)
         return max(1e-3, self.decode_s(length, windows.interval, k * NEIGHBOUR) + read - network_s)

@@ -1,7 +1,6 @@
 """Runs one pipeline over sequences of held-out text, and writes a record of each.
 
-`perplexity` reads the given text; `generate` continues its first 64 tokens greedily, once untimed and then `trials`
-times. Both read through the same windows by the same calls.
+`perplexity` reads the given text; `generate` continues its first 64 tokens greedily, by the same calls.
 """
 
 import time
@@ -50,10 +49,7 @@ class Pipeline:
         return self.settings.make_schedule(self.specification.seed)
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
-        """One sequence's record; one that outgrows the memory fails with its reason.
-
-        Raises UserError: the retriever failed. The run ends; started anew, it resumes with this sequence.
-        """
+        """One sequence's record; one that outgrows the memory fails. Raises UserError: the retriever failed."""
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
             run = self._score if self.settings.task == "perplexity" else self._generate
@@ -138,8 +134,7 @@ def run(
 
     `make` loads the decoder and connects the retriever; it is called only if a sequence is missing.
 
-    Raises UserError: the model or the retriever is not available; `out` holds another run's records or cannot be
-    written.
+    Raises UserError as `make` and `RecordWriter` do.
     """
     keys = [text.key for text in texts]
     with RecordWriter(out, specification.fingerprint, keys, overwrite, SequenceRecord) as writer:

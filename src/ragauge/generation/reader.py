@@ -86,10 +86,9 @@ class Reader(ABC):
 
 
 class StateCache(Generic[State]):
-    """Keys and values of the neighbours that a sequence read last: the windows of one text find the same chunks again.
+    """Keys and values of the neighbours that a sequence read last, as its windows find the same chunks again.
 
-    A neighbour's state depends on its own tokens, their positions and the sequence's first token alone, so that the
-    cache changes no token.
+    A state depends on the neighbour's tokens, their positions and the sequence's first token alone.
     """
 
     def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:

@@ -1,7 +1,4 @@
-"""Where a window's neighbours come from: nowhere, a blocking retrieval, a prefetched one, or random draws.
-
-A source is called once per window, in order, as the sequence grows; the trace records its cost (`cost.overlap`).
-"""
+"""Where a window's neighbours come from: nowhere, a blocking retrieval, a prefetched one, or random draws."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ class NeighbourSource(ABC):
 
     @abstractmethod
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared | None:
-        """The neighbours of a window, given all tokens known at its start; None: those of the window before stay.
+        """The neighbours of the next window, which may be `Prepared`; None: those of the window before stay.
 
-        They are prepared where the source has had them read.
-
-        `more`: whether a window follows, for which a query may be sent early.
+        Args:
+            ids: all tokens known at the window's start.
+            more: whether a window follows, for which a query may be sent early.
 
         Raises UserError: the retriever failed; the sequence must not go on without its neighbours.
         """
@@ -124,8 +121,7 @@ class BlockingRetrieval(NeighbourSource):
 class PrefetchedRetrieval(NeighbourSource):
     """PipeRAG: while a window is decoded, another thread queries for the next one, with this window's tokens.
 
-    The first retrieval blocks. At each window's start the pending reply is awaited and the next query sent. The search
-    runs concurrently with decoding: a service's client waits on its socket, faiss and torch leave Python's lock.
+    The first retrieval blocks. A service's client waits on its socket, and faiss and torch leave Python's lock.
     """
 
     options: RetrievalOptions

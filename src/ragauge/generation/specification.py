@@ -63,12 +63,7 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
 def specify(
     settings: PipelineSettings, *, model: str, database: str, index: IndexFacts | None, **facts: Any
 ) -> PipelineSpecification:
-    """The specification of a pipeline.
-
-    Args:
-        index: the index that is searched; its default nprobe is used where the pipeline states none.
-        facts: further fields, as far as they are known.
-    """
+    """The specification of a pipeline; `index`, of whose nprobe it may make use, and further fields as far as known."""
     labels: dict[str, Any] = {"model": model, "database": database}
     index = index if settings.asks_index else None
     nprobe = {"nprobe": index.nprobe} if index and settings.nprobe is None else {}
@@ -90,10 +85,7 @@ def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> Inde
 
 
 def index_facts(folder: Path) -> IndexFacts:
-    """The facts of an index on disk: `<database>/indexes/<label>`.
-
-    Raises UserError: there is no merged index.
-    """
+    """The facts of an index on disk: `<database>/indexes/<label>`. Raises UserError: there is no merged index."""
     path = folder / "merged" / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())

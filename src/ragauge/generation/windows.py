@@ -1,8 +1,7 @@
 """Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG, section 3.2).
 
-A sequence is cut into windows `i = 0, 1, ...`, one every `interval` tokens m. A fresh query is the 64 tokens
-`[i*m, i*m + 64)`; a stale query is that of the window before, whose neighbours lie m tokens behind, so that their first
-m tokens are dropped and the text after them is taken instead (the paper's Figure 3).
+Window i of a sequence begins every `interval` tokens m. A fresh query is the tokens `[i*m, i*m + 64)`; a stale one that
+of the window before, whose neighbours lie m tokens behind: their first m tokens are dropped (Figure 3).
 """
 
 from collections.abc import Iterator
@@ -30,8 +29,7 @@ class Windows:
     def of(self, place: int) -> int:
         """The window whose neighbours the token at `place` attends to; -1 if it attends to none.
 
-        The token at `place` predicts the one after it, and knows itself: the last token of a query is the first that
-        attends to what the query found.
+        The last token of a query is the first that attends to what the query found.
         """
         return max(-1, (place + 1 - CHUNK) // self.interval)
 

@@ -1,10 +1,8 @@
 """A digest of the code behind a result: of a module and of every module of ragauge that it imports.
 
-The digest is a parameter of workflow rules and part of records, so a changed module invalidates exactly the results
-that depend on it. Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result
-(`EXCLUDED`): a fix to the downloader must not discard hours of answers.
-
-Modules of installed plugin packages count too, with the package's name, version and data files.
+Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result (`EXCLUDED`): a fix
+to the downloader must not discard hours of answers. Modules of installed plugin packages count too, with the package's
+name, version and data files.
 """
 
 import ast

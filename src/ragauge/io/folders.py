@@ -1,9 +1,4 @@
-"""Folders that are complete or absent, and manifests with the size and hash of every file.
-
-`build` makes a folder with a manifest: its kind, what it was made from, its files, and a hash of the manifest itself.
-It skips a folder that was made from the same inputs, so a killed workflow resumes, and replaces no folder that ragauge
-did not make.
-"""
+"""Folders that are complete or absent, with a manifest of the size and hash of every file, sealed by a hash."""
 
 import json
 import os
@@ -33,16 +28,13 @@ def replace(
 ) -> bool:
     """Make a folder, or replace an existing one: `fill` writes into a hidden folder, which is renamed when complete.
 
-    If the process dies, the next call restores the former folder or finds the new one. Nobody waits for the disk: what
-    a power failure tore has another size than its manifest states.
+    If the process dies, the next call restores the former folder or finds the new one.
 
     Args:
         is_replaceable: whether ragauge made the folder that exists at the target.
         is_made: whether the target is as wanted, perhaps by a process that this one waited for.
 
-    Returns: whether `fill` was called.
-
-    Raises UserError: something else exists there, or the folder cannot be written.
+    Returns whether `fill` was called. Raises UserError: something else exists there, or it cannot be written.
     """
     with os_errors_as_user_errors(target), locked(target):
         target = target.resolve() if target.is_symlink() else target  # the link stays

@@ -52,11 +52,7 @@ def write_graph(
 
 
 def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:
-    """Open a graph in ONNX Runtime.
-
-    Args:
-        threads: default: ONNX Runtime's own choice.
-        cuda: run on the GPU, where ONNX Runtime was built for one.
+    """Open a graph in ONNX Runtime, on the GPU with `cuda`; `threads`: default: ONNX Runtime's own choice.
 
     Raises UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
     """

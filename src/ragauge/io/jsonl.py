@@ -17,9 +17,7 @@ _JSON_TYPES = {str: "text", bool: "true or false", int: "an integer", list: "a l
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the JSON objects of a file, plain or gzipped, with their line numbers (from 1); skip blank lines.
 
-    Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
-
-    Raises UserError: no such file, a line that is not a JSON object, a truncated or damaged gzip stream.
+    Raises UserError as `read_lines`, or a line is not a JSON object.
     """
     for number, line in read_lines(path):
         if line.strip():
@@ -29,9 +27,9 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A.
 
-    `max_bytes`: of a line; a longer one is refused before it is read whole. Default: no bound.
+    Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
 
-    Raises UserError: no such file, a line beyond the bound, a truncated or damaged gzip stream; the line is named.
+    Raises UserError: no such file, a line of more than `max_bytes` (before it is read whole), a damaged gzip stream.
     """
     number = 0
     try:

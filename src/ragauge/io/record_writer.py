@@ -30,18 +30,10 @@ class RecordWriter:
 
     While the run lasts, `<out>.partial` holds a header with the run's fingerprint and then each record. `finish` writes
     the records in the order of `keys` to `<out>`. A rerun after a kill ends with the same file as an undisturbed run.
+    Records that no longer belong to the run are moved to the folder `former`, not removed.
 
     `start` notes that a question is about to be asked; where the process then dies without a word, as one killed for
     memory does, the next one counts it in `crashes`. The caller records a question with `MAX_CRASHES` as failed.
-
-    Records that no longer belong to the run are moved to the folder `former`, not removed.
-
-        with RecordWriter(out, fingerprint, keys) as writer:
-            for example in examples:
-                if example.key not in writer.done:
-                    writer.start(example.key)
-                    writer.append(answer(example))
-            writer.finish({"machine": ...})
     """
 
     _resources: ExitStack  # the lock and the open files

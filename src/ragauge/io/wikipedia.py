@@ -1,7 +1,7 @@
 """Passages of the Wikipedia sample: MediaWiki export -> articles -> passages of about 100 words.
 
-The export is read as a stream; wikitext is parsed by mwparserfromhell and rendered to plain text here, since its own
-`strip_code` keeps the captions of images and drops the value of `{{convert|5|km}}`.
+Wikitext is parsed by mwparserfromhell and rendered here, since its own `strip_code` keeps the captions of images and
+drops the value of `{{convert|5|km}}`.
 """
 
 from __future__ import annotations
@@ -73,10 +73,7 @@ def read_articles(path: Path) -> Iterator[Article]:
 
 
 def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield title and wikitext of the export's long articles, for callers that clean only some of them.
-
-    They are the pages in the main name space that are no redirects.
-    """
+    """Yield title and wikitext of the export's long articles: pages in the main name space that are no redirects."""
     try:
         with bz2.open(path) as stream:
             if b"<!DOCTYPE" in stream.peek():  # it could define entities that grow without bound

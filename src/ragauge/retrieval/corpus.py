@@ -1,7 +1,7 @@
 """Corpora as streams of documents, shard by shard: local files (`documents.py`) and data sets of the hub (`hub.py`).
 
-docs/retrieval.md lists the sources. At most one document is in memory. A shard takes whole files if there are at least
-as many files as shards; otherwise documents are dealt in turn: every shard reads the stream and keeps its share.
+A shard takes whole files if there are at least as many files as shards; otherwise every shard reads the stream and
+keeps its share of the documents, dealt in turn.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,10 +31,7 @@ class Corpus:
     limit: int | None = None  # documents, from the first
 
     def documents(self, share: Share) -> Iterator[CorpusDocument]:
-        """The documents of a shard, in the corpus's order; blank ones are skipped.
-
-        Raises UserError: an unknown source, or a file that cannot be read, with its line.
-        """
+        """Yield the documents of a shard that are not blank, in order. Raises UserError with file and line."""
         parts, share = self._assigned(share)
         position, stream_share = 0, share if self.limit is None else Share()
         for part in parts:

@@ -130,9 +130,7 @@ class Database:
     """All shards as one: chunks and documents are numbered shard after shard."""
 
     def __init__(self, folder: Path, verify: bool = False) -> None:
-        """Opens a gathered database.
-
-        `verify`: hash every file; otherwise only their sizes are checked.
+        """Open a gathered database; `verify`: hash every file, otherwise only their sizes are checked.
 
         Raises UserError: it was not gathered, or a file is missing, truncated, changed or of another build.
         """
@@ -212,10 +210,7 @@ class Database:
         return np.where(self.documents(following) == self.documents(ids), following, -1)
 
     def evaluation_set(self, label: str) -> EvaluationSet:
-        """Text of another corpus, of whose near-duplicates the database knows.
-
-        Raises UserError: there is none of that label, or it has changed since the database was gathered.
-        """
+        """Text of another corpus. Raises UserError: none of that label, or changed since the database was gathered."""
         known = self.manifest["made_from"].get("evaluation_sets", {})
         if label not in known:
             raise unknown("evaluation set", label, known, str(self.folder))
@@ -263,9 +258,9 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 
 
 def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
-    """Token ids of each text, without a bound; `special`: with the special tokens that the tokenizer adds.
+    """Token ids of each text, without a bound; control tokens that a text quotes are plain words.
 
-    Control tokens that a text quotes are plain words.
+    `special`: with the special tokens that the tokenizer adds.
     """
     if not texts:  # which the tokenizer does not accept
         return []

@@ -1,9 +1,6 @@
 """Embeddings of chunks: encoders in torch and in ONNX Runtime, and the vectors of a shard.
 
-    <database>/embeddings/00000/  vectors.bin  (chunk, dim) float16, normalised; manifest.json
-
-Chunks are decoded by the database's tokenizer and embedded as text, since the encoder was trained on text. Texts of
-similar length share a batch, so there is little padding.
+<database>/embeddings/00000/  vectors.bin  (chunk, dim) float16, normalised; manifest.json
 """
 
 import os
@@ -49,10 +46,7 @@ class EncoderChoice:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def load(self) -> TextEncoder:
-        """The loaded encoder.
-
-        Raises UserError: a dtype or device that the engine does not support, or a folder without an encoder.
-        """
+        """Load the encoder. Raises UserError: a dtype or device that the engine does not support, or no encoder."""
         if self.engine == "torch":
             import torch
 

@@ -1,11 +1,9 @@
-"""Indexes over a chunk database, of any type: built step by step in folders, opened and searched.
+"""Indexes over a chunk database, of any type of `indexes/`: built step by step in folders, opened and searched.
 
-    <database>/indexes/<label>/trained/        what all shards share, without vectors
-    <database>/indexes/<label>/shards/00000/   the vectors of one shard
-    <database>/indexes/<label>/merged/         what a search reads
-    <database>/indexes/<label>/part-0-of-2/    the same of every second shard, for a service of several servers
-
-The index type (`indexes/`) decides what the files hold.
+<database>/indexes/<label>/trained/        what all shards share, without vectors
+<database>/indexes/<label>/shards/00000/   the vectors of one shard
+<database>/indexes/<label>/merged/         what a search reads
+<database>/indexes/<label>/part-0-of-2/    the same of every second shard, for a service of several servers
 """
 
 from collections.abc import Mapping
@@ -110,10 +108,7 @@ class Index:
     """A merged index, open."""
 
     def __init__(self, database: Database, label: str, part: tuple[int, int] | None = None, verify: bool = False):
-        """Open the index of a database.
-
-        Raises UserError: it is missing, truncated, changed (with `verify`), or of another database.
-        """
+        """Raises UserError: it is missing, truncated, changed (with `verify`), or of another database."""
         self.folder = merged_folder(database.folder, label, part)
         self.manifest = _read(self.folder, MERGED, verify)
         self.database = database

@@ -1,7 +1,7 @@
 """How many of the exact nearest chunks an index finds.
 
-An exact search reads every vector of a database. Where there is no time for that, the vectors of some of its shards
-stand for all, and of the chunks that the index finds those of the same shards: what it would find in these alone.
+Where an exact search of every vector takes too long, the vectors of some shards stand for all, and of the chunks that
+the index finds those of the same shards.
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,10 +60,9 @@ def exact_search_within(
 def recall(
     index: Index, vectors: Vectors, queries: np.ndarray, exact: np.ndarray, shards: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The share of the exact k nearest chunks of some shards that the index finds, for each k and nprobe.
+    """The share of the exact k nearest chunks (ids (q, k)) of some shards that the index finds, for each k and nprobe.
 
-    The values of nprobe are powers of two and the largest, under the index type's key for it. Drawn vectors among the
-    k results take the places of chunks and count as misses; their share is reported. `exact`: ids (q, k).
+    Drawn vectors among the k results count as misses; their share is reported.
     """
     k_max, every, rows = max(KS), len(vectors.embeddings), []
     results = k_max if len(shards) == every else min(len(index), RESERVE * k_max * every // len(shards))

@@ -1,8 +1,7 @@
 """The retriever: queries in, neighbours with their continuations out, every stage timed.
 
-`Retriever` works in this process; the retrieval service answers the same `Query` with the same `Neighbours`, so that
-callers take either for `Searcher`. A query may have a budget of seconds (PipeRAG, section 3.2): it buys the largest
-nprobe that a line fitted to measured searches predicts to fit.
+The retrieval service answers the same `Query` with the same `Neighbours`: callers take either for `Searcher`. A budget
+of seconds buys the largest nprobe that a line fitted to measured searches predicts to fit (PipeRAG, section 3.2).
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service
 
 @dataclass(frozen=True)
 class Query:
-    """One query: either tokens of the database's tokenizer, or text.
-
-    At most one of `nprobe` and `budget_s` is given; with neither, the index's default applies.
-    """
+    """One query: tokens of the database's tokenizer, or text, with at most one of `nprobe` and `budget_s`."""
 
     tokens: Sequence[int] | None = None  # detokenised by the database's tokenizer before they are encoded
     text: str | None = None
@@ -60,10 +56,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The answer to one query, nearest neighbour first. A place without a neighbour has id -1 and no tokens.
-
-    Tokens beyond a length are 0.
-    """
+    """The answer to one query, nearest first. A place without a neighbour has id -1; tokens beyond a length are 0."""
 
     ids: np.ndarray  # (k,) int64: chunk in the database; of a filled index the real chunk a vector was drawn around
     distances: np.ndarray  # (k,) float32: squared L2, or inner product; infinite if there is no neighbour
@@ -98,18 +91,12 @@ class Searcher(Protocol):
 
 
 class Retriever:
-    """Retrieval in this process: encode the queries, search the index, look the chunks up.
-
-    Threads may search at the same time; they encode one after another.
-    """
+    """Retrieval in this process. Threads may search at the same time; they encode one after another."""
 
     latency: LinearTime | None = None  # seconds of a call by nprobe, which a query with a budget needs (`calibrate`)
 
     def __init__(self, database: Database, index: Index, encoder: TextEncoder) -> None:
-        """Search with the encoder that the index's vectors were made with, which only `open` checks.
-
-        Raises UserError: the encoder's vectors have another width than the index's.
-        """
+        """The encoder is that of the index's vectors, which only `open` checks. Raises UserError: another width."""
         if encoder.dim != index.manifest["dim"]:
             width = index.manifest["dim"]
             raise UserError(f"{index.folder}: vectors of width {width}; the encoder's are {encoder.dim}")
@@ -128,10 +115,9 @@ class Retriever:
         part: tuple[int, int] | None = None,
         verify: bool = False,
     ) -> Retriever:
-        """The retriever of a database's folder.
+        """Open the index of a database's folder.
 
         Args:
-            folder: of the database, as `ragauge index build` made it.
             threads: of encoder and search, in this process; default: the libraries' own choice.
             part: (number, of) of a service of several servers; default: the whole index.
             verify: hash every file; otherwise only their sizes are checked.
@@ -172,8 +158,7 @@ class Retriever:
 
         Each request is encoded by itself: padding to another's length would change the last bits of its vectors.
 
-        Raises UserError as `search` does, and CancelledSearchError once `stop` says so: it is called between the
-        stages, and between the lists of a long search.
+        Raises UserError as `search`, and CancelledSearchError once `stop` returns true.
         """
         queries = [query for request in requests for query in request]
         nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
@@ -196,7 +181,7 @@ class Retriever:
     def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> LinearTime:
         """Measure calls of one query at several nprobes and store the line that predicts a call's seconds.
 
-        Queries are chunks of the database, a new one in each trial, so that no search repeats the lists of the last.
+        Each trial has a new query, a chunk of the database, so that no search repeats the lists of the last.
         """
         choices = list(nprobes or self.index.nprobes)
         ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
@@ -278,8 +263,5 @@ def fit_line(points: Sequence[tuple[float, float]]) -> LinearTime:
 
 
 def largest_nprobe(budget_s: float, fit: LinearTime, choices: Sequence[int]) -> int:
-    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if none does.
-
-    A search is never skipped for lack of time: a caller that must not exceed the budget compares `fit(nprobe)` with it.
-    """
+    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if none does."""
     return choices[max(0, bisect_right(choices, budget_s, key=fit) - 1)]

@@ -1,11 +1,7 @@
-"""Size of chunk databases, from facts of their corpora.
+"""Size of chunk databases, from the number and mean bytes of their corpora's documents (docs/capacity.md).
 
-A corpus is described by its number of documents and their mean bytes. From these
-
-    tokens = documents * bytes / BYTES_PER_TOKEN
-    chunks = tokens / chunk_tokens + documents / 2        (a document's last chunk is half full in the mean)
-
-`benchmarks/builds.py` plans the build of a database of that size (`docs/capacity.md`).
+tokens = documents * bytes / BYTES_PER_TOKEN
+chunks = tokens / chunk_tokens + documents / 2        (a document's last chunk is half full in the mean)
 """
 
 from collections.abc import Iterator

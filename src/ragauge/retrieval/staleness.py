@@ -1,7 +1,6 @@
 """How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, appendix D.1 and Table 2).
 
-A query that was sent early has the same number of tokens, but earlier ones. For each place of a text the nearest chunk
-of the fresh query is compared with that of each stale one, by the cosine of the two chunks' vectors.
+A stale query has as many tokens, but earlier ones. Nearest chunks are compared by the cosine of their vectors.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,4 @@
-"""The vectors that go into an index: the chunks' own, and those drawn around them to fill it.
-
-A *filled* index holds, besides the chunks' own vectors, vectors drawn around them until it has the stated size: a
-search costs what it costs in a database of that size. Its neighbours are still real chunks: a drawn vector
-stands for the chunk that it was drawn around.
-"""
+"""The vectors that go into an index: the chunks' own, and those drawn around them to fill it (docs/retrieval.md)."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ PERMUTATIONS = 128  # of a MinHash signature
 def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, threads: int | None = None) -> Path:
     """Write `train.jsonl`, `held_out.jsonl` and `manifest.json` to a folder; an interrupted run resumes.
 
-    `evaluation`: files of `ragauge fetch --dataset`, and how many of their first questions are used (None: all). An
-    article that contains text of their documents is not trained on; the held-out loss is measured on such articles.
+    `evaluation`: files of `ragauge fetch --dataset`, and how many of their first questions are used (None: all); no
+    article that contains text of their documents is trained on.
 
     Raises UserError: a corpus or model is not available, or the corpora give less than `MIN_SHARE` of the documents.
     """
@@ -156,10 +156,7 @@ def in_random_order(documents: Iterable[TrainingDocument], settings: Data) -> li
 
 
 def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], bool]:
-    """A test whether any piece of a text is a near-duplicate of a piece of `texts`, by MinHash signatures.
-
-    `threshold` is the Jaccard similarity of shingles at which two pieces count as the same.
-    """
+    """A test whether a piece of a text has at least this Jaccard similarity to a piece of `texts`, by MinHash."""
     from datasketch import MinHashLSH
 
     known = [piece for text in dict.fromkeys(texts) for piece in signatures(text, stride=PIECE_WORDS)]

@@ -16,7 +16,6 @@ def arguments(settings: TrainingSettings) -> dict[str, Any]:
     """Join DeepSpeed's process group, alone or as torchrun started this process; returns Trainer's arguments.
 
     Checkpoints are read as tensors, plain values and four classes of DeepSpeed's own: its readers would run any pickle.
-
     Raises MissingExtraError: DeepSpeed is not installed.
     """
     if settings.device == "cpu":

@@ -43,16 +43,15 @@ per token of the response, learning rate, and seconds of training until then, in
 def train(
     settings: TrainingSettings, folder: Path, checkpoints: Path, out: Path, threads: int | None = None
 ) -> Path | None:
-    """Fine-tune the settings' decoder on the data in a folder that `data.build` wrote.
+    """Fine-tune the settings' decoder on the data in a folder that `data.build` wrote (docs/training.md).
 
-    Writes the decoder in the hub's layout to the folder `out`, `<out>.loss.csv` (the loss curve), and last
-    `<out>.json` (settings, data hashes, steps, seconds, machine, the curve again). A killed run resumes from its
-    last checkpoint with the next documents; `minutes` bounds the time of all runs together.
+    Writes the decoder in the hub's layout to the folder `out`, `<out>.loss.csv` (the loss curve), and last `<out>.json`
+    (the account). A killed run resumes from its last checkpoint; `minutes` bounds the time of all runs together.
 
     Returns: `<out>.json`; None on all processes but the first.
 
-    Raises UserError: the data or the model cannot be read, the engine cannot run here, no document is short enough; a
-    folder at `out` that no training made; a damaged checkpoint; another training that writes its checkpoints there.
+    Raises UserError: data or model cannot be read, the engine cannot run here, no document is short enough, no training
+    made the folder at `out`, a damaged checkpoint, or another training that writes its checkpoints there.
     """
     disable_progress_bar()  # of loading and writing weights
     if threads is not None:
@@ -157,7 +156,7 @@ class Material:
 def pack(encoded: Encoded) -> Batch:
     """A document followed by all its requests: each attends to the document, at whose end it begins, and to itself.
 
-    The loss is therefore that of separate passes. A single request needs no mask: memory grows with the length alone.
+    The loss is that of separate passes. A single request needs no mask: memory grows with the length alone.
     """
     ids, positions = list(encoded.document), list(range(len(encoded.document)))
     places: list[int] = []
@@ -185,10 +184,7 @@ def separate(encoded: Encoded) -> list[Encoded]:
 
 
 def response_loss(decoder: Any, batch: Batch) -> Tensor:
-    """The mean cross-entropy of a batch's responses by a decoder of transformers, in nats per token.
-
-    Logits are computed where a label is, which saves a fifth of a small decoder's work.
-    """
+    """The mean cross-entropy of a batch's responses by a decoder of transformers, in nats per token."""
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = decoder(**inputs, use_cache=False).logits[0]
     return F.cross_entropy(logits.float(), batch["labels"])

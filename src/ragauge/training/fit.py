@@ -1,9 +1,8 @@
-"""RETRO-fit: trains the weights that an attention mode adds to a frozen decoder.
+"""RETRO-fit: trains the weights that an attention mode adds to a frozen decoder (docs/piperag.md).
 
-Training text is the database's own: three chunks of a document in a row, with the neighbours that the retriever finds
-for their windows. One document in ten is held out for a curve of the loss, with retrieved and with random neighbours:
-training that lowers both alike has only learnt to read more text. The budget is wall-clock time, and the learning rate
-falls with the share of it that is spent. A checkpoint is written with every point of the curve.
+Training text is the database's own: chunks of a document in a row, with the neighbours that the retriever finds for
+their windows. One document in ten is held out for a curve of the loss, with retrieved and with random neighbours. The
+budget is wall-clock time; a checkpoint is written with every point of the curve.
 """
 
 import json
@@ -98,10 +97,7 @@ class RetroFit(TimedTrainer):
     reports_every_step = False
 
     def __init__(self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]) -> None:
-        """
-        Args:
-            out: the folder of weights, curve and checkpoints.
-            about: metadata for the file of weights: the model that they belong to.
+        """`out`: the folder of weights, curve and checkpoints; `about`: metadata for the file of weights, the model's.
 
         Raises UserError: the folder holds the checkpoints of another training, or the database is too small.
         """

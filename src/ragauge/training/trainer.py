@@ -109,10 +109,7 @@ class TimedTrainer(Trainer):
             logger.info("step %d, %.0f s: %s", self.state.global_step, self.seconds, losses)
 
     def run(self) -> list[dict[str, float]]:
-        """Train until the budget is spent, from the last checkpoint where there is one; returns the curve.
-
-        Raises UserError if the checkpoint is damaged.
-        """
+        """Train until the budget is spent; returns the curve. Raises UserError if the last checkpoint is damaged."""
         if self.checkpoint:
             logger.info("resuming after step %s", self.checkpoint.name.removeprefix(CHECKPOINT))
         try:

@@ -1,7 +1,6 @@
 """Attention modes, how a decoder reads retrieved neighbours: one file a mode, found by its name.
 
-`<name>.py` states a mode for configuration, plan and tables, and imports no torch; `_<name>.py` next to it reads,
-trains and exports.
+`<name>.py` imports no torch; `_<name>.py` next to it reads, trains and exports.
 """
 
 from dataclasses import fields

@@ -1,11 +1,8 @@
 """Gated cross-attention in torch: reading neighbours, the weights that training adds, and their loss (docs/piperag.md).
 
-As in RETRO (Borgeaud et al., 2022) a window's tokens attend to all tokens of all its neighbours, in a softmax apart
-from that over their past; the gates begin at zero (Alayrac et al., 2022). RETRO's own encoder reads in both directions
-and sees the query; here it is causal, as the layers that it is copied from, and sees the neighbour alone.
-
-A neighbour ends where its window begins: queries have their own place in the sequence, keys the places before the
-window's first, so that distances are bounded and none is negative, as in the decoder's self-attention.
+As in RETRO (Borgeaud et al., 2022) a window's tokens attend to all tokens of all its neighbours, in a softmax of its
+own; the gates begin at zero (Alayrac et al., 2022). The encoder is causal, as the layers that it is copied from, and
+sees the neighbour alone. Keys have the places before the window's first, so that no distance is negative.
 """
 
 from __future__ import annotations
@@ -113,10 +110,7 @@ class CrossDecoder(DecoderModel):
 
 
 class CrossReader(CachedReader):
-    """A sequence in a cache, and the encoding of its current neighbours.
-
-    The trace counts the multiply-accumulates of cross-attention's queries nowhere: its calls are the decoder's.
-    """
+    """A sequence in a cache, and the encoding of its current neighbours. No call counts cross-attention's queries."""
 
     def __init__(self, model: CrossDecoder, capacity: int) -> None:
         super().__init__(model.lm, model.lm.new_cache(capacity))

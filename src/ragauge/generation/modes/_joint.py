@@ -1,12 +1,8 @@
 """Joint attention in torch: reading neighbours, what training adds, and its loss (docs/piperag.md).
 
-The decoder itself makes the keys and values of a window's neighbours, and the window's tokens attend to them next to
-their own past. All neighbours of a window have the same positions and end where the sequence begins or, once it has
-grown, `reach` tokens before the window. Each is read behind the first token of the sequence: decoders put much of their
-attention on the first token they see, and neighbours that each had one of their own would draw it to themselves.
-
-Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to the projections that read a neighbour. Own tokens
-are read by the decoder's own weights; an offset of keys weighs neighbours against own tokens, head by head.
+All neighbours of a window have the same positions and end where the sequence begins or, once it has grown, `reach`
+tokens before the window. Each is read behind the first token of the sequence, since decoders put much attention on the
+first token they see. Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to their projections.
 """
 
 from __future__ import annotations
@@ -82,10 +78,7 @@ class JointStates(PreparingReader, Generic[State]):
 
     @abstractmethod
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[State]:
-        """Each neighbour's keys and values; they end before position `last`. Calls are added to the list.
-
-        Two threads may be here at once, at the first window.
-        """
+        """Keys and values of each neighbour, which end before position `last`; appends to `calls`."""
 
     @abstractmethod
     def _placed(self, states: Sequence[State], last: int) -> Callable[[], None]:
@@ -96,7 +89,6 @@ class JointReader(JointStates[KVCache], CachedReader):
     """A sequence and its current neighbours in one cache: the neighbours' slots first, then the sequence's.
 
     So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
-    Neighbours are read into caches of their own, which another thread may do, and copied from there.
     """
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
@@ -174,11 +166,7 @@ class Adapters(TrainedWeights):
         return cls(lm.decoder.weights, int(sizes["rank"]))
 
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
-        """See `TrainedWeights.states`; neighbours are placed as by `JointAttention()`.
-
-        At each layer a neighbour attends to the sequence's first token and to itself, and a token of the sequence to
-        its past and to its own window's neighbours.
-        """
+        """See `TrainedWeights.states`; neighbours are placed as by `JointAttention()`."""
         n, shape, rows_at = len(sequence), rows.ids.shape, rows.positions
         own_at = torch.arange(n, device=sequence.device)
         rotations = decoder.rotations(torch.cat([own_at, rows_at.flatten()]))

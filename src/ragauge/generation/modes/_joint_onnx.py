@@ -1,8 +1,4 @@
-"""Joint attention in ONNX Runtime, over the graph of `engines/onnx/graph.py`.
-
-Neighbours are slots of the cache like any other: their keys and values are in the first slots, those of the sequence
-behind them, so one graph reads neighbours, reads text and decodes.
-"""
+"""Joint attention in ONNX Runtime, over the graph of `engines/onnx/graph.py`, neighbours in the first slots."""
 
 from __future__ import annotations
 

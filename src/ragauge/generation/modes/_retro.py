@@ -1,9 +1,7 @@
-"""RETRO in torch: its weights, and reading with it.
+"""RETRO in torch: its weights (random ones, a converted checkpoint's, or a user's file), and reading with it.
 
-Weights are random ones, for latency, those of a checkpoint that `ragauge fetch` converted, or a user's file.
-
-The windows are those of `windows.Windows`: the last token of a query is the first that attends to its neighbours. Its
-state, and those of the query's other tokens, condition the encoder, so neighbours are encoded when it is read.
+The last token of a query is the first that attends to its neighbours. The states of the query's tokens condition the
+encoder, so neighbours are encoded when it is read.
 """
 
 from __future__ import annotations
@@ -88,10 +86,7 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
 
 
 class OwnReader(Reader):
-    """One sequence of RETRO's, whatever runs it.
-
-    The encoder is conditioned on the query, so that neighbours cannot be read ahead: they are encoded with it.
-    """
+    """One sequence of RETRO's, whatever runs it. The query conditions the encoder: neighbours cannot be read ahead."""
 
     def __init__(self, lm: Traced) -> None:
         super().__init__(lm)
@@ -106,7 +101,7 @@ class OwnReader(Reader):
     def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
         """Let tokens attend to these neighbours, those of one length side by side; none: to none.
 
-        `places` are those of all their tokens in rotation, among the neighbours laid end to end.
+        `places` are those of all their tokens, among the neighbours laid end to end.
         """
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:

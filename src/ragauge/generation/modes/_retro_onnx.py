@@ -1,8 +1,6 @@
-"""RETRO in ONNX: its encoder, and its decoder in two graphs, between which the encoder runs.
+"""RETRO in ONNX: its encoder, and its decoder in two graphs, `lower` and `upper`, between which the encoder runs.
 
-The encoder is conditioned on the states of the query at the decoder's first layer with cross-attention, and this layer
-attends to what it makes, in the same pass. `lower` ends with these states, `upper` begins with them; both take the keys
-and values of cached slots under a mask, `upper` those of the encoded neighbours as well, and return the new tokens'.
+Both take the keys and values of cached slots under a mask, and return the new tokens'.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Weights that RETRO-fit adds to a decoder: their files, and the differentiable pass that trains them.
 
-A file is in safetensors; its metadata say which mode and which decoder it belongs to. In a pass nothing is written in
-place, and there is no cache. The layers are the decoder's own (`Decoder.run_layers`); here is attention over given
-keys, for every family: keys are rotated before, or ALiBi's bias follows from the positions. Tests compare these passes
-with reading window by window.
+A file is in safetensors; its metadata say which mode and which decoder it belongs to. A pass has no cache and writes
+nothing in place; its layers are the decoder's own (`Decoder.run_layers`), with attention over given keys.
 """
 
 from abc import ABC, abstractmethod
@@ -90,10 +88,7 @@ class TrainedWeights(nn.Module, ABC):
 
     @classmethod
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Self:
-        """The weights of a file.
-
-        Raises UserError: the file is missing or damaged, or belongs to another mode, model or size of decoder.
-        """
+        """Read a file. Raises UserError: it is missing, damaged, or of another mode, model or size of decoder."""
         try:
             with safe_open(path, framework="pt") as file:
                 about = file.metadata() or {}
@@ -152,11 +147,9 @@ def causal_mask(rows: int, width: int, device: torch.device) -> Tensor:
 def read_alone(
     decoder: Decoder, ids: Tensor, positions: Tensor, add: Callable[[int, Tensor], Tensor | None] | None = None
 ) -> Tensor:
-    """States (row, token, width) of rows of tokens (row, token), each of which sees those before it in its row.
+    """States (row, token, width) of rows of tokens at positions (row, token); a token sees those before it in its row.
 
-    Args:
-        positions: (row, token).
-        add: cross-attention, as `Decoder.run_layers` takes it.
+    `add`: cross-attention, as `Decoder.run_layers` takes it.
     """
     rotations, causal = decoder.rotations(positions.flatten()), causal_mask(ids.shape[0], ids.shape[1], ids.device)
 

@@ -61,10 +61,7 @@ class ModeTraining(BaseModel, ABC, extra="ignore", frozen=True):
 
 
 class Mode(ABC):
-    """An attention mode: a frozen dataclass whose fields are its options. Its file's name is its name.
-
-    Importing it imports no torch: configuration, plan and costs ask for its class variables.
-    """
+    """An attention mode: a frozen dataclass whose fields are its options, in a file of its name without torch."""
 
     name: ClassVar[str]  # its file's
     label: ClassVar[str]  # in tables
@@ -87,10 +84,7 @@ class Mode(ABC):
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        """The model that opens sequences.
-
-        Raises UserError: weights that are missing, damaged, or of another model or mode.
-        """
+        """The model that opens sequences. Raises UserError: weights missing, damaged, or of another model or mode."""
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
         """Write the graphs that `load` opens from `checkpoint.exported`, where the mode's engines include ONNX."""

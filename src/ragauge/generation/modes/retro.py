@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class OwnEncoder(Mode):
     """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours.
 
-    Its weights are those of the pipeline's model where that is a checkpoint of RETRO; else it has the sizes of the
-    paper of PipeRAG, and random weights, for latency alone, or those of `weights`.
+    Without a checkpoint it has the paper's sizes, and random weights, for latency alone, or those of `weights`.
     """
 
     label: ClassVar[str] = "RETRO's own decoder and encoder"

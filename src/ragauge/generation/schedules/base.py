@@ -32,10 +32,7 @@ class SequenceInputs:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When the database is queried, with which tokens, and when generation waits for the reply.
-
-    Raises SettingError where an option does not go with the schedule.
-    """
+    """When the database is queried, with which tokens, and when generation waits. Raises SettingError."""
 
     interval: int = CHUNK  # tokens between retrievals
     neighbours: int = 2  # per retrieval

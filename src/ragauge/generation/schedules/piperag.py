@@ -12,8 +12,7 @@ class PipeRAG(Schedule):
     """Prefetches: queries every `interval` tokens for the window after the next, with the tokens known by then.
 
     Decoding waits for the first reply, and for any later one that takes longer than its window. With nprobe `hide` (S3)
-    each search scans as many inverted lists as the concurrent window is predicted to hide, but for the first, which no
-    window hides: `first_nprobe`. With `read_ahead` the thread that searches has the neighbours read as well.
+    each search but the first scans as many inverted lists as the concurrent window is predicted to hide.
     """
 
     stale: ClassVar[bool] = True

@@ -12,10 +12,7 @@ from ragauge.generation.sources import RandomNeighbours
 
 @dataclass(frozen=True)
 class Random(Schedule):
-    """As many neighbours as retro_plus, each window's drawn at random. Queries no index, waits for nothing.
-
-    Retrieval must beat it: more text of the same kind can lower perplexity by itself.
-    """
+    """As many neighbours as retro_plus, each window's drawn at random. Queries no index, waits for nothing."""
 
     asks_index: ClassVar[bool] = False
 

@@ -1,8 +1,6 @@
 """HNSW (Malkov and Yashunin, 2018): a navigable graph over the vectors themselves, memory-mapped.
 
-Each shard is a graph of its own, built by its own job on one core. Graphs cannot be merged, so the index holds them
-side by side and a search asks every one and keeps the nearest: build jobs stay independent, parts of several servers
-merge to exactly the whole, and the cost of a search grows with the number of shards.
+Graphs cannot be merged: each shard has one, a search asks every one and keeps the nearest.
 """
 
 from collections.abc import Mapping
@@ -56,10 +54,7 @@ class Hnsw(IndexRecipe):
         return {"trained_on": len(sample)}
 
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
-        """Build the graph of one shard. Memory: the graph, drawn vectors included.
-
-        On one thread the graph is reproducible; with several it depends on their order.
-        """
+        """Build the graph of one shard. On one thread it is reproducible; with several it depends on their order."""
         from faiss.swigfaiss import RandomGenerator
 
         index = faiss_files.read(trained / EMPTY)

@@ -56,10 +56,7 @@ class IvfPq(IndexRecipe):
             raise UserError(f"index: pq_bytes {self.pq_bytes} must divide {vectors.dim}: one of {fitting}")
 
     def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
-        """Train coarse centroids and product quantiser. Memory: the sample, at most `train_vectors` in float32.
-
-        Raises UserError if there are too few vectors for the lists.
-        """
+        """Train coarse centroids and product quantiser. Raises UserError if there are too few vectors for the lists."""
         import faiss
 
         have, need = min(self.train_vectors, vectors.total), max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)

@@ -1,7 +1,6 @@
 """The client of the retrieval service: the same queries and answers as a retriever of this process.
 
-Every call has a deadline and ends within it, whatever happens to the server. A call that cannot be answered is a
-`RetrievalError` that names server and request; no substitute answer is ever returned.
+Every call ends within its deadline, with its answer or a `RetrievalError` that names server and request.
 """
 
 from __future__ import annotations
@@ -80,19 +79,16 @@ class Client(AbstractContextManager["Client"]):
         tls_key: Path | None = None,
         token: Path | None = None,
     ) -> None:
-        """
-        Args:
+        """Args:
             address: host:port.
             deadline_s: deadline of each call in seconds, including retries.
-            retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
-                takes no more requests; a search changes nothing, so it may be sent twice.
+            retries: how often a call that a server did not answer is sent again, within its deadline.
             tls_ca: PEM file of the CA certificates that verify the server's; without it, no TLS.
             tls_name: that the server's certificate is issued for; default: the host of the address.
             tls_cert, tls_key: PEM files of the client's certificate chain and private key, if the server requires them.
             token: file of the token that the server requires.
 
-        Raises UserError: an invalid address, deadline or number of retries, or a certificate or token file that cannot
-        be read. No connection is made before the first call.
+        Raises UserError: an invalid address, deadline or number of retries, or a file that cannot be read.
         """
         check_address(address)
         if not 0 < deadline_s < float("inf"):

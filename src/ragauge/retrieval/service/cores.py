@@ -1,8 +1,4 @@
-"""Pin a process to processor cores, so that inference and retrieval do not compete for them.
-
-Imports nothing heavy: numerical libraries start their threads when they are imported, and those keep the cores that
-the process had then.
-"""
+"""Pin a process to processor cores; to be imported before numerical libraries, whose threads keep their cores."""
 
 import os
 
@@ -12,7 +8,7 @@ from ragauge.errors import UserError
 def pin(cores: str) -> None:
     """Pin this process and its future threads to processor cores: `0`, `0,2` or `0-3`.
 
-    Raises UserError: not a list of cores, or a core that this machine does not have or this process may not use.
+    Raises UserError: not a list of cores, or a core that this process may not use.
     """
     try:
         ends = [[int(end) for end in part.split("-", 1)] for part in cores.split(",")]

@@ -1,7 +1,6 @@
 """Search over servers that each hold a part of a database: all search at once, and the nearest of all answers win.
 
-The merged answer is that of one index over all parts, if the parts share what was trained, search with the same nprobe,
-and number chunks and documents as the whole does.
+The merged answer is that of one index over all parts, which share what was trained and number chunks as the whole.
 """
 
 import logging
@@ -42,9 +41,8 @@ class Fanout:
         self._about: dict[str, About] = {}
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query over all parts; ties go to the smaller id.
+        """The neighbours of each query over all parts; `nprobe` is the smallest of the parts', `seconds` the longest.
 
-        `nprobe` is the smallest of the parts', `seconds` the longest of each stage: the parts work at the same time.
         Raises RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
         """
         pending = {client: client.start(queries) for client in self._clients}
@@ -91,8 +89,7 @@ class Fanout:
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:
     """The k nearest of the answers of disjoint parts to one query; ties go to the smaller id.
 
-    One part may name a chunk more than once: a filled index has several vectors of it. Raises RetrievalError: a chunk
-    that two parts hold.
+    A part may name a chunk twice (a filled index). Raises RetrievalError: a chunk that two parts hold.
     """
     chunks, counts = np.unique([i for part in parts for i in {*part.ids.tolist()} if i >= 0], return_counts=True)
     if (counts > 1).any():

@@ -1,8 +1,6 @@
-"""A retrieval server that is a job of its own: how its clients find it, and when it ends.
+"""A retrieval server that is a job of its own: how its clients find it, and when it ends (docs/service.md).
 
-The server writes its address into a file, for which its clients wait, and serves until the files that they make exist.
-A job that fails leaves a file of the same name with `.failed` at its end: the server next to its address, a client
-next to the file that it was to make. So neither waits for the other for ever.
+A job that fails leaves a file of the name of its result with `.failed` at its end, so that nobody waits for ever.
 """
 
 import socket

@@ -43,9 +43,8 @@ def serve(
     """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a second signal exits.
 
     Args:
-        grace_s: for running requests; those not finished by then are abandoned, and the process ends with exit code 1.
-        while_stdin_open: also stop when standard input ends, as it does once the process that started this one has
-            ended in any way.
+        grace_s: for running requests; if some are abandoned then, the process ends with exit code 1.
+        while_stdin_open: also stop when standard input ends, as when the process that started this one ended.
         reload: called in a thread on SIGHUP, once for all signals that come while it runs.
         on_ready: called when the server answers.
         is_finished: called several times a second; the server stops when it returns true.
@@ -101,10 +100,7 @@ class Running:
 def running(index: Path, *, options: Sequence[str] = (), start_s: float = START_S) -> AbstractContextManager[Running]:
     """A server of an index folder on a free port of this machine, for the length of the block.
 
-        with running(folder, options=["--cores", "1"]) as server, Client(server.address) as client:
-            client.search(queries)
-
-    The server ends with this process, even if this process is killed.
+    It ends with this process, even if this process is killed.
 
     Args:
         options: options for `ragauge serve`.

@@ -1,7 +1,4 @@
-"""One bounded queue of searches: requests that wait at the same time are searched in one call of the index.
-
-A request that its caller abandons leaves the queue at once; a search that all callers abandon stops at its next check.
-"""
+"""One bounded queue of searches: requests that wait at the same time are searched in one call of the index."""
 
 import threading
 import time

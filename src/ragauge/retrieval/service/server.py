@@ -1,7 +1,6 @@
 """The retrieval service: a searcher behind gRPC, from start to stop.
 
-The service returns exactly its searcher's answers. It checks and bounds every field before it searches, and searches
-requests that wait together in one call (`search_queue`). On SIGTERM it finishes what runs and refuses what is new.
+It checks and bounds every field before it searches, and returns exactly its searcher's answers.
 """
 
 from __future__ import annotations
@@ -69,11 +68,7 @@ class Health(health.HealthServicer):
 
 
 class Server:
-    """Serves an index at `address` from `start` to `stop`.
-
-    with Server(LoadedIndex(retriever, about), ServerSettings(port=0)) as server, Client(server.address) as client:
-        client.search(queries)
-    """
+    """Serves an index at `address` from `start` to `stop`, or inside a `with` block."""
 
     def __init__(
         self,
@@ -83,8 +78,7 @@ class Server:
         tls: grpc.ServerCredentials | None = None,
         token: str | None = None,
     ) -> None:
-        """
-        Args:
+        """Args:
             tls: see `credentials.server_credentials`; without it, nothing is encrypted.
             token: what every call must carry; None: anyone who reaches the address may search.
 

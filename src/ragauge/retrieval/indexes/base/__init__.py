@@ -1,7 +1,4 @@
-"""What every index type is made of: the keys of its recipe, its steps, and searches over several parts.
-
-`base/faiss_files.py` reads and writes files of faiss.
-"""
+"""What every index type is made of: the keys of its recipe, its steps, and searches over several parts."""
 
 from __future__ import annotations
 
@@ -64,8 +61,8 @@ class Searchable(Protocol):
 class IndexRecipe(BaseModel, extra="forbid", strict=True, frozen=True):
     """How an index is made from the embeddings of its database. A type is a file with one subclass.
 
-    The steps of a type write folders that appear complete or not at all: `train` once, `add` once a shard, `merge`
-    over all shards or those of one server. All keys but `parts` and the nprobe are part of the index's identity.
+    Steps write folders that appear complete or not at all: `train` once, `add` once a shard, `merge` over all shards or
+    those of one server. All keys but `parts` and the nprobe are part of the index's identity.
     """
 
     NPROBE_KEY: ClassVar[str | None] = None  # key of the default nprobe of a search; None: the search is exact

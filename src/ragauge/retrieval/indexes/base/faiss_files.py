@@ -23,10 +23,7 @@ def metric(name: str) -> int:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index; raises OSError, as other writers do, if the disk is full.
-
-    It goes through a Python file: faiss's own does not report what cannot be written on close.
-    """
+    """Write an index; raises OSError if the disk is full, which faiss's own file writer does not report on close."""
     import faiss
 
     try:
@@ -50,10 +47,7 @@ def read(path: Path, flags: int = 0) -> Any:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Raise OSError if the disk lacks room for a file that is written through a memory map.
-
-    Otherwise the system would kill the process.
-    """
+    """Raise OSError if the disk lacks room for a memory-mapped file: else the system kills the process."""
     if shutil.disk_usage(folder).free < needed:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {needed:,} bytes are needed", str(folder))
 
