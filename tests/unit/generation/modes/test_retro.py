@@ -127,6 +127,11 @@ class Code:
         return print, ("code of the checkpoint was run",)
 
 
+def convert_and_read(checkpoint: Path, folder: Path) -> None:
+    retro.convert(checkpoint, folder)
+    read_folder(folder)
+
+
 @pytest.mark.parametrize(
     ("settings", "state", "message"),
     [
@@ -148,8 +153,7 @@ def test_a_checkpoint_of_another_layout_is_refused(
     if state:
         torch.save({"state_dict": state}, folder / "model.ckpt")
     with pytest.raises(UserError, match=message) as error:
-        retro.convert(folder / "model.ckpt", tmp_path)
-        read_folder(tmp_path)
+        convert_and_read(folder / "model.ckpt", tmp_path)
     assert "\n" not in str(error.value)
     assert "was run" not in capsys.readouterr().out
 
