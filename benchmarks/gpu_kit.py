@@ -131,7 +131,9 @@ def _cfic(model: str, lengths: str, args: argparse.Namespace) -> Iterator[Step]:
 def _time(part: str, name: str, asked: Sequence[str], args: argparse.Namespace) -> Step:
     engine = ["--device", args.device, "--dtype", args.dtype, "--trials", str(args.trials)]
     out = ["--out", str(args.out / f"{name}.json")]
-    return Step(part, name, (*_ragauge("time"), *asked, *engine, *_load(args), *out), timed=True)
+    return Step(
+        part, name, (*_ragauge("time"), *asked, *engine, *(_load(args) or ["--no-allow-load"]), *out), timed=True
+    )
 
 
 def _rates(args: argparse.Namespace) -> Path:

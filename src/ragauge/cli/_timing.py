@@ -27,7 +27,6 @@ def add_measured(parser: argparse.ArgumentParser, settings: type[BaseModel], exc
     add = parser.add_argument
     add("--methods", type=options.names, metavar="M,...", help="methods; with --config, its variants")
     options.add_answered_questions(parser, exclude={"engine"})
-    add("--allow-load", action="store_true", help="report times even if other processes were busy")
     add("--out", type=Path, required=True, metavar="FILE.json")
     options.add_settings(parser, settings, exclude)
 
@@ -51,7 +50,7 @@ def read(
     """
     config = options.configuration(args)
     configured = section(config) if config else None
-    stated = {key: v for key, v in options.given(args, kind).items() if v is not None and v is not False}
+    stated = {key: v for key, v in options.given(args, kind).items() if v is not None}
     made = {**(configured.model_dump() if configured else {}), **changes(stated)}
     if not made.get("methods"):
         raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")

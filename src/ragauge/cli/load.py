@@ -20,5 +20,5 @@ def run(args: argparse.Namespace) -> None:
     settings, variants, model, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
     assert questions is not None  # `load` has no random weights
     bench = timing.bench_of_questions(questions, settings.prompts, model, settings.new_tokens, settings.threads)
-    result = load.measure_load(variants, bench, settings, seed=seed, allow_load=args.allow_load)
+    result = load.measure_load(variants, bench, settings, seed=seed)
     _timing.write_result(args, result, result["levels"], load.table(result))

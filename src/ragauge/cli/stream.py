@@ -16,6 +16,5 @@ def run(args: argparse.Namespace) -> None:
     settings, variants, model, questions, seed = _timing.read(args, StreamSettings, lambda config: config.stream)
     assert questions is not None  # `stream` has no random weights
     bench = timing.bench_of_questions(questions, settings.questions, model, settings.new_tokens, settings.threads)
-    where = {"folder": args.out.absolute().parent, "seed": seed, "allow_load": args.allow_load}
-    result = stream.measure_stream(variants, bench, settings, **where)
+    result = stream.measure_stream(variants, bench, settings, folder=args.out.absolute().parent, seed=seed)
     _timing.write_result(args, result, result["streams"], "\n".join(map(stream.line, result["streams"])))

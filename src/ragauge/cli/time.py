@@ -9,7 +9,7 @@ from ragauge.cli import _timing
 from ragauge.cost.settings import LatencySettings
 
 # Keys of the section `latency` that are options as they are.
-OPTIONS = {"trials", "warmup", "documents", "tokens", "evidence_batch"}
+OPTIONS = {"trials", "warmup", "documents", "tokens", "evidence_batch", "allow_load"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

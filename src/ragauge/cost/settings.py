@@ -11,7 +11,17 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class LatencySettings(BaseModel, extra="forbid", strict=True, frozen=True):
+class TimedSettings(BaseModel, extra="forbid", strict=True, frozen=True):
+    """What the three protocols share."""
+
+    allow_load: bool = Field(
+        True,
+        description="show times of a machine that other processes kept busy, with their share of it beside them; "
+        "false, for times that are published: refuse them",
+    )
+
+
+class LatencySettings(TimedSettings):
     """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
@@ -39,7 +49,6 @@ class LatencySettings(BaseModel, extra="forbid", strict=True, frozen=True):
         description="also time methods that look for evidence on so many questions side by side, each with its part of "
         "the time (8 in CFIC's Table 8); default: on one at a time alone",
     )
-    allow_load: bool = Field(False, description="report times, which then measure nothing, of a busy machine as well")
 
     @field_validator("tokens")
     @classmethod
@@ -56,7 +65,7 @@ class LatencySettings(BaseModel, extra="forbid", strict=True, frozen=True):
         return [self.new_tokens, *self.more_new_tokens]
 
 
-class LoadSettings(BaseModel, extra="forbid", strict=True, frozen=True):
+class LoadSettings(TimedSettings):
     """The load protocol: requests arrive by a clock of their own; percentiles of what their users wait for."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
@@ -87,7 +96,7 @@ class LoadSettings(BaseModel, extra="forbid", strict=True, frozen=True):
         return self
 
 
-class StreamSettings(BaseModel, extra="forbid", strict=True, frozen=True):
+class StreamSettings(TimedSettings):
     """A stream of questions whose documents come back, and a store that keeps what was prepared of them."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")

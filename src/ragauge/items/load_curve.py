@@ -15,7 +15,7 @@ from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines
-from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join
 from ragauge.results.provenance import place
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
@@ -46,7 +46,8 @@ def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
         name, rate = str(level.get("variant")), level.get("rate")
         arrivals, load = (CLIENTS, level.get("clients")) if rate is None else (POISSON, rate)
         keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
-        yield from _level({**keys, "arrivals": arrivals, "load": load}, level, _described(measured))
+        note = join(_described(measured), level.get("busy") or "")
+        yield from _level({**keys, "arrivals": arrivals, "load": load}, level, note)
     for name, reason in (measured.get("unsupported") or {}).items():
         keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
         yield Cell(keys, TAIL, Measure(reason=f"not supported: {reason}"))

@@ -41,7 +41,8 @@ from ragauge.prompts import Prompt
 
 CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
 MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
-RETRIES = 3  # of one disturbed trial
+RETRIES = 3  # of one disturbed trial, and at least of all
+RETRIED = 0.25  # of the trials: a machine that stays busy does not stretch the run
 TIMES = ("first_token_s", "per_token_s", "total_s")
 UNBOUNDED = 1 << 62  # bytes of a store that is temporary
 
@@ -93,8 +94,8 @@ def run(
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
         "rows", "documents" (the trials of cold documents; None without), "evidence_batches" (those of evidence for
         several questions side by side, `evidence_s` of each; None without)}. `gap` explains why measured speedups over
-        the first variant of the method naive are not the theoretical ones. Where the machine was too busy, `refused`
-        says so, `summary` and `gap` are empty; the rows remain.
+        the first variant of the method naive are not the theoretical ones. Where others kept the machine busy,
+        `load.busy` says how and all trials count, or `refused` says so, and `summary` and `gap` are empty.
 
     Raises:
         UserError: no prompts, more threads than cores, or a response that the context cuts short.
@@ -104,7 +105,7 @@ def run(
     if (threads := torch.get_num_threads()) > (cores := psutil.cpu_count() or 1):
         raise UserError(f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer")
     able, unsupported = bench.supported(variants)
-    trials, count, allow_load = settings.trials, len(bench.prompts), settings.allow_load
+    trials, count = settings.trials, len(bench.prompts)
     shares = [trials // count + (i < trials % count) for i in range(count)]
     finding = {name: method for name, method in able.items() if isinstance(method, Finding)} if bench.batch else {}
     with (
@@ -117,21 +118,22 @@ def run(
                 timed.time_prompt(index, prompt, share)
         timed.time_batch(finding, bench.batch)
     rows = timed.rows
-    refused = None if allow_load else refusal_for_load(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
-    stages = _timed_stages(timed.stages, rows, allow_load)
+    busy = disturbance(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
+    refused, all_count = (None if settings.allow_load else busy), busy is not None
+    stages = _timed_stages(timed.stages, rows, all_count)
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
-    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": timed.warmup, "allow_load": allow_load}
-    state = {"cuda_graphs": cuda_graphs(bench.lm), "cache_state": CACHE_STATE}
+    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": timed.warmup}
+    state = {"allow_load": settings.allow_load, "cuda_graphs": cuda_graphs(bench.lm), "cache_state": CACHE_STATE}
     return {
         "provenance": provenance(),
         "protocol": {**bench.protocol(seed), **bench.prompt_sizes, **sizes, **state},
         "machine": dict(machine),
-        "load": timed.load_json(),
+        "load": timed.load_json() | {"busy": busy},
         "refused": refused,
         "unsupported": unsupported,
         "stages": stages,
-        "gap": {} if refused else gaps(stages, rows, naive, allow_load),
-        "summary": {} if refused else summarise(rows, allow_load),
+        "gap": {} if refused else gaps(stages, rows, naive, all_count),
+        "summary": {} if refused else summarise(rows, all_count),
         "rows": rows,
         "documents": {"state": cold.STATE, "rows": timed.documents} if settings.documents == "cold" else None,
         "evidence_batches": {"questions": len(bench.batch), "rows": timed.batches} if bench.batch else None,
@@ -203,8 +205,7 @@ class _Trials:
 
     def __post_init__(self) -> None:
         self.limits, self.warmup = timing.fixed_length(self.settings.new_tokens), max(self.settings.warmup, 1)
-        # Of the whole run, so that a busy machine cannot stretch it without end.
-        self.retries_left = 0 if self.settings.allow_load else len(self.variants) * self.settings.trials
+        self.retries_left = max(RETRIES, int(RETRIED * len(self.variants) * self.settings.trials))
         self.gpu = watch(str(self.engine.device))  # None: the decoder is not on one, or nothing tells of it
         self.look: Callable[[], None] = self.gpu.look if self.gpu else lambda: None
 
@@ -325,16 +326,17 @@ class _Trials:
         }
 
 
-def refusal_for_load(
+def disturbance(
     rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch | None = None
 ) -> str | None:
-    """Why the times must not be reported; None if the machine was quiet enough."""
-    disturbed = sum(row["disturbed"] for row in rows)
-    if disturbed > MAX_DISTURBED * len(rows):
-        return timing.refused(f"disturbed {disturbed} of {len(rows)} trials (allowed: {MAX_DISTURBED:.0%})")
+    """What disturbed the trials, so that their times are not to be published; None if the machine was quiet enough."""
+    disturbed = [row["load_share"] for row in rows if row["disturbed"]]
+    if len(disturbed) > MAX_DISTURBED * len(rows):
+        share = statistics.median(disturbed)
+        return f"other processes took {share:.0%} of the machine's CPU time in {len(disturbed)} of {len(rows)} trials"
     if load.share <= MAX_LOAD < machine_share:
-        return timing.refused(f"took {machine_share:.0%} of its CPU time while the machine's rates were measured")
-    return timing.refusal(load, gpu)
+        return f"other processes took {machine_share:.0%} of its CPU time while the machine's rates were measured"
+    return timing.disturbance(load, gpu)
 
 
 def cuda_graphs(engine: LM) -> str | None:

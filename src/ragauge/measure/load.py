@@ -31,14 +31,13 @@ CACHE_STATES = {
 
 
 def measure_load(
-    variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0, allow_load: bool = False
+    variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0
 ) -> dict[str, Any]:
     """The load protocol, one variant after another.
 
     Args:
         variants: by name; those that the model cannot run are left out with the reason.
         seed: of the arrivals, which are the same for all variants at a level.
-        allow_load: report even if other processes were busy.
 
     Returns: {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`.
 
@@ -56,26 +55,29 @@ def measure_load(
             size = 1 if method.sequential() else batch
             server = _Server(name, method, bench, settings, size)
             for level in levels:
-                runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed, allow_load)})
+                runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed)})
                 progress.update()
     stated = settings.model_dump(exclude={"methods"}) | bench.protocol(seed) | bench.prompt_sizes | {"batch": batch}
     protocol = stated | {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
     return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "levels": runs}
 
 
-def _measure_level(server: _Server, level: Level, seed: int, allow_load: bool) -> dict[str, Any]:
+def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
     """One level of load on one method, by the wall clock.
 
     The first `warmup` requests find the server emptier than later ones do and are left out of the summary.
 
-    Returns: {"rate", "clients", "load_share", "gpu", "refused", "summary", "requests"}. Where other processes were
-        busy, `refused` says so and `summary` is empty.
+    Returns: {"rate", "clients", "load_share", "gpu", "busy", "refused", "summary", "requests"}, see `timing.watched`.
+        A refused level has no `summary`.
     """
     settings = server.settings
-    stepping = OneByOne(server.answer_alone, Clock()) if server.size == 1 else _Batched(server)
-    with timing.watched(server.lm, allow_load) as seen:
-        count = settings.warmup + settings.requests
-        served = arrivals.drive(stepping, level, len(server.prompts), count, Clock(), seed)
+    count = settings.warmup + settings.requests
+
+    def drive() -> Sequence[TimedRequest]:
+        stepping = OneByOne(server.answer_alone, Clock()) if server.size == 1 else _Batched(server)
+        return arrivals.drive(stepping, level, len(server.prompts), count, Clock(), seed)
+
+    served, seen = timing.watched(server.lm, settings.allow_load, drive)
     rows = arrivals.rows(served, settings.warmup)
     targets = {"first_token_s": settings.target_first_token_s, "per_token_s": settings.target_per_token_s}
     summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)

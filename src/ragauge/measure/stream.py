@@ -37,7 +37,6 @@ def measure_stream(
     *,
     folder: Path,
     seed: int = 0,
-    allow_load: bool = False,
 ) -> dict[str, Any]:
     """The same stream for one variant after another, each with a store of its own that begins empty.
 
@@ -47,7 +46,6 @@ def measure_stream(
     Args:
         folder: on the disk that the store is meant to be on; what is written there is removed again.
         seed: of the documents' popularity and of what is drawn.
-        allow_load: report even if other processes were busy.
 
     Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
         `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of a request
@@ -63,7 +61,7 @@ def measure_stream(
         for name, method in able.items():
             progress.set_postfix_str(name)
             stream = _Stream(name, method, bench.lm, prompts, settings, folder)
-            streams.append({"variant": name, **stream.run(seed, allow_load)})
+            streams.append({"variant": name, **stream.run(seed)})
             progress.update()
     corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
     sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
@@ -107,7 +105,7 @@ class _Stream:
     folder: Path
     after_request: Callable[[], object] = field(default=lambda: None)  # between requests, off the clock
 
-    def run(self, seed: int, allow_load: bool) -> dict[str, Any]:
+    def run(self, seed: int) -> dict[str, Any]:
         self._answer(self._fresh(), 0)  # warm up, without a store
         missed_s, found_s = list[float](), list[float]()
         for place in range(PROBES):
@@ -116,9 +114,13 @@ class _Stream:
                 for times in (missed_s, found_s):
                     request, _ = self._answer(method, place % len(self.prompts))
                     times.append(request.first_token_s - request.start_s)
-        with self._store(), timing.watched(self.lm, allow_load) as seen:
-            method = self._fresh()
-            served = [self._answer(method, place) for place in range(len(self.prompts))]
+
+        def answer_all() -> list[tuple[TimedRequest, float | None]]:
+            with self._store():
+                method = self._fresh()
+                return [self._answer(method, place) for place in range(len(self.prompts))]
+
+        served, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
         shares = [share for _, share in served]
         rows = arrivals.rows([request for request, _ in served], warmup=0)
         return {

@@ -16,6 +16,7 @@ from ragauge._version import __version__
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import file_sha256
+from ragauge.results import timing
 from ragauge.results.provenance import machine, provenance_of
 from ragauge.results.runs import Runs, Variant
 
@@ -34,12 +35,16 @@ def write(runs: Runs, config: Path, reports: Path, out: Path, license: str | Non
         license: an SPDX identifier; None: the crate says that none was stated.
 
     Raises:
-        UserError: the run has no records or no reports, or `out` holds other files.
+        UserError: the run has no records or no reports, its times were disturbed, or `out` holds other files.
     """
     if not runs.run:
         raise UserError(f"{runs.folder}: holds no records: no answers/DATASET/MODEL/VARIANT.jsonl")
     if not reports.is_dir():
         raise UserError(f"{reports}: no such folder; a run is published with its reports: --reports FOLDER")
+    for timed in runs.latencies:
+        if busy := timing.busy(timed):
+            path = runs.folder / "latency" / timed["dataset"] / f"{timed['model']}.json"
+            raise UserError(f"{path}: {busy}: not to be published; remove it, and run again on an idle machine")
     folders.check_replaceable(out, _is_crate)
 
     def fill(folder: Path) -> None:

@@ -76,20 +76,24 @@ def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
     return min(latencies, key=lambda latency: bool(latency.get("refused")), default=None)
 
 
+def busy(latency: Mapping[str, Any]) -> str:
+    """How other processes kept the machine busy during the trials; empty where it was quiet."""
+    return str((latency.get("load") or {}).get("busy") or "")
+
+
 def variants(latency: Mapping[str, Any]) -> list[str]:
     """The names of the variants that were timed."""
     return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
 
 
 def trials(latency: Mapping[str, Any], name: str, key: str | None = None) -> list[Mapping[str, Any]]:
-    """The trials of a variant: the undisturbed ones, or all where the protocol allowed other load.
+    """The trials of a variant: the undisturbed ones, or all where other processes kept the machine busy.
 
     Args:
         key: the section that has them; by default that of answers.
     """
     rows = ((latency.get(key) or {}) if key else latency).get("rows") or ()
-    allowed = (latency.get("protocol") or {}).get("allow_load")
-    return [row for row in rows if row.get("variant") == name and (allowed or not row.get("disturbed"))]
+    return [row for row in rows if row.get("variant") == name and (busy(latency) or not row.get("disturbed"))]
 
 
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
@@ -104,7 +108,7 @@ def described(latency: Mapping[str, Any]) -> str:
     return join(
         f"medians of {protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens",
         f"{precision(protocol)} on {place(latency)}",
-        "other load was allowed" if protocol.get("allow_load") else "",
+        busy(latency),
     )
 
 

@@ -106,15 +106,15 @@ def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPat
 def test_both_protocols_refuse_times_of_a_gpu_that_others_used(smi: Path) -> None:
     result = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
     rows: list[dict[str, Any]] = [{"disturbed": False}]
-    expected = "1 other process used the GPU; run it on an idle GPU, or allow the load"
-    assert latency.refusal_for_load(rows, Load(), 0.0, result) == expected
-    assert timing.refusal(Load(), result) == expected
-    assert latency.refusal_for_load(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
+    expected = "1 other process used the GPU"
+    assert latency.disturbance(rows, Load(), 0.0, result) == expected
+    assert timing.disturbance(Load(), result) == expected
+    assert latency.disturbance(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
 
 
 def test_a_look_frames_what_is_measured(smi: Path) -> None:
     lm: Any = SimpleNamespace(device="cuda")
-    with timing.watched(lm, allow_load=False) as seen:
-        (smi / "processes").write_text(f"{os.getpid()}\n99999991\n")
+    processes = f"{os.getpid()}\n99999991\n"
+    _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(processes))
     assert (seen["gpu"]["looks"], seen["gpu"]["other_processes"]) == (2, 1)
     assert "process" in seen["refused"]

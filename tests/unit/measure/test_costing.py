@@ -72,10 +72,11 @@ def test_unknown_token_counts_are_refused_where_the_protocol_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "configured", "allowed"), [([], False, False), ([], True, True), (["--allow-load"], False, True)]
+    ("option", "configured", "allowed"),
+    [([], False, False), ([], None, True), (["--allow-load"], False, True), (["--no-allow-load"], None, False)],
 )
 def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
-    option: list[str], configured: bool, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: list[str], configured: bool | None, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[bool] = []
 
@@ -85,7 +86,7 @@ def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
 
     monkeypatch.setattr(latency, "measure_latency", noted)
     monkeypatch.setattr(timing, "bench_of_questions", lambda *_: None)
-    protocol = {"methods": ["naive"], "dataset": "nq_open", "allow_load": configured}
+    protocol = {"methods": ["naive"], "dataset": "nq_open"} | ({} if configured is None else {"allow_load": configured})
     config = {"run": "t", "models": {"m": {"source": "smollm2-135m-instruct"}}, "datasets": {"nq_open": {}}}
     config |= {"methods": {"naive": {}}, "latency": protocol}
     (tmp_path / "t.yaml").write_text(json.dumps(config))

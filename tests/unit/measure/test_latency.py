@@ -1,6 +1,7 @@
 """The latency protocol on a tiny decoder."""
 
 import json
+import random
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +13,7 @@ from ragauge.cost.settings import LatencySettings
 from ragauge.cost.shape import Shape
 from ragauge.engines import random_lm
 from ragauge.errors import UserError
+from ragauge.io.progress import bar
 from ragauge.measure import latency
 from ragauge.measure.timing import Bench
 from ragauge.methods import make
@@ -76,32 +78,42 @@ def test_trials_are_divided_over_the_prompts(lm, prompt):
     assert [row["prompt"] for row in rows if row["variant"] == "naive"] == [0, 0, 1, 2]
 
 
-def test_a_busy_machine_is_refused_and_its_rows_kept(lm, prompt, monkeypatch):
+def test_times_of_a_busy_machine_are_shown_with_the_load_or_refused(lm, prompt, monkeypatch):
     monkeypatch.setattr(latency, "MAX_LOAD", -1.0)  # any machine is too busy
-    result = _run(lm, [prompt], allow_load=False)
-    assert "disturbed 8 of 8 trials" in result["refused"]
-    assert result["summary"] == {}
-    assert len(result["rows"]) == 8
-    assert result["load"]["retried"] == 8  # bounded by one retry a trial over the whole run
-    allowed = _run(lm, [prompt])
-    assert allowed["summary"]["naive"]["total_s"]["n"] == 4
-    assert (allowed["load"]["retried"], allowed["protocol"]["allow_load"]) == (0, True)
-    assert result["protocol"]["allow_load"] is False
+    monkeypatch.setattr(Load, "share", 0.25)
+    busy = "other processes took 25% of the machine's CPU time in 8 of 8 trials"
+    shown, refused = _run(lm, [prompt]), _run(lm, [prompt], allow_load=False)
+    for result in (shown, refused):
+        assert (result["load"]["busy"], len(result["rows"])) == (busy, 8)
+        assert result["load"]["retried"] == latency.RETRIES  # as bounded over the whole run
+    assert (shown["refused"], shown["summary"]["naive"]["total_s"]["n"], set(shown["gap"])) == (None, 4, {"k1"})
+    assert (refused["refused"], refused["summary"], refused["gap"]) == (busy, {}, {})
+    assert [result["protocol"]["allow_load"] for result in (shown, refused)] == [True, False]
+
+
+def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeypatch):
+    shares = iter([0.0, 0.5, 0.5, 0.0, 0.0])  # of attempts: the second trial has three
+    monkeypatch.setattr(Load, "share", property(lambda load: load.seconds))
+    monkeypatch.setattr(latency._Trials, "_trial", lambda *_: ({"total_s": 1.0, "stages": {}}, Load(next(shares), 0.0)))
+    times = latency._Trials({"naive": make("naive")}, lm, settings(), MACHINE, random.Random(0), None, bar("", "trial"))
+    times.time_prompt(0, prompt, 3)
+    assert [(row["load_share"], row["disturbed"]) for row in times.rows] == [(0.0, False)] * 3
+    assert times.retried == 2
 
 
 @pytest.mark.parametrize(
     ("disturbed", "load", "machine_share", "message"),
     [
         (1, Load(10.0, 0.0), 0.0, None),
-        (2, Load(10.0, 0.0), 0.0, "disturbed 2 of 10 trials"),
+        (2, Load(10.0, 0.0), 0.0, "took 30% of the machine's CPU time in 2 of 10 trials"),
         (0, Load(10.0, 1e3), 0.0, "of the machine's CPU time"),
         (0, Load(10.0, 0.0), 0.5, "while the machine's rates were measured"),
     ],
 )
-def test_what_is_refused(disturbed, load, machine_share, message):
-    rows = [{"disturbed": i < disturbed} for i in range(10)]
-    refused = latency.refusal_for_load(rows, load, machine_share)
-    assert refused is None if message is None else message in refused
+def test_what_disturbs(disturbed, load, machine_share, message):
+    rows = [{"disturbed": i < disturbed, "load_share": 0.3} for i in range(10)]
+    busy = latency.disturbance(rows, load, machine_share)
+    assert busy is None if message is None else message in busy
 
 
 @dataclass(frozen=True)

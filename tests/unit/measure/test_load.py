@@ -1,21 +1,30 @@
 """`ragauge load` on a tiny model, and the item that shows what it wrote."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from ragauge.cli import main
 from ragauge.cost.machine import Load
 from ragauge.items import load_curve
+from ragauge.measure import timing
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_load
 
 
+@pytest.fixture(autouse=True)
+def without_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "ATTEMPTS", 1)
+
+
 def measured(out: Path, material: list[str], *options: str, allow_load: bool = True) -> dict[str, Any]:
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
-    sizes += ["--allow-load"] if allow_load else []
+    sizes += ["--allow-load" if allow_load else "--no-allow-load"]
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
     result: dict[str, Any] = json.loads(out.read_text())
     return result
@@ -81,15 +90,32 @@ def test_documents_may_be_computed_within_each_request(
     assert len(prepared) == 2 + 2 + 4  # prompts when warming up, then requests
 
 
-def test_a_busy_machine_is_refused(material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_a_busy_machine_are_shown_or_refused(
+    material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Load, "share", 0.5)
     options = ["--methods", "naive", "--clients", "1"]
     [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
     assert allowed["summary"]["requests"] == 3
+    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
+    assert "other processes took 50.0%" in allowed["busy"]
     [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
-    assert "other processes took 50%" in refused["refused"]
+    assert refused["refused"] == allowed["busy"]
     assert not refused["summary"]
     assert len(refused["requests"]) == 4
+
+
+def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "ATTEMPTS", 2)
+    lm: Any = SimpleNamespace(device="cpu")
+    for shares, counted in (([0.0], 0), ([0.3, 0.0], 1), ([0.3, 0.2], 1), ([0.2, 0.3], 0)):
+        runs = iter(range(9))
+        loads = (nullcontext(Load(100.0, 100.0 * (psutil.cpu_count() or 1) * share)) for share in shares)
+        monkeypatch.setattr(timing, "competing_load", lambda loads=loads: next(loads))
+        result, seen = timing.watched(lm, False, lambda runs=runs: next(runs))
+        assert (result, next(runs)) == (counted, len(shares))
+        assert seen["load_share"] == pytest.approx(min(shares), abs=0.01)
+        assert (seen["busy"] is None) == (seen["refused"] is None) == (min(shares) == 0.0)
 
 
 def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 from rocrate.rocrate import ROCrate
 
 from ragauge import cli
-from synthetic_run import MODEL, write_variant
+from synthetic_run import MODEL, write_latency, write_variant
 
 CONFIG = {
     "run": "small",
@@ -98,12 +98,15 @@ def test_the_package_rocrate_reads_it_and_a_crate_is_written_over_a_former_one(r
         (["--out", "o", "--results", "none"], "none: holds no records"),
         (["--out", "o", "--reports", "none"], "none: no such folder"),
         (["--out", "results"], "holds files that ragauge did not make there"),
+        (["--out", "busy"], f"nq_open/{MODEL}.json: other processes took 30%: not to be published"),
         (["--out", "config.yaml"], "is a file where a folder is made"),
     ],
 )
 def test_a_mistake_is_one_line(
     run: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if "busy" in arguments:
+        write_latency(run / "results/small", {"naive": [1.0]}, load={"busy": "other processes took 30%"})
     assert cli.main(["publish", "--config", "config.yaml", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

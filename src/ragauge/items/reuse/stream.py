@@ -18,7 +18,7 @@ from typing import Any
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axes, Figure, style
 from ragauge.rendering.axis import log_axis
-from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, mean
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join, mean
 from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 
@@ -62,7 +62,8 @@ def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
     naive_s = _first(next(plain, {}), "p50").value
     for name, stream in streams.items():
         keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
-        yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, _described(measured)))
+        note = join(_described(measured), stream.get("busy") or "")
+        yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, note))
     for name, reason in (measured.get("unsupported") or {}).items():
         keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
         yield Cell(keys, "first_token_p50_s", Measure(reason=f"not supported: {reason}"))
