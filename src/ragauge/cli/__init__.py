@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from ragauge.cli._openmp import choose_waiting
 from ragauge.cli._parser import command_parser
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.io import progress
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.quiet:
             logging.getLogger("ragauge").setLevel(logging.WARNING)
         with explain_missing_extra():
+            choose_waiting()
             code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:
