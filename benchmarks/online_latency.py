@@ -18,6 +18,7 @@ from _common import finish
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import machine
 from ragauge.cost.settings import LatencySettings
+from ragauge.engines.tuning import weight_read
 from ragauge.measure.latency import measure_latency
 from ragauge.measure.timing import bench_of_shape
 from ragauge.methods import make
@@ -28,7 +29,7 @@ BASE, FAST = "naive", "superposition"
 
 def main() -> None:
     args = _arguments()
-    rates = machine.measure(threads=args.threads, allow_load=args.allow_load)
+    rates = machine.measure(threads=args.threads, allow_load=args.allow_load, weight_read=weight_read)
     verdicts, results = Verdicts(), {}
     for dtype in args.dtypes:
         variants = {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}}

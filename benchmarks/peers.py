@@ -21,6 +21,7 @@ from _common import finish, load_line, times
 from _engines import ENGINES, Ids, NotHereError, Setting
 from ragauge.cost import machine
 from ragauge.cost.machine import Load, competing_load, cpu_model
+from ragauge.engines.tuning import weight_read
 from ragauge.errors import UserError
 from targets import Verdicts
 
@@ -172,7 +173,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
     setting = Setting(args.model, _gguf(args), args.threads, max(args.prompt, args.context) + 64, args.side)
-    rates = machine.measure(threads=args.threads, allow_load=args.small)
+    rates = machine.measure(threads=args.threads, allow_load=args.small, weight_read=weight_read)
     print(f"{args.model} on {cpu_model()}, {args.threads} threads, {args.trials} interleaved trials")
     skipped: dict[str, str] = {}
     found: dict[str, Any] = {}

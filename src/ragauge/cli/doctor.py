@@ -61,8 +61,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _measure_machine(args: argparse.Namespace) -> None:
     from ragauge.cost import machine
+    from ragauge.engines.tuning import weight_read
 
-    rates = machine.measure(threads=args.threads, device=args.device, allow_load=args.allow_load)
+    rates = machine.measure(args.threads, args.device, allow_load=args.allow_load, weight_read=weight_read)
     options.write_json(args.out, {"provenance": machine.provenance(), **rates})
     options.print_result(args, args.out, out=args.out)
 

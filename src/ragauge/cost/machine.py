@@ -40,6 +40,7 @@ MAX_LOAD = 0.05  # share of the machine's CPU time that others may take while an
 ATTEMPTS, PAUSE_S = 5, 1.0  # to find the machine quiet
 TICK_S = 0.01  # resolution of the kernel's CPU accounting
 
+WeightRead = Callable[[int], Callable[[], object] | None]
 
 engines_state: dict[str, Any] = {}  # what this process's engines report about how they compute; part of its provenance
 
@@ -74,14 +75,19 @@ def competing_load() -> Iterator[Load]:
         load.others_cpu_s = max(0.0, (_busy_s() - busy) - (_own_s() - own))
 
 
-def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool = False) -> dict[str, Any]:
+def measure(
+    threads: int | None = None, device: str = "cpu", *, allow_load: bool = False, weight_read: WeightRead | None = None
+) -> dict[str, Any]:
     """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a few seconds.
 
     Repeated up to ATTEMPTS times while other processes keep the machine busy (once with `allow_load`); the least
     disturbed attempt counts.
 
+    Args:
+        weight_read: makes a read of so many bytes as a CPU's kernels read weights (`engines.tuning.weight_read`).
+
     Returns:
-        `bandwidth_bytes_per_s`: streaming read of a buffer much larger than the caches;
+        `bandwidth_bytes_per_s`: the faster read of a buffer much larger than the caches: a sum, or `weight_read`;
         `matmul_flop_per_s` by dtype, int8 among them: square matrix products;
         `threads`, `device`, and `load_share`, the part of the machine that others took meanwhile.
     """
@@ -94,7 +100,7 @@ def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool
             if measured:
                 time.sleep(PAUSE_S)
             with competing_load() as load:
-                rates = _rates(torch.device(device))
+                rates = _rates(torch.device(device), weight_read)
             about = {"threads": torch.get_num_threads(), "device": device, "load_share": load.share}
             measured.append({**rates, **about})
             if load.share <= MAX_LOAD:
@@ -187,14 +193,17 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def _rates(device: torch.device) -> dict[str, Any]:
+def _rates(device: torch.device, weight_read: WeightRead | None) -> dict[str, Any]:
     import torch
 
     dtypes = {name: getattr(torch, name) for name in (*DTYPES, "int8")}
     size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
     with torch.inference_mode():
+        reads: list[Callable[[], object]] = [torch.ones(size // 4, dtype=torch.float32, device=device).sum]
+        if weight_read and device.type == "cpu" and (read := weight_read(size)):
+            reads.append(read)
         return {
-            "bandwidth_bytes_per_s": _rate(size, torch.ones(size // 4, dtype=torch.float32, device=device).sum),
+            "bandwidth_bytes_per_s": max((_rate(size, read) for read in reads), key=itemgetter("high")),
             "matmul_flop_per_s": {name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()},
         }
 

@@ -26,6 +26,8 @@ from ragauge.errors import unknown
 
 Machine = Mapping[str, Any]
 
+LEAST_RATIO = 0.95  # of measured seconds to a floor; below it, the machine's rates were measured wrong
+
 A100: Machine = {  # by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
     "name": "NVIDIA A100 80 GB SXM",
     "bandwidth_bytes_per_s": {"high": 2.039e12},

@@ -41,6 +41,7 @@ MODEL = "smollm2-135m-instruct"  # a decoder of its sizes is what is timed
 LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))  # matrices (out, in) of a layer of SmolLM2-135M
 HEADS, KV_HEADS, DIM = 9, 3, 64  # of its attention
 KEYS = 1000  # that a few tokens attend to
+READ_WIDTH = 1024  # of a matrix whose reading is timed
 COLD_LAYERS = 8  # matrices that one token passes: more than a cache near a core holds
 FEW_ROWS, MANY_ROWS, QUERIES, SCORED = 8, 256, 512, 64
 
@@ -259,6 +260,16 @@ def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, d
         return speeds
     finally:
         torch.set_num_threads(before)
+
+
+def weight_read(size: int) -> Run | None:
+    """One token's product with an 8-bit matrix of so many bytes, read as decoding reads weights; None: not compiled."""
+    if compiled.library() is None:
+        return None
+    weight = torch.ones(size // READ_WIDTH, READ_WIDTH, dtype=torch.int8)
+    matrix = compiled.Matrix.of(weight, scale=torch.ones(len(weight)))
+    assert matrix is not None
+    return partial(compiled.multiply, matrix, torch.ones(1, READ_WIDTH))
 
 
 def load_share() -> float:

@@ -30,6 +30,7 @@ from ragauge.cost.trace import online, stage_seconds
 from ragauge.engines import LM
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.store import DocumentStore
+from ragauge.engines.tuning import weight_read
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure import timing
@@ -64,7 +65,7 @@ def measure_latency(
     Returns: the result of `run` for the first response length; `other_lengths` holds those for the others.
     """
     device = bench.lm.device.type
-    rates = machine or measure(device=device, allow_load=settings.allow_load)
+    rates = machine or measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
     on_disk = settings.documents == "cold" or device == "cpu"  # a GPU computes documents faster than a disk stores them
     disk = cold.Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
     result = run(variants, bench, settings, rates, disk=disk)

@@ -30,12 +30,18 @@ def test_verdicts_of_both_directions(benchmarks: Any, capsys: pytest.CaptureFixt
     assert verdicts.check("int8_decode_openvino", 1.0)
     assert not verdicts.check("superposition_over_naive", 9.0)
     assert not verdicts.check("method_roofline", 1.4, of="naive")
+    assert not verdicts.check("method_roofline", 0.94, of="faster than the limit")
     verdicts.skip("int8_prefill_openvino", "openvino_genai is not installed")
     common.finish({"seconds": {}}, verdicts, as_json=True)
     *lines, last = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["met", "missed", "missed", "not"]
+    assert [line.split()[0] for line in lines] == ["met", "missed", "missed", "fault", "not"]
     result = json.loads(last)
-    assert result["missed"] == ["superposition_over_naive", "method_roofline naive"]
+    assert result["missed"] == [
+        "superposition_over_naive",
+        "method_roofline naive",
+        "method_roofline faster than the limit",
+    ]
+    assert [verdict["fault"] for verdict in result["targets"]] == [False, False, False, True]
     assert result["not_measured"] == {"int8_prefill_openvino": "openvino_genai is not installed"}
     assert {"provenance", "seconds", "targets"} < set(result)
 

@@ -43,6 +43,22 @@ def test_measured_machine(measured_quickly):
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
 
 
+def test_the_faster_read_is_the_bandwidth(measured_quickly, monkeypatch: pytest.MonkeyPatch):
+    rates = {"product": 3.0, "slower": 1.0}  # a sum: 2
+    monkeypatch.setattr(
+        machine, "_rate", lambda size, run: {"high": size * rates.get(run() if callable(run) else "", 2.0)}
+    )
+    monkeypatch.setattr(machine, "_matmul_rate", lambda *_: {})
+    asked = []
+    for made, fastest in ((None, 2.0), ("product", 3.0), ("slower", 2.0)):
+        read = None if made is None else (lambda made=made: made)
+        rate = machine.measure(
+            threads=1, allow_load=True, weight_read=lambda size, read=read: asked.append(size) or read
+        )
+        assert rate["bandwidth_bytes_per_s"] == {"high": machine.CPU_READ_BYTES * fastest}
+    assert asked == [machine.CPU_READ_BYTES] * 3
+
+
 @pytest.mark.parametrize(("allow_load", "counts"), [(False, 0.3), (True, 0.8)])
 def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
     allow_load: bool, counts: float, measured_quickly, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ragauge.engines import kernels, tuning
-from ragauge.engines.kernels import DEFAULT, Operation, candidates
+from ragauge.engines.kernels import DEFAULT, Operation, candidates, compiled
 from ragauge.errors import UserError
 
 
@@ -77,6 +77,19 @@ def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) 
         assert set(row["seconds"]) == set(candidates(operation, torch.bfloat16))
         assert row["kernel"] == "plain" or row["seconds"][row["kernel"]] < 0.95 * row["seconds"]["plain"]
     tuning.check_tables({"bfloat16": table}, "")
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="needs a C compiler")
+def test_a_read_of_weights_is_a_product_with_a_matrix_of_that_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, ...]] = []
+    made = compiled.Matrix.of
+    monkeypatch.setattr(
+        compiled.Matrix, "of", lambda weight, **more: sizes.append(weight.shape) or made(weight, **more)
+    )
+    read = tuning.weight_read(1 << 16)
+    assert read is not None
+    assert torch.equal(read(), torch.full((1, 64), 1024.0))
+    assert sizes == [(64, 1024)]
 
 
 def test_torchs_own_stays_where_another_is_not_clearly_faster() -> None:
