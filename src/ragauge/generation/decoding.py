@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ragauge.engines import kernels
-from ragauge.errors import UserError
 from ragauge.generation.reader import Prepared, Reader, Tokens
 from ragauge.generation.sources import NeighbourSource
 from ragauge.generation.windows import Windows
@@ -24,10 +23,8 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
 def generate(reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows) -> list[int]:
     """Continue a prompt greedily until the sequence has `tokens` tokens; returns the new ones.
 
-    Raises UserError: the prompt is empty or leaves nothing to generate; the retriever failed.
+    Raises UserError: the retriever failed.
     """
-    if not 0 < len(prompt) < tokens:
-        raise UserError(f"a prompt of {len(prompt)} tokens cannot be continued to {tokens}")
     ids = list(prompt)
     for _ in read_through(reader, ids, len(ids) - 1, source, windows, end=tokens - 1):
         pass

@@ -1,17 +1,16 @@
 """Metadata (.meta.json) of pipeline records: every option and file that they depend on."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ragauge.errors import UserError
 from ragauge.generation.modes import Mode
 from ragauge.generation.modes import make as make_mode
 from ragauge.generation.settings import PipelineSettings
 from ragauge.io.files import text_sha256
+from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import VERSION, IndexFacts
 from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class, recipe_of
 
@@ -86,12 +85,8 @@ def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> Inde
 
 def index_facts(folder: Path) -> IndexFacts:
     """The facts of an index on disk: `<database>/indexes/<label>`. Raises UserError: there is no merged index."""
-    path = folder / "merged" / "manifest.json"
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
-        settings = recipe_of(manifest).model_dump(exclude={"parts"})
-        shards = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # of the database
-        settings["shards"] = None if settings["shards"] == shards else settings["shards"]
-        return facts_of(folder.name, settings, manifest["vectors"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read as the manifest of an index ({type(error).__name__})") from None
+    manifest = read_object(folder / "merged" / "manifest.json")
+    settings = recipe_of(manifest).model_dump(exclude={"parts"})
+    shards = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # of the database
+    settings["shards"] = None if settings["shards"] == shards else settings["shards"]
+    return facts_of(folder.name, settings, manifest["vectors"])

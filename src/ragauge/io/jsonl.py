@@ -53,13 +53,7 @@ def read_object(path: Path) -> dict[str, Any]:
         text = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    value = json_object(text, str(path))
-    if b"\\ud" in text.lower():  # an escape of one half of a pair, or of both
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except (UnicodeEncodeError, RecursionError):
-            raise UserError(f"{path}: contains an unpaired surrogate, which is not valid text") from None
-    return value
+    return json_object(text, str(path))
 
 
 def json_object(text: bytes, place: str) -> dict[str, Any]:

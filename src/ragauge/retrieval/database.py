@@ -26,7 +26,7 @@ import numpy as np
 
 from ragauge.errors import UserError, unknown
 from ragauge.io import folders
-from ragauge.io.jsonl import json_object, read_lines
+from ragauge.io.jsonl import read_jsonl
 from ragauge.retrieval.near_duplicates import PERMUTATIONS
 
 SHARD, DATABASE, EVALUATION = "shard of a chunk database", "chunk database", "evaluation set"
@@ -48,12 +48,10 @@ def shard_folder(database: Path, number: int) -> Path:
 
 
 def evaluation_folder(database: Path, label: str) -> Path:
-    """The folder of an evaluation set, text of another corpus."""
     return database / "evaluation" / label
 
 
 def marked_folder(database: Path, number: int) -> Path:
-    """The folder with the numbers of a shard's near-duplicates."""
     return database / "near_duplicates" / f"{number:05d}"
 
 
@@ -83,12 +81,7 @@ class BuiltFolder:
 
     def evaluation(self) -> Iterator[Evaluation]:
         """The evaluation text, its documents counted within the folder."""
-        path = self.folder / "evaluation.jsonl"
-        for number, line in read_lines(path):
-            try:
-                yield Evaluation(**json_object(line, f"{path}:{number}"))
-            except TypeError as error:
-                raise UserError(f"{path}:{number}: no evaluation text ({error}); rebuild it") from error
+        yield from (Evaluation(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl"))
 
 
 class Shard(BuiltFolder):

@@ -31,10 +31,6 @@ class Share:
     number: int = 0
     of: int = 1
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.number < self.of:
-            raise UserError(f"shard {self.number}: there are {self.of}, counted from 0")
-
 
 Read = Callable[[], CorpusDocument | None]  # parses a document when it is called; None if its text is blank
 
@@ -122,20 +118,17 @@ def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
     """WikiExtractor's layout: <doc id="" url="" title="">, the title, the text, </doc>."""
     block: _Block | None = None
     for place, line in lines:
-        if line.startswith("<doc "):
-            if block:
-                raise UserError(f"{place}: <doc> inside the document of {block.place}, which has no </doc>")
+        begins = line.startswith("<doc ")
+        if (begins and block) or (line.strip() and not begins and not block):
+            raise UserError(f"{place}: {line[:40]!r}: not in the order of <doc>, text and </doc>")
+        if begins:
             title = re.search(r'title="(.*)"', line)
             block = _Block(place, html.unescape(title[1]) if title else "", [])
-        elif line.startswith("</doc>"):
-            if block is None:
-                raise UserError(f"{place}: </doc> without a <doc> before it")
+        elif block and line.startswith("</doc>"):
             yield block
             block = None
         elif block:
             block.add(line)
-        elif line.strip():
-            raise UserError(f"{place}: text outside <doc> and </doc>: {line[:40]!r}")
     if block:
         raise UserError(f"{block.place}: a document without </doc>: the file is truncated")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from ragauge.errors import UserError
 from ragauge.io import folders
@@ -115,11 +114,7 @@ class Index:
         if self.manifest["made_from"]["database"] != database.sha256:
             problem = "an index of another database, or of an earlier state of it; build it again"
             raise UserError(f"{self.folder}: {problem}")
-        try:
-            self.recipe = recipe_of(self.manifest)
-        except (KeyError, TypeError, AttributeError, ValidationError) as error:
-            problem = f"its manifest is not that of an index ({type(error).__name__})"
-            raise UserError(f"{self.folder}: {problem}; rebuild it") from None
+        self.recipe = recipe_of(self.manifest)
         self.encoder_sha256: str = self.manifest["made_from"]["encoder"]  # whose vectors it holds
         self._opened = self.recipe.open(self.folder)
 

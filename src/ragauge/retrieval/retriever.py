@@ -96,10 +96,7 @@ class Retriever:
     latency: LinearTime | None = None  # seconds of a call by nprobe, which a query with a budget needs (`calibrate`)
 
     def __init__(self, database: Database, index: Index, encoder: TextEncoder) -> None:
-        """The encoder is that of the index's vectors, which only `open` checks. Raises UserError: another width."""
-        if encoder.dim != index.manifest["dim"]:
-            width = index.manifest["dim"]
-            raise UserError(f"{index.folder}: vectors of width {width}; the encoder's are {encoder.dim}")
+        """The encoder is that of the index's vectors, which `open` checks."""
         self.database, self.index, self.encoder = database, index, encoder
         self._encoding = threading.Lock()  # tokenizers hold the padding and truncation of a call
 

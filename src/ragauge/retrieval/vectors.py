@@ -32,10 +32,7 @@ class Vectors:
     def open(cls, folder: Path, recipe: IndexRecipe) -> Vectors:
         """Raises UserError if shards or embeddings are missing, truncated or not of one encoder, or do not fit."""
         database = Database(folder)
-        count = len(database.shards) if recipe.shards is None else recipe.shards
-        if count > len(database.shards):
-            raise UserError(f"index: shards is {count}; the database {folder} has {len(database.shards)}")
-        embeddings = tuple(Embeddings(folder, number) for number in range(count))
+        embeddings = tuple(Embeddings(folder, number) for number in range(recipe.shards or len(database.shards)))
         for part in embeddings[1:]:
             if part.manifest["made_from"]["encoder"] != embeddings[0].manifest["made_from"]["encoder"]:
                 other = embeddings[0].folder

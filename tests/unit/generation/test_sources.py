@@ -17,7 +17,6 @@ from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.reader import Prepared
 from ragauge.generation.sources import (
     BlockingRetrieval,
-    NoNeighbours,
     PrefetchedRetrieval,
     RandomNeighbours,
     RetrievalOptions,
@@ -183,10 +182,3 @@ def test_chance_draws_from_other_documents_and_the_same_for_the_same_seed() -> N
     assert all(text in chunks for draw in draws for text in draw)
     with pytest.raises(UserError, match="excluded documents"):
         draw(0, 0, 1, 2)
-
-
-@pytest.mark.parametrize("prompt", [[], PROMPT])
-def test_there_must_be_something_to_continue_and_to_generate(prompt: list[int]) -> None:
-    reader = JointDecoder(tiny_models.tiny_lm(), JointAttention()).open(64)
-    with pytest.raises(UserError, match="cannot be continued to 64"):
-        generate(reader, prompt, 64, NoNeighbours(), Windows())

@@ -168,8 +168,6 @@ def test_near_duplicates_are_left_out_unless_kept(folder: Path) -> None:
 def test_a_prefix_of_the_database_is_its_first_shards(folder: Path) -> None:
     vectors = Vectors.open(folder, INDEX.model_copy(update={"shards": 2}))
     assert vectors.total == vectors.database.chunk_starts[2]
-    with pytest.raises(UserError, match=r"shards is 9; the database .* has 3"):
-        Vectors.open(folder, INDEX.model_copy(update={"shards": 9}))
 
 
 def test_vectors_in_another_precision_are_other_vectors(folder: Path, tmp_path: Path) -> None:
@@ -312,15 +310,6 @@ def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[
 def test_a_query_is_checked_when_it_is_made(query: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="query: "):
         Query(**query)
-
-
-def test_an_encoder_of_another_width_is_refused(folder: Path) -> None:
-    class Wide(CountEncoder):
-        dim = 64
-
-    database = Database(folder)
-    with pytest.raises(UserError, match="vectors of width 32; the encoder's are 64"):
-        Retriever(database, Index(database, "ivf"), Wide())
 
 
 # --- killed, damaged

@@ -19,7 +19,6 @@ from ragauge.cost.trace import Call
 from ragauge.engines import LM, KVCache, Row, Span
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.weights import Linear, Weights
-from ragauge.errors import UserError
 from ragauge.generation.modes._trained import NeighbourRows, TrainedWeights, attend, causal_mask
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, PreparingReader, State, StateCache, Tokens
@@ -65,10 +64,7 @@ class JointStates(PreparingReader, Generic[State]):
         self._states: StateCache[State] = StateCache()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `PreparingReader.prepare`. Raises UserError if there is no token yet to read neighbours behind."""
         texts = [tuple(ids) for ids in neighbours if len(ids)]
-        if self._sink is None:
-            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
         last = 0 if self.mode.reach is None else max(0, length - self.mode.reach)
         calls: list[Call] = []
         states = self._states.get(

@@ -14,10 +14,9 @@ from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.trace import Call
 from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
 from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin, write_origin
-from ragauge.errors import UserError
 from ragauge.generation.modes._joint import JointStates, Placement, load_adapted
 from ragauge.generation.modes.base import Checkpoint
-from ragauge.generation.reader import Prepared, Tokens
+from ragauge.generation.reader import Tokens
 
 
 def export(checkpoint: Checkpoint, folder: Path) -> None:
@@ -66,12 +65,6 @@ class OnnxJointReader(JointStates[Tensor]):
         super().__init__(lm)
         self.mode, self.front = lm.mode, front
         self._slots = lm.decoder.slots(front)
-
-    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `JointStates.prepare`. Raises UserError if they do not fit, or the sequence has no token yet."""
-        if (count := sum(map(len, neighbours))) > self.front:
-            raise UserError(f"neighbours of {count} tokens do not fit into {self.front} slots")
-        return super().prepare(neighbours, length)
 
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[Tensor]:
         started = time.perf_counter()

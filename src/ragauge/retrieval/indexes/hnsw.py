@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from ragauge.errors import UserError
 from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, Stop, Together, VectorSource, faiss_files
 
 EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
@@ -80,8 +79,6 @@ class _Graph:
 
         self._index = faiss_files.read(graph, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
         self._ids = np.fromfile(ids, dtype=np.int64)
-        if len(self._ids) != self._index.ntotal:
-            raise UserError(f"{ids}: {len(self._ids):,} ids of {self._index.ntotal:,} vectors")
 
     def search(self, vectors: np.ndarray, k: int, nprobe: int, _: Stop | None = None) -> tuple[np.ndarray, np.ndarray]:
         import faiss

@@ -125,9 +125,3 @@ def test_what_cannot_be_done_is_said(lm: OnnxJointDecoder, tmp_path: Path) -> No
     (tmp_path / "decoder.onnx").write_bytes(b"not a graph")
     with pytest.raises(UserError, match="ONNX Runtime cannot read it"):
         OnnxJointDecoder(Checkpoint(exported=tmp_path), JointAttention())
-    reader = lm.open(0, 10)
-    with pytest.raises(UserError, match="the sequence is empty"):
-        reader.attach([[5]])
-    reader.read([5])
-    with pytest.raises(UserError, match="do not fit into 10 slots"):
-        reader.attach([[5] * 11])
