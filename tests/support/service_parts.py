@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes.base import Stop
-from ragauge.retrieval.retriever import About, Neighbours, Query, Searcher
+from ragauge.retrieval.retriever import About, Neighbours, Query, Searcher, Stop
 from ragauge.retrieval.service.process import Running, running_command, serve
 from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings

@@ -17,7 +17,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.indexes import IndexRecipe, recipe_of
-from ragauge.retrieval.indexes.base import SearchResult, Stop
+from ragauge.retrieval.indexes.base import SearchResult
 from ragauge.retrieval.vectors import Vectors
 
 TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
@@ -131,21 +131,21 @@ class Index:
         """Powers of two below the largest nprobe, and the largest."""
         return sorted({*(1 << power for power in range(self.recipe.max_nprobe.bit_length())), self.recipe.max_nprobe})
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
 
         Distances are squared L2 (smaller is nearer) or inner products (larger is nearer), as the recipe's metric says.
-        Raises UserError if nprobe is not between 1 and the largest, CancelledSearchError once `stop` returns true.
+        Raises UserError if nprobe is not between 1 and the largest.
         """
-        distances, ids = self.search_raw(vectors, k, nprobe, stop)
+        distances, ids = self.search_raw(vectors, k, nprobe)
         return distances, np.where(ids < 0, -1, ids % len(self.database))
 
-    def search_raw(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
+    def search_raw(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
         """As `search`, with the ids of the index: those from the number of chunks on are of drawn vectors."""
         if not 1 <= nprobe <= self.recipe.max_nprobe:
             name = self.recipe.NPROBE_KEY or "nprobe"
             raise UserError(f"{name} {nprobe}: must be from 1 to {self.recipe.max_nprobe}, the largest of this index")
         rows = np.ascontiguousarray(vectors, dtype=np.float32)
-        distances, ids = self._opened.search(rows, k, nprobe, stop)
+        distances, ids = self._opened.search(rows, k, nprobe)
         worst = -np.inf if self.recipe.largest_is_nearest else np.inf
         return np.where(ids < 0, worst, distances).astype(np.float32), ids

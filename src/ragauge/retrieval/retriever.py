@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,14 +18,19 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes.base import SearchResult, Stop, raise_if_stopped
+from ragauge.retrieval.indexes.base import SearchResult
 
 if TYPE_CHECKING:
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.embed import TextEncoder
     from ragauge.retrieval.index import Index
 
+Stop = Callable[[], bool]  # whether nobody waits for a search any longer
 STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service adds its own
+
+
+class CancelledSearchError(Exception):
+    """A search that was stopped between its stages, since nobody waits for it any longer."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class Retriever:
         vectors = []
         for request in requests:
             with self._encoding:
-                raise_if_stopped(stop)
+                _raise_if(stop)
                 vectors.append(self.encoder.encode([self._text(query) for query in request]))
         encoded = time.perf_counter()
         results = self._search(queries, nprobes, np.concatenate(vectors), stop)
@@ -218,8 +223,8 @@ class Retriever:
             groups.setdefault((query.k, nprobe), []).append(place)
         results: dict[int, SearchResult] = {}
         for (k, nprobe), places in groups.items():
-            raise_if_stopped(stop)
-            distances, ids = self.index.search(vectors[places], k, nprobe, stop)
+            _raise_if(stop)
+            distances, ids = self.index.search(vectors[places], k, nprobe)
             results.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
         return [results[place] for place in range(len(queries))]
 
@@ -234,6 +239,11 @@ class Retriever:
         continuations = np.concatenate(parts, axis=1) if parts else np.zeros((len(ids), 0), dtype=np.int32)
         content = (database.documents(ids), database.tokens(ids), database.lengths(ids), continuations, lengths)
         return Neighbours(ids, distances, *content, nprobe=nprobe, seconds={})
+
+
+def _raise_if(stop: Stop | None) -> None:
+    if stop and stop():
+        raise CancelledSearchError("the search was stopped")
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def test_a_query_a_whole_chunk_stale_finds_what_was_fresh_a_chunk_before(compari
 def test_what_finds_nothing_has_no_cosine(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     search = comparison.searcher.index.search  # type: ignore[attr-defined]
 
-    def empty(vectors: np.ndarray, k: int, nprobe: int, stop: object) -> tuple[np.ndarray, np.ndarray]:
+    def empty(vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
         distances, ids = search(vectors, k, nprobe)
         ids[0], distances[0] = -1, np.inf
         return distances, ids

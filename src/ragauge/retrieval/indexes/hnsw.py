@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, Stop, Together, VectorSource, faiss_files
+from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, Together, VectorSource, faiss_files
 
 EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
 STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
@@ -80,7 +80,7 @@ class _Graph:
         self._index = faiss_files.read(graph, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
         self._ids = np.fromfile(ids, dtype=np.int64)
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int, _: Stop | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
         import faiss
 
         walk: Any = faiss.SearchParametersHNSW  # type: ignore[attr-defined]

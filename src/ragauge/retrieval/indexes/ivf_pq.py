@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, faiss_files, nearest, raise_if_stopped
+from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, faiss_files
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ragauge.retrieval.indexes.base import SearchResult, Stop, VectorSource
+    from ragauge.retrieval.indexes.base import SearchResult, VectorSource
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
-LISTS_PER_STEP = 4096  # lists that a search scans, over all of its queries, between two checks of `stop`
 PQ_CENTROIDS = 256  # of each byte of a code
 TRAINED, CODES, MERGED, LISTS = "trained.faiss", "codes.faiss", "index.faiss", "index.ivfdata"
 
@@ -112,7 +111,7 @@ class IvfPq(IndexRecipe):
         index = faiss_files.read(folder / MERGED, flags)
         lists: Any = faiss.downcast_InvertedLists(index.invlists)
         lists.prefetch_nthread = 0  # no read-ahead by 32 threads, whatever cores a search was given
-        return _Lists(index, self.largest_is_nearest)
+        return _Lists(index)
 
 
 @dataclass(frozen=True)
@@ -120,26 +119,10 @@ class _Lists:
     """An opened index; nprobe is the number of lists that are scanned."""
 
     index: Any
-    largest_is_nearest: bool
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
-        """Search; with `stop`, in steps of `LISTS_PER_STEP` lists, whose ties go to the smaller id."""
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
         import faiss
-        import numpy as np
 
         scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
-        at_once = max(1, LISTS_PER_STEP // max(1, len(vectors)))
-        if stop is None or nprobe <= at_once:
-            distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
-            return distances, ids
-        centroids = self.index.quantizer.search(vectors, nprobe)  # distances and lists (q, nprobe)
-        results = []
-        for start in range(0, nprobe, at_once):
-            raise_if_stopped(stop)
-            to_lists, lists = (np.ascontiguousarray(part[:, start : start + at_once]) for part in centroids)
-            distances, ids = np.empty((len(vectors), k), np.float32), np.empty((len(vectors), k), np.int64)
-            arrays = [faiss.swig_ptr(array) for array in (lists, to_lists, distances, ids)]
-            parameters = scan(nprobe=lists.shape[1])
-            self.index.search_preassigned_c(len(vectors), faiss.swig_ptr(vectors), k, *arrays, False, parameters)
-            results.append((distances, ids))
-        return nearest(results, k, self.largest_is_nearest)
+        distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
+        return distances, ids

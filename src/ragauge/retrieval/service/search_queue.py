@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from ragauge.retrieval.indexes.base import CancelledSearchError
-from ragauge.retrieval.retriever import Neighbours, Query, Retriever
+from ragauge.retrieval.retriever import CancelledSearchError, Neighbours, Query, Retriever
 
 MAX_JOINED_QUERIES = 19  # in one call: from 20 on faiss compares centroids by BLAS, whose last bits differ
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import service_parts as parts
-from ragauge.retrieval.indexes.base import CancelledSearchError, Stop
-from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.retriever import CancelledSearchError, Neighbours, Query, Stop
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.search_queue import MAX_JOINED_QUERIES
 

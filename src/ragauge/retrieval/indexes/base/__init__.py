@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
@@ -37,25 +37,14 @@ class VectorSource(Protocol):
         """About `count` vectors (n, dim) float32, spread evenly."""
 
 
-Stop = Callable[[], bool]  # whether nobody waits for a search any longer
 SearchResult: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # distances (q, k) float32 and ids (q, k) int64, -1 for none
-
-
-class CancelledSearchError(Exception):
-    """A search that was stopped, since nobody waits for it any longer."""
-
-
-def raise_if_stopped(stop: Stop | None) -> None:
-    """Raise CancelledSearchError once nobody waits for a search."""
-    if stop and stop():
-        raise CancelledSearchError("the search was stopped")
 
 
 class Searchable(Protocol):
     """An opened index."""
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
-        """Nearest of vectors (q, dim) float32. A long search calls `raise_if_stopped(stop)` now and then."""
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
+        """Nearest of vectors (q, dim) float32."""
 
 
 class IndexRecipe(BaseModel, extra="forbid", strict=True, frozen=True):
@@ -142,13 +131,8 @@ class Together:
     parts: Sequence[Searchable]
     largest_is_nearest: bool
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None) -> SearchResult:
-        """Search every part with that nprobe; a search stops between parts."""
-        results = []
-        for part in self.parts:
-            raise_if_stopped(stop)
-            results.append(part.search(vectors, k, nprobe, stop))
-        return nearest(results, k, self.largest_is_nearest)
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
+        return nearest([part.search(vectors, k, nprobe) for part in self.parts], k, self.largest_is_nearest)
 
 
 def nearest(results: Sequence[SearchResult], k: int, largest_is_nearest: bool) -> SearchResult:
