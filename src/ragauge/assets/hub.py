@@ -89,10 +89,7 @@ def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Pat
 
 
 def _link(snapshot: Path, folder: Path) -> None:
-    """Link to the snapshot's files from `folder`, unless it has a file of that name.
-
-    A large file, which the hub's cache names by its sha256, is checked; with another hash it is removed.
-    """
+    """Link to the snapshot's files from `folder`; a file that the hub names by its sha256 is checked first."""
     for path in sorted(p for p in snapshot.rglob("*") if p.is_file()):
         link, blob = folder / path.relative_to(snapshot), path.resolve()
         if link.exists():

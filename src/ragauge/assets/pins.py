@@ -76,10 +76,7 @@ def split_pin(source: str) -> tuple[str, Pin]:
 
 
 def add_pin(source: str, revision: str | None, sha256: str | None) -> str:
-    """Return a source with the pin that the keys `revision` and `sha256` of a configuration state.
-
-    Raises SettingError: the source has a pin already, or can have none of that kind.
-    """
+    """Return a source with a configuration's `revision` and `sha256`. Raises SettingError: it can have no such pin."""
     key, value = ("revision", revision) if revision else ("sha256", sha256)
     if not source.startswith(REMOTE):
         reason = "only of a source that is fetched; `ragauge fetch --config FILE --lock` pins catalog names"

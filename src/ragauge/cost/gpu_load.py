@@ -1,7 +1,4 @@
-"""What else a GPU did while times were taken: other processes, lowered clocks and heat, by `nvidia-smi`.
-
-A look takes tens of milliseconds, so it is taken between trials, never in one.
-"""
+"""What else a GPU did between timed trials: other processes, lowered clocks and heat, by `nvidia-smi`."""
 
 import os
 import shutil
@@ -84,10 +81,7 @@ def watch(device: str) -> GpuWatch | None:
 
 
 def _count_others(lines: list[str]) -> int:
-    """How many of the processes on a GPU are not of this program.
-
-    In a container the numbers are those of another name space; then all but one are others.
-    """
+    """Count processes of others on a GPU; all but one where a container has numbers of its own."""
     pids, me = [int(line) for line in lines if line.strip().isdigit()], psutil.Process()
     own = {me.pid, *(process.pid for process in (*me.parents(), *me.children(recursive=True)))}
     return len(pids) - (len(own & set(pids)) or min(1, len(pids)))

@@ -19,10 +19,7 @@ CACHE_TYPES: tuple[str, ...] = get_args(CacheType)
 
 
 def device_here(device: str) -> str:
-    """`auto` -> `cuda` on a machine with a GPU that torch can use, `cpu` on any other; a device stays as it is.
-
-    Raises UserError: unknown device.
-    """
+    """Resolve `auto` to `cuda` where torch can use a GPU, else to `cpu`. Raises UserError: unknown device."""
     if device not in (AUTO, *DEVICES):
         raise unknown("device", device, (AUTO, *DEVICES))
     if device != AUTO:

@@ -123,10 +123,7 @@ class _Rates(BaseModel):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read what `ragauge doctor machine` wrote, as `measure` returned it.
-
-    Raises UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.
-    """
+    """Read what `ragauge doctor machine` wrote. Raises UserError: no JSON, or a rate of the roofline is missing."""
     rates = read_object(path)
     try:
         _Rates.model_validate(rates, strict=True)

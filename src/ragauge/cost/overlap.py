@@ -56,10 +56,7 @@ def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[OverlapW
 
 
 def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:
-    """Seconds of the generation if every prefetch overlapped its window at no cost to either.
-
-    Per window the longer of retrieval and generation; retrievals that blocked are added.
-    """
+    """Seconds of the generation if every prefetch overlapped its window at no cost to either (the longer counts)."""
     return sum(window.seconds for window in windows(trace, faster))
 
 

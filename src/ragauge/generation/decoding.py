@@ -21,10 +21,7 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
 
 
 def generate(reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows) -> list[int]:
-    """Continue a prompt greedily until the sequence has `tokens` tokens; returns the new ones.
-
-    Raises UserError: the retriever failed.
-    """
+    """Continue a prompt greedily to `tokens` tokens; returns the new ones. Raises UserError: the retriever failed."""
     ids = list(prompt)
     for _ in read_through(reader, ids, len(ids) - 1, source, windows, end=tokens - 1):
         pass

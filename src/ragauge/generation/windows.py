@@ -27,10 +27,7 @@ class Windows:
             raise SettingError("interval", message)
 
     def of(self, place: int) -> int:
-        """The window whose neighbours the token at `place` attends to; -1 if it attends to none.
-
-        The last token of a query is the first that attends to what the query found.
-        """
+        """The window whose neighbours the token at `place` attends to; -1 if it attends to none."""
         return max(-1, (place + 1 - CHUNK) // self.interval)
 
     def first(self, window: int) -> int:

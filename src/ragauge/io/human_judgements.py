@@ -23,10 +23,7 @@ class HumanJudgement(BaseModel, extra="forbid", frozen=True):
 
 
 def read_human_judgements(path: Path) -> Mapping[str, HumanJudgement]:
-    """Read a file: the judgements by the places where they stand.
-
-    Raises UserError: the file cannot be read, or a line is no judgement or judges what an earlier one judges.
-    """
+    """Read the judgements by the places where they stand. Raises UserError: no CSV, or a line is none or double."""
     judgements, seen = dict[str, HumanJudgement](), set[tuple[str, ...]]()
     place = where = f"human_judgements: {path}"
     try:

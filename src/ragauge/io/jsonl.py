@@ -69,10 +69,7 @@ def json_object(text: bytes, place: str) -> dict[str, Any]:
 
 
 def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
-    """Return `record[name]`, of the given JSON type and, if text, not blank.
-
-    Raises UserError with the place, the field and its value.
-    """
+    """Return `record[name]`. Raises UserError: it is missing, of another JSON type, blank or no valid text."""
     if name not in record:
         near = meant(name, record)
         hint = f" did you mean {near!r}?" if near else ""

@@ -96,10 +96,7 @@ class RecordWriter:
             self._started_file.write(f"{key}\n".encode())
 
     def append(self, record: AnyRecord) -> None:
-        """Write one record; when this returns it is on the disk.
-
-        Raises UserError: the disk is full or the file cannot be written; earlier records stay.
-        """
+        """Write one record to the disk. Raises UserError: it cannot be written; earlier records stay."""
         line = record.model_dump_json()
         with os_errors_as_user_errors(self.partial):
             start = self._file.seek(0, os.SEEK_END)
@@ -117,7 +114,7 @@ class RecordWriter:
     def finish(self, meta: Mapping[str, Any]) -> None:
         """Write the finished file and its `.meta.json`, unless they exist as they are; remove the partial file.
 
-        Raises UserError: the disk is full or the files cannot be written; the partial file stays.
+        Raises UserError: they cannot be written; the partial file stays.
         """
         missing = [key for key in self._keys if key not in self._records]
         if missing:

@@ -157,10 +157,7 @@ def read_kind(path: Path, kind: type[Kind]) -> list[Kind]:
 
 
 def outcome(out: Path) -> tuple[int, dict[str, list[str]]]:
-    """Return how many questions of a finished file were answered, and for each reason the keys that failed for it.
-
-    Raises UserError as `read`.
-    """
+    """Return how many questions of a finished file were answered, and the keys that failed by reason."""
     records, reasons = read(out), dict[str, list[str]]()
     failed = [record for record in records if record.status == "failed"]
     for record in failed:

@@ -66,10 +66,7 @@ class DatabaseRecipe:
 
 
 def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
-    """Make one shard, unless it exists; returns whether it was made.
-
-    Raises UserError: the corpus cannot be read (file and line are named), or gives no chunk; the disk is full.
-    """
+    """Make one shard, unless it exists; returns whether it was made. Raises UserError: unreadable or empty corpus."""
     share = Share(number, recipe.shards)
     tokenizer = load_tokenizer(recipe.tokenizer)
     made_from = {

@@ -1,7 +1,4 @@
-"""Embeddings of chunks: encoders in torch and in ONNX Runtime, and the vectors of a shard.
-
-<database>/embeddings/00000/  vectors.bin  (chunk, dim) float16, normalised; manifest.json
-"""
+"""Embeddings of chunks, `<database>/embeddings/00000/vectors.bin` (chunk, dim) float16, and their encoders."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -41,7 +41,7 @@ def exact_search(vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable
 def exact_search_within(
     vectors: Vectors, queries: np.ndarray, minutes: float | None, saved: Path
 ) -> tuple[np.ndarray, list[int]]:
-    """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards that were compared.
+    """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards compared.
 
     `saved`: file of each shard's results, with which a killed search goes on.
     """

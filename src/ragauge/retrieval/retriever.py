@@ -181,10 +181,7 @@ class Retriever:
         return [[next(remaining) for _ in request] for request in requests]
 
     def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> LinearTime:
-        """Measure calls of one query at several nprobes and store the line that predicts a call's seconds.
-
-        Each trial has a new query, a chunk of the database, so that no search repeats the lists of the last.
-        """
+        """Measure calls of one query, a new one in each trial, and store the line that predicts a call's seconds."""
         choices = list(nprobes or self.index.nprobes)
         ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
         texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids).tolist()]

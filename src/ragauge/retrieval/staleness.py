@@ -1,7 +1,4 @@
-"""How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, appendix D.1 and Table 2).
-
-A stale query has as many tokens, but earlier ones. Nearest chunks are compared by the cosine of their vectors.
-"""
+"""How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, appendix D.1 and Table 2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -77,10 +77,7 @@ class Vectors:
         return missing * (before + self.counts[shard]) // self.real - missing * before // self.real
 
     def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(vectors (n, dim) float32, ids (n,) int64) of a shard: its own, then the drawn ones.
-
-        The id of a drawn vector is, modulo the chunks of the database, the chunk it was drawn around.
-        """
+        """(vectors (n, dim) float32, ids (n,) int64) of a shard; ids of drawn ones are chunks, modulo their number."""
         rows, own = self.rows(shard), self.embeddings[shard].vectors
         start, drawn = int(self.database.chunk_starts[shard]), self.drawn(shard)
         with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as shown:

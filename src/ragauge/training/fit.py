@@ -97,10 +97,7 @@ class RetroFit(TimedTrainer):
     reports_every_step = False
 
     def __init__(self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]) -> None:
-        """`out`: the folder of weights, curve and checkpoints; `about`: metadata for the file of weights, the model's.
-
-        Raises UserError: the folder holds the checkpoints of another training, or the database is too small.
-        """
+        """`out`: the folder of all files; `about`: metadata of the weights. Raises UserError: the folder of another."""
         self.settings = material.settings
         self.lm, self.material, self.out, self.about = lm, material, out, about
         self.texts: Iterator[NeighbourExample] | None = None

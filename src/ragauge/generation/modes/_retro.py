@@ -67,10 +67,7 @@ def read_folder(folder: Path) -> RetroNetwork:
 
 
 def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
-    """RETRO with the weights of a file, safetensors or a state dictionary of torch, by this package's tensor names.
-
-    Raises UserError: no such file, damaged, holding more than tensors, or of other names or sizes.
-    """
+    """RETRO with a file's tensors, of safetensors or torch. Raises UserError: damage, other names or sizes, code."""
     network = random_network(sizes, device="meta")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
@@ -99,10 +96,7 @@ class OwnReader(Reader):
 
     @abstractmethod
     def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
-        """Let tokens attend to these neighbours, those of one length side by side; none: to none.
-
-        `places` are those of all their tokens, among the neighbours laid end to end.
-        """
+        """Let tokens attend to these neighbours, by length, with the places of their tokens; none: to none."""
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:
         """See `Reader.attach`; they are encoded when the next token is read."""

@@ -1,7 +1,4 @@
-"""RETRO in ONNX: its encoder, and its decoder in two graphs, `lower` and `upper`, between which the encoder runs.
-
-Both take the keys and values of cached slots under a mask, and return the new tokens'.
-"""
+"""RETRO in ONNX: its encoder, and its decoder in two graphs, `lower` and `upper`, between which the encoder runs."""
 
 from __future__ import annotations
 

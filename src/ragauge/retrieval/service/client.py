@@ -1,7 +1,4 @@
-"""The client of the retrieval service: the same queries and answers as a retriever of this process.
-
-Every call ends within its deadline, with its answer or a `RetrievalError` that names server and request.
-"""
+"""The client of the retrieval service, whose calls end within their deadline: an answer or a `RetrievalError`."""
 
 from __future__ import annotations
 
@@ -106,10 +103,7 @@ class Client(AbstractContextManager["Client"]):
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order; `seconds` also has the stages `queue` and `network`.
-
-        Raises RetrievalError: no answer within the deadline, or a refusal.
-        """
+        """The neighbours of each query; `seconds` has `queue` and `network` too. Raises RetrievalError: no answer."""
         return self.start(queries).result()
 
     def start(self, queries: Sequence[Query]) -> PendingSearch:

@@ -6,10 +6,7 @@ from ragauge.errors import UserError
 
 
 def pin(cores: str) -> None:
-    """Pin this process and its future threads to processor cores: `0`, `0,2` or `0-3`.
-
-    Raises UserError: not a list of cores, or a core that this process may not use.
-    """
+    """Pin this process to processor cores: `0`, `0,2` or `0-3`. Raises UserError: a core that it may not use."""
     try:
         ends = [[int(end) for end in part.split("-", 1)] for part in cores.split(",")]
     except ValueError:

@@ -61,10 +61,7 @@ def server_credentials(certificate: Path, key: Path, client_ca: Path | None = No
 
 
 def channel_credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials | None:
-    """The CA certificates that verify the server, and the client's own certificate, from PEM files; None: no TLS.
-
-    Raises UserError as `server_credentials`.
-    """
+    """The client's TLS from PEM files, None without `ca`. Raises UserError as `server_credentials`."""
     if (certificate is None) != (key is None):
         raise UserError("--tls-cert and --tls-key: give both or neither")
     if ca is None:

@@ -1,7 +1,4 @@
-"""Search over servers that each hold a part of a database: all search at once, and the nearest of all answers win.
-
-The merged answer is that of one index over all parts, which share what was trained and number chunks as the whole.
-"""
+"""Search on the servers of a database's parts at once; the merged answer is that of one index over all."""
 
 import logging
 from collections import Counter
@@ -28,10 +25,7 @@ class Fanout:
     """Searches on the servers of all parts at once."""
 
     def __init__(self, clients: Sequence[Client], *, partial: bool = False) -> None:
-        """Take one client for each part; with `partial`, a lost server makes an answer `PartialNeighbours`, no error.
-
-        Raises UserError: two clients with the same address.
-        """
+        """One client for each part; `partial`: a lost server is no error. Raises UserError: the same address twice."""
         [(address, count)] = Counter(client.address for client in clients).most_common(1)
         if count > 1:
             raise UserError(f"retrieval server {address} is named twice: its part would count twice")

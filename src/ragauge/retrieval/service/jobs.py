@@ -1,7 +1,4 @@
-"""A retrieval server that is a job of its own: how its clients find it, and when it ends (docs/service.md).
-
-A job that fails leaves a file of the name of its result with `.failed` at its end, so that nobody waits for ever.
-"""
+"""A retrieval server that is a job of its own: how its clients find it, and when it ends (docs/service.md)."""
 
 import socket
 import time

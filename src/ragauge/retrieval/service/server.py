@@ -1,7 +1,4 @@
-"""The retrieval service: a searcher behind gRPC, from start to stop.
-
-It checks and bounds every field before it searches, and returns exactly its searcher's answers.
-"""
+"""The retrieval service: a retriever behind gRPC, which checks and bounds every field of a request."""
 
 from __future__ import annotations
 
