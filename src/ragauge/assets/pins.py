@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 
-from ragauge.errors import SettingError, UserError, first_problem
+from ragauge.errors import UserError, first_problem
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import read_object
 from ragauge.io.redaction import redacted
@@ -73,24 +73,6 @@ def split_pin(source: str) -> tuple[str, Pin]:
     if at and not REVISION.fullmatch(revision):
         raise UserError(f"{source}: after @ comes a revision, a commit, tag or branch")
     return start, Pin(revision=revision or None, sha256=sha256 or None)
-
-
-def add_pin(source: str, revision: str | None, sha256: str | None) -> str:
-    """Return a source with a configuration's `revision` and `sha256`. Raises SettingError: it can have no such pin."""
-    key, value = ("revision", revision) if revision else ("sha256", sha256)
-    if not source.startswith(REMOTE):
-        reason = "only of a source that is fetched; `ragauge fetch --config FILE --lock` pins catalog names"
-        raise SettingError(key, f"{value!r}: {reason}")
-    if revision and not source.startswith("hf:"):
-        raise SettingError(key, f"{value!r}: only of a source hf:org/name; others are pinned by sha256")
-    try:
-        if split_pin(source)[1] != Pin():
-            raise UserError(f"{value!r}: {source} states a pin of its own")
-        pinned = source + (f"@{revision}" if revision else "") + (f"{MARK}{sha256}" if sha256 else "")
-        split_pin(pinned)
-    except UserError as error:
-        raise SettingError(key, str(error)) from None
-    return pinned
 
 
 def lock_path(config: Path) -> Path:

@@ -81,8 +81,6 @@ class ModelEntry(_Section):
         description="a name in the catalog, hf:org/name, pypi:name==version, https://..., path:/folder or openai:NAME, "
         "a model behind an OpenAI-compatible server; default: the key"
     )
-    revision: str | None = Field(None, description="commit, tag or branch of a source hf:org/name")
-    sha256: str | None = Field(None, description="hash of the downloaded file, or of all files of a repository")
     engine: str = Field("torch", description="engine that runs the model, openai for openai:NAME; only torch is timed")
     dtype: AnyDtype = Field("auto", description="data type; auto: the faster of float32 and bfloat16 on this machine")
     weights: Weights = Field(
@@ -133,15 +131,10 @@ class ModelEntry(_Section):
     @model_validator(mode="before")
     @classmethod
     def _completed(cls, data: Any) -> Any:
-        """`revision` and `sha256` become part of the source, which identifies it; openai:NAME implies its engine."""
-        if not isinstance(data, dict) or not isinstance(data.get("source"), str):
+        """The source openai:NAME implies its engine."""
+        if not isinstance(data, dict) or not str(data.get("source")).startswith(SERVED):
             return data
-        if data["source"].startswith(SERVED):
-            data = {**data, "engine": data.get("engine", "openai"), "served": data.get("served") or {}}
-        pin = {key: data.get(key) for key in ("revision", "sha256")}
-        if not any(pin.values()) or not all(isinstance(value, str | None) for value in pin.values()):
-            return data
-        return {**data, "source": pins.add_pin(data["source"], **pin), **dict.fromkeys(pin)}
+        return {**data, "engine": data.get("engine", "openai"), "served": data.get("served") or {}}
 
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
