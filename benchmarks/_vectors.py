@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ragauge.retrieval.indexes.base import Stop
 from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
-from ragauge.retrieval.retriever import About, Neighbours, Query
+from ragauge.retrieval.retriever import About, Neighbours, Query, Stop
 from ragauge.retrieval.service.process import serve
 from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings
