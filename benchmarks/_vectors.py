@@ -87,7 +87,7 @@ class Rows:
         found: dict[int, Neighbours] = {}
         for (k, nprobe), places in groups.items():
             rows = self._queries[[next(iter(queries[place].tokens or [0])) for place in places]]
-            distances, ids = self._index.search(rows, k, nprobe, stop)
+            distances, ids = self._index.search(rows, k, nprobe)
             seconds = {"encode": 0.0, "search": time.perf_counter() - started, "lookup": 0.0}
             for i, place in enumerate(places):
                 found[place] = self._neighbours(ids[i], distances[i], nprobe, seconds)
