@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
 from ragauge.cost.hardware import AUTO, DEVICES, device_here
@@ -42,9 +42,6 @@ def ended_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-# --- types of values ---
 
 
 def count(text: str) -> int:
@@ -96,9 +93,6 @@ def names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-# --- groups of arguments ---
-
-
 def add_settings(
     parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
 ) -> None:
@@ -110,27 +104,21 @@ def add_settings(
         exclude: keys that do not become options.
         choices: of keys whose type does not say them.
     """
-    from pydantic_core import PydanticUndefined
-
-    from ragauge.config.reading import alternatives
-
-    for key, field in model.model_fields.items():
+    for key, field in model.model_json_schema()["properties"].items():
         if key in exclude:
             continue
-        text = (field.description or "").removesuffix("; default: the key")
-        if field.default not in (None, PydanticUndefined, []) and "default:" not in text:
-            text += f" ({field.default})"
-        types = [one for one in alternatives(field.annotation) if one is not type(None)]
-        is_literal = all(get_origin(one) is Literal for one in types)
-        literals = [value for one in types for value in get_args(one)] if is_literal else []
+        [kind, *more] = [kind for kind in field.get("anyOf", [field]) if kind != {"type": "null"}]
+        text = field["description"].removesuffix("; default: the key")
+        if field.get("default") not in (None, []) and "default:" not in text:
+            text += f" ({field['default']})"
         about: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
         if key == "device":
             about |= DEVICE
-        elif field.annotation is bool:
+        elif kind.get("type") == "boolean":
             about["action"] = argparse.BooleanOptionalAction
-        elif get_origin(field.annotation) is list:
+        elif kind.get("type") == "array":
             about |= {"type": names, "metavar": "N,..."}
-        elif known := choices.get(key, literals):
+        elif known := choices.get(key, () if more else kind.get("enum")):
             about["choices"] = tuple(known)
         else:
             about["metavar"] = key.upper()
@@ -161,13 +149,6 @@ add_server = _adder("--server", metavar="HOST:PORT")  # with several for the par
 add_device = _adder("--device", "where the model runs (cpu)", default="cpu", **DEVICE)
 add_decoder = _adder("--model", "the decoder: name, source or folder", default="smollm2-135m-instruct")
 add_examples = _adder("--examples", "questions that `ragauge fetch --dataset` wrote", type=Path, metavar="FILE.jsonl")
-
-
-def add_only_config(parser: argparse.ArgumentParser) -> None:
-    """Add the configuration of a verb that reads nothing else: the name of the option may be left out."""
-    either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("only_config", type=Path, nargs="?", metavar="CONFIG", help="the configuration")
-    either.add_argument("--config", type=Path, metavar="FILE.yaml", help="the same")
 
 
 def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
@@ -228,15 +209,11 @@ def check_adapters(path: Path | None) -> None:
         raise UserError(f"--adapters: no such file: {path}")
 
 
-# --- the objects that arguments name ---
-
-
 def configuration(args: argparse.Namespace) -> Config | None:
-    """Load the configuration of --config, or of `add_only_config`, if there is one."""
+    """Load the configuration of --config, if there is one."""
     from ragauge.config import loading
 
-    path = args.config or getattr(args, "only_config", None)
-    return loading.load(path) if path else None
+    return loading.load(args.config) if args.config else None
 
 
 def entry(section: Mapping[str, Any], name: str | None, what: str, where: str) -> Any:
@@ -343,9 +320,6 @@ def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dic
 
 def first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
-
-
-# --- results ---
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -1,20 +1,21 @@
 """Estimate what an experiment takes: downloads, disk, memory, and time on this machine, measured for a minute."""
 
 import argparse
+from pathlib import Path
 
 from ragauge.cli import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_only_config(parser)
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration")
     shapes = "measure nothing: lower bounds of GPU time from the models' shapes and the data sheet of an A100"
     parser.add_argument("--from-shapes", action="store_true", help=shapes)
 
 
 def run(args: argparse.Namespace) -> None:
+    from ragauge.config import loading
     from ragauge.measure import estimate
 
-    config = options.configuration(args)
-    assert config  # which is required
+    config = loading.load(args.config)
     estimated = estimate.estimate(config, estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config))
     options.print_result(args, estimate.text(estimated), **estimated.to_json())

@@ -1,20 +1,20 @@
 """Check a configuration and print what it plans."""
 
 import argparse
+from pathlib import Path
 
 from ragauge.cli import _options as options
 from ragauge.io import progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_only_config(parser)
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration")
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.config import sources
+    from ragauge.config import loading, sources
 
-    config = options.configuration(args)
-    assert config  # which is required
+    config = loading.load(args.config)
     if unpinned := sources.unpinned(config):
         progress.line(sources.NOT_PINNED.format(", ".join(unpinned)))
     options.print_result(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)

@@ -1,15 +1,13 @@
 """Reads settings, and reports a mistake in one line that names place, value and choices."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from inspect import isclass
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ragauge.errors import SettingError, UserError, unknown
+from ragauge.errors import SettingError, UserError
 from ragauge.io import safe_yaml
 
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -45,7 +43,7 @@ def checked(model: type[Settings], data: Mapping[str, Any], place: str) -> Setti
     except UnicodeError:  # half of a surrogate pair, as an escape can write it; pydantic cannot tell where
         raise UserError(f"{place}: holds an escape that is no character (\\ud800 to \\udfff)") from None
     except ValidationError as error:
-        path, message = mistake(error, model)
+        path, message = mistake(error)
         raise UserError(": ".join(filter(None, (place, ".".join(path), message)))) from error
 
 
@@ -54,11 +52,11 @@ def checked_options(model: type[Settings], given: Mapping[str, Any]) -> Settings
     try:
         return model.model_validate(dict(given), strict=False)
     except ValidationError as error:
-        path, message = mistake(error, model)
+        path, message = mistake(error)
         raise UserError(f"--{path[0].replace('_', '-')}: {message}" if path else message) from error
 
 
-def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], str]:
+def mistake(error: ValidationError) -> tuple[list[str], str]:
     """The path of the first mistake's key, and what is wrong with its value."""
     first = error.errors()[0]
     path = _keys(first["loc"])
@@ -67,8 +65,6 @@ def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], 
         return [*path, cause.key], cause.message
     if isinstance(cause, UserError):
         return path, str(cause)
-    if first["type"] == "extra_forbidden":
-        return path, str(unknown("key", path[-1], keys_at(model, path[:-1])))
     if first["type"] == "missing":
         return path, "is missing"
     if first["type"] == "string_pattern_mismatch":
@@ -82,35 +78,6 @@ def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], 
 
 def _keys(location: Sequence[object]) -> list[str]:
     return [str(part) for part in location if part not in _NOT_KEYS]
-
-
-def keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The keys that a section may have, given the path to it from a model: keys, labels and places in lists."""
-    sections: list[Any] = [model]
-    for part in path:
-        sections = [kind for one in sections for kind in _inside(one, part)]
-    return [key for one in sections if _is_model(one) for key in one.model_fields]
-
-
-def _inside(section: Any, part: str) -> list[Any]:
-    """The types that the value under a key, a label or a place in a list may have."""
-    if _is_model(section):
-        return alternatives(section.model_fields[part].annotation) if part in section.model_fields else []
-    origin, arguments = get_origin(section), get_args(section)
-    return alternatives(arguments[-1]) if origin is dict or (origin is list and part.isdecimal()) else []
-
-
-def alternatives(annotation: Any) -> list[Any]:
-    """The types that a value of an annotated one may have."""
-    if get_origin(annotation) is Annotated:
-        return alternatives(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return [one for argument in get_args(annotation) for one in alternatives(argument)]
-    return [annotation]
-
-
-def _is_model(annotation: Any) -> bool:
-    return isclass(annotation) and issubclass(annotation, BaseModel)
 
 
 class _Loader(yaml.CSafeLoader):

@@ -24,6 +24,7 @@ from ragauge.datasets.study import RETRIEVAL
 from ragauge.errors import SettingError, UserError
 from ragauge.generation.settings import PipelineSettings
 from ragauge.io import safe_yaml
+from ragauge.io.sections import Section
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods import Method
 from ragauge.prompts.templates import TEMPLATE_DATE, Template, Tokenization
@@ -39,11 +40,7 @@ Protocol = Literal["latency", "load", "stream"]  # of times: a section of the co
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
-class _Section(BaseModel, extra="forbid", strict=True, frozen=True):
-    """Refuses undeclared keys and converts no value to another type."""
-
-
-class Resources(_Section):
+class Resources(Section):
     """Resources of one job, for the scheduler."""
 
     gpu: int | None = Field(None, ge=0, description="GPUs; default: 1 where the device is cuda, else 0")
@@ -51,7 +48,7 @@ class Resources(_Section):
     runtime: int = Field(720, ge=1, description="minutes")
 
 
-class Price(_Section):
+class Price(Section):
     """The price of a server's tokens, per million."""
 
     prompt: float = Field(ge=0, description="tokens of prompts that are not in the server's cache")
@@ -60,7 +57,7 @@ class Price(_Section):
     currency: str = Field("USD", description="currency of all three")
 
 
-class Served(_Section):
+class Served(Section):
     """The requests to a model behind a server."""
 
     environment: str = Field(
@@ -74,7 +71,7 @@ class Served(_Section):
     price: Price | None = Field(None, description="price of the tokens; default: tables show no costs")
 
 
-class ModelEntry(_Section):
+class ModelEntry(Section):
     """A decoder. The key is its label in file names and tables."""
 
     source: str = Field(
@@ -196,7 +193,7 @@ class ModelEntry(_Section):
         return adapted
 
 
-class DatasetEntry(_Section):
+class DatasetEntry(Section):
     """A data set, or a part or reordering of one. The key is its label in file names and tables."""
 
     dataset: str = Field(description="name of the data set; default: the key")
@@ -239,7 +236,7 @@ class VariantEntry(BaseModel, extra="allow", strict=True, frozen=True):
         return methods.make(self.method, where, **self.params)
 
 
-class Generation(_Section):
+class Generation(Section):
     """How answers are generated; decoding is greedy."""
 
     max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
@@ -257,7 +254,7 @@ Protocols = Annotated[
 ]
 
 
-class JudgeSettings(_Section):
+class JudgeSettings(Section):
     """The judge of whether evidence supports the answers (CFIC, Table 7), or of the answers."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are judged")
@@ -280,7 +277,7 @@ class Answers(NamedTuple):
     variant: str
 
 
-class Config(_Section):
+class Config(Section):
     """An experiment of ragauge."""
 
     run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")

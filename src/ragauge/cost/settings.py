@@ -2,16 +2,17 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ragauge.errors import SettingError
+from ragauge.io.sections import Section
 
 TRIALS, WARMUP = 30, 2  # as Superposition Prompting, appendix C, has it: the median of 30
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class TimedSettings(BaseModel, extra="forbid", strict=True, frozen=True):
+class TimedSettings(Section):
     """What the three protocols share."""
 
     allow_load: bool = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ragauge import assets, registry
 from ragauge.cost.hardware import AUTO, ONNX_DTYPES
@@ -13,6 +13,7 @@ from ragauge.errors import SettingError, UserError
 from ragauge.generation import modes
 from ragauge.generation.modes.base import Mode
 from ragauge.generation.windows import CHUNK
+from ragauge.io.sections import Section
 
 if TYPE_CHECKING:
     from ragauge.generation.schedules.base import Schedule
@@ -34,7 +35,7 @@ def _of_modes(option: str, text: str) -> str:
 _BY_ONNX = ", ".join(name for name, mode in modes.kinds().items() if "onnx" in mode.engines)
 
 
-class PipelineSettings(BaseModel, extra="forbid", strict=True, frozen=True):
+class PipelineSettings(Section):
     """A schedule of retrieval over held-out text. The key is its label in file names and tables."""
 
     schedule: str = Field(description="when the database is queried, and what generation waits for; default: the key")

@@ -11,10 +11,11 @@ from math import hypot
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from ragauge.config.reading import checked, read
 from ragauge.errors import UserError
+from ragauge.io.sections import Section
 
 ON_PAGE = ("claim", "source", "verdict", "value", "low", "high", "n", "interval", "quantity", "note")
 COLUMNS = (*ON_PAGE, "table", "rows")
@@ -26,7 +27,7 @@ class Verdict(StrEnum):
     UNDECIDED = "cannot be told"
 
 
-class Claim(BaseModel, extra="forbid", strict=True, frozen=True):
+class Claim(Section):
     """An ordering that a paper claims, and the rows of a committed table that it is compared with."""
 
     states: str
@@ -41,7 +42,7 @@ class Claim(BaseModel, extra="forbid", strict=True, frozen=True):
     note: str = ""
 
 
-class Claims(BaseModel, extra="forbid", strict=True, frozen=True):
+class Claims(Section):
     claims: dict[str, Claim]  # by name
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from ragauge.errors import SettingError
+from ragauge.io.sections import Section
 from ragauge.retrieval.indexes import AnyIndexRecipe
 
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]  # becomes the name of a folder
 
 
-class _Section(BaseModel, extra="forbid", strict=True, frozen=True):
-    pass
-
-
-class _CorpusSettings(_Section):
+class _CorpusSettings(Section):
     corpus: str | list[str]
     text_field: str = Field("text", description="field of a JSON record that holds the text")
     limit: int | None = Field(None, ge=1, description="number of documents, from the first; default: all")
@@ -83,7 +80,7 @@ class DatabaseSettings(_CorpusSettings):
         return self
 
 
-class StalenessSettings(_Section):
+class StalenessSettings(Section):
     """A comparison of what stale and fresh queries find (PipeRAG, Table 2). The key is its label in file names."""
 
     database: str = Field(description="label of the chunk database; default: the key")

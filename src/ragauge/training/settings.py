@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, create_model, field_validator
+from pydantic import BeforeValidator, Field, create_model, field_validator
 
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
@@ -10,6 +10,7 @@ from ragauge.evidence.request import Wording
 from ragauge.evidence.sentences import Splitter
 from ragauge.generation import modes
 from ragauge.generation.modes import ModeTraining
+from ragauge.io.sections import Section
 from ragauge.prompts.templates import Template
 
 TRAINABLE = modes.trainable()
@@ -27,7 +28,7 @@ def _number(value: Any) -> Any:
 Number = Annotated[float, BeforeValidator(_number)]
 
 
-class Data(BaseModel, extra="forbid", strict=True, frozen=True):
+class Data(Section):
     """The data of fine-tuning: documents with spans, and a question for each span."""
 
     model: str = Field(description="the decoder to train: a name in the catalog, or a source as in `models`")
@@ -80,7 +81,7 @@ class TrainingSettings(Data):
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 
-class _RetrofitOfAnyMode(BaseModel, extra="forbid", frozen=True):
+class _RetrofitOfAnyMode(Section):
     """RETRO-fit: training a frozen decoder to use retrieved neighbours."""
 
     mode: str = Field("joint", description="how neighbours are read", json_schema_extra={"enum": list(TRAINABLE)})

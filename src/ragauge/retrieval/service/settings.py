@@ -2,14 +2,15 @@
 
 import re
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from ragauge.errors import UserError
+from ragauge.io.sections import Section
 
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 
 
-class ServerSettings(BaseModel, extra="forbid", frozen=True):
+class ServerSettings(Section):
     """Address, threads, and limits of a retrieval server."""
 
     port: int = Field(50051, ge=0, le=65535, description="port to listen on; 0: chosen by the system")

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
-from pydantic import BaseModel, Field
+from pydantic import Field
+
+from ragauge.io.sections import Section
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +49,7 @@ class Searchable(Protocol):
         """Nearest of vectors (q, dim) float32."""
 
 
-class IndexRecipe(BaseModel, extra="forbid", strict=True, frozen=True):
+class IndexRecipe(Section):
     """How an index is made from the embeddings of its database. A type is a file with one subclass.
 
     Steps write folders that appear complete or not at all: `train` once, `add` once a shard, `merge` over all shards or
