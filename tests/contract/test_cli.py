@@ -29,7 +29,6 @@ OF_VERBS = {
     "load": (f"--methods bm25 {GIVEN}", "--rates: neither rates nor clients are given"),
     "new": ("method 5x", "NAME: '5x' must be words of small letters and digits joined by '_', as in last_first"),
     "piperag": ("export --model mpt --out x", "--model: unknown model 'mpt'; known: "),
-    "publish": ("--config none.yaml --out x", "none.yaml: cannot be read: No such file or directory"),
     "query": ("--server nowhere --text who", "retrieval address 'nowhere': must be host:port, as in 127.0.0.1:50051"),
     "report": ("page --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "run": (f"--method naiv {GIVEN}", "--method: unknown method 'naiv'; did you mean 'naive'?"),
@@ -78,7 +77,6 @@ MISTAKES = [
     (f"{RUN} --limt 3", "unknown option '--limt'; did you mean '--limit'?"),
     ("study --documents d --questions q.csv --out x --model openai:m", "--model: 'openai:m' is behind a server, but"),
     ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but this needs the files"),
-    ("doctor kernels --dtypes float31", "--dtypes: unknown dtype 'float31'; did you mean 'float32'?"),
 ]
 
 

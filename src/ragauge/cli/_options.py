@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
     from ragauge.methods import Method
 
-CERTIFICATES = ("tls_ca", "tls_name", "tls_cert", "tls_key")
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
 MODEL_OPTIONS |= {"template_arguments", "template_date"}
 
@@ -130,9 +129,11 @@ def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[
     return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
 
 
-def add_steps(parser: argparse.ArgumentParser, steps: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+def add_steps(
+    parser: argparse.ArgumentParser, steps: Mapping[str, str], required: bool = True
+) -> Iterator[tuple[str, Any]]:
     """Add the steps of a verb, with their help; yield (name, its parser), whose options follow."""
-    below = parser.add_subparsers(required=True, metavar="STEP", dest="step")
+    below = parser.add_subparsers(required=required, metavar="STEP", dest="step")
     for name, text in steps.items():
         yield name, below.add_parser(name, help=text, description=text)
 
@@ -146,6 +147,7 @@ add_config = _adder("--config", type=Path, metavar="FILE.yaml")
 add_set = _adder("--set", action="append", default=[], metavar="KEY=VALUE")
 add_database = _adder("--database", type=Path, required=True, metavar="FOLDER")
 add_server = _adder("--server", metavar="HOST:PORT")  # with several for the parts of a database: action="append"
+add_threads = _adder("--threads", "default: all cores", type=count, metavar="N")
 add_device = _adder("--device", "where the model runs (cpu)", default="cpu", **DEVICE)
 add_decoder = _adder("--model", "the decoder: name, source or folder", default="smollm2-135m-instruct")
 add_examples = _adder("--examples", "questions that `ragauge fetch --dataset` wrote", type=Path, metavar="FILE.jsonl")
@@ -168,7 +170,10 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_access` as a client of the service takes them."""
-    return {key: getattr(args, key) for key in CERTIFICATES} | {"token": args.token_file}
+    return {
+        "token": args.token_file,
+        **{key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")},
+    }
 
 
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -190,7 +195,7 @@ def add_answered_questions(parser: argparse.ArgumentParser, exclude: Collection[
     parser.add_argument("--model", required=True, help=text)
     elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
     add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
-    parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
+    add_threads(parser, "threads of the decoder; default: all cores")
 
 
 def add_reader(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ GROUPS = {
     "retrieve": ("index", "serve", "query", "piperag"),
     "train": ("sft",),
     "time": ("time", "load", "stream", "cost"),
-    "report": ("report", "publish"),
+    "report": ("report",),
     "this installation": ("list", "fetch", "cache", "doctor"),
 }
 WITHOUT_RESULT = ("serve", "study")  # verbs that print no result

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_server(parser, "use a running server")
     options.add_access(parser)
     options.add_settings(parser, RetrofitSettings, mode=list(modes.trainable()))
-    add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
+    options.add_threads(parser, "default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, checkpoints")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shlex
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--server-file", type=Path, metavar="FILE", help="use the server whose address is written there; wait for it")
     options.add_access(parser)
     add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
-    add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve` for the server of --index")
     add("--seed", type=int, default=0, help="seed of random neighbours (0)")
     add("--overwrite", action="store_true", help="run every sequence again")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
@@ -61,6 +60,7 @@ class Plan:
     index: Path | None  # the folder of the index, where it is on this machine's disks
     starts_server: bool  # of that index, for the run; False: a running server is queried
     remote_index: IndexFacts | None  # of a running server's index, as far as the configuration says
+    serve_options: Sequence[str] = ()  # of `ragauge serve` for the server that is started
 
     @property
     def evaluation(self) -> str | None:
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
         if plan.starts_server and plan.index:  # before this process is pinned to cores, which its children inherit
             from ragauge.retrieval.service.process import running
 
-            started = opened.enter_context(running(plan.index, options=shlex.split(args.serve_options)))
+            started = opened.enter_context(running(plan.index, options=plan.serve_options))
             args.server = [started.address]
         if settings.cores:
             from ragauge.retrieval.service.cores import pin
@@ -127,7 +127,7 @@ def _from_options(args: argparse.Namespace) -> Plan:
 
 
 def _from_configuration(args: argparse.Namespace) -> Plan:
-    """The pipeline of a configuration, overridden by the options; its seed and its server's options go to `args`."""
+    """The pipeline of a configuration, overridden by the options; its seed goes to `args`."""
     from ragauge.config import loading
     from ragauge.generation.specification import facts_of
 
@@ -148,12 +148,11 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
     recipes = experiment.databases[database]
     made = ["--encoder", recipes.encoder, "--engine", recipes.engine]
     made += ["--cores", entry.retrieval_cores] if entry.retrieval_cores else []
-    args.serve_options = f"{shlex.join(made)} {args.serve_options}"
     is_remote = bool(args.server or args.server_file or entry.server)
     is_on_disk = not is_remote or bool(entry.has_server_job and args.server_file)
     index = args.database / "indexes" / entry.index if entry.asks_index and is_on_disk else None
     remote = facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None) if entry.asks_index else None
-    return Plan(settings, experiment.models[model], index, entry.asks_index and not is_remote, remote)
+    return Plan(settings, experiment.models[model], index, entry.asks_index and not is_remote, remote, made)
 
 
 def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:

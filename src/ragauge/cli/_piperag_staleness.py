@@ -16,8 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_entry(parser, "staleness")
     options.add_database(parser, "the chunk database, with its held-out text")
     options.add_settings(parser, StalenessSettings, NO_OPTIONS)
-    threads = "threads of the encoder and of a search; default: the libraries' own choice"
-    add("--threads", type=options.count, metavar="N", help=threads)
+    options.add_threads(parser, "threads of the encoder and of a search; default: the libraries' own choice")
     add("--out", type=Path, required=True, metavar="FILE.json")
 
 

@@ -13,15 +13,16 @@ import psutil
 
 from ragauge.cli import _options as options
 from ragauge.cli._model_findings import model_findings
-from ragauge.errors import EXTRAS, unknown
+from ragauge.errors import EXTRAS
 from ragauge.io.files import file_system, write_file
 
-FLAGS = {  # of /proc/cpuinfo: what decoding gains by
-    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI", "avx512_bf16": "AVX-512 BF16",
-    "amx_bf16": "AMX BF16", "amx_int8": "AMX INT8", "asimd": "NEON", "sve": "SVE", "bf16": "BF16", "i8mm": "I8MM",
-}  # fmt: skip
+FLAGS = {"avx512_vnni", "amx_int8", "i8mm"}  # of /proc/cpuinfo: what else decoding gains by
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 VECTORS = {"avx2", "avx512f", "asimd", "sve"}
+STEPS = {
+    "machine": "measure memory bandwidth and matrix rates, for `ragauge time`",
+    "kernels": "show the kernels in use, measuring those not measured yet",
+}
 MIN_MEMORY_BYTES, MIN_DISK_BYTES = 4e9, 5e9  # of the default experiment, with what it downloads and writes
 
 
@@ -36,21 +37,17 @@ class Finding(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="measure how fast this machine reads and writes tokens")
     parser.add_argument("--model", metavar="NAME", help="show what is read of a model, and what is refused and why")
-    steps = parser.add_subparsers(required=False, metavar="STEP")
-    machine = steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`")
+    (_, machine), (_, kernels) = options.add_steps(parser, STEPS, required=False)
     machine.set_defaults(verb=_measure_machine)
-    add = machine.add_argument
-    add("--threads", type=options.count, metavar="N", help="default: all cores")
+    options.add_threads(machine)
     options.add_device(machine, help="what is measured (cpu)")
-    add("--out", type=Path, required=True, metavar="FILE.json")
-    add("--allow-load", action="store_true", help="measure once even if other processes are busy")
-    kernels = steps.add_parser("kernels", help="show the kernels in use, measuring those not measured yet")
+    machine.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    machine.add_argument("--allow-load", action="store_true", help="measure once even if other processes are busy")
     kernels.set_defaults(verb=_show_kernels)
-    add, dtypes = kernels.add_argument, ["float32", "bfloat16"]
-    add("--dtypes", type=options.names, default=dtypes, metavar="A,B", help="float32,bfloat16,int8")
-    add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
-    add("--again", action="store_true", help="measure again, for example on a quiet machine")
-    add("--out", type=Path, metavar="FILE.json", help="also write the table, for --kernels FILE.json")
+    options.add_threads(kernels, "default: torch's own choice")
+    kernels.add_argument("--again", action="store_true", help="measure again, for example on a quiet machine")
+    table = "also write the table, for --kernels FILE.json"
+    kernels.add_argument("--out", type=Path, metavar="FILE.json", help=table)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -71,15 +68,11 @@ def _measure_machine(args: argparse.Namespace) -> None:
 def _show_kernels(args: argparse.Namespace) -> None:
     import torch
 
-    from ragauge.cost.hardware import DTYPES
     from ragauge.engines import tuning
 
-    for name in args.dtypes:
-        if name not in (known := (*DTYPES, "int8")):
-            raise unknown("dtype", name, known, "--dtypes")
     if args.threads:
         torch.set_num_threads(args.threads)
-    tables = tuning.load_or_measure_tables([getattr(torch, name) for name in args.dtypes], args.again)
+    tables = tuning.load_or_measure_tables([torch.float32, torch.bfloat16, torch.int8], args.again)
     if args.out:
         write_file(args.out, tuning.encode_tables(tables))
     path, lines = str(tuning.table_path()), list[str]()
@@ -89,9 +82,6 @@ def _show_kernels(args: argparse.Namespace) -> None:
             shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for seconds, kernel in times)
             lines.append(f"{name}, {size}: {row['kernel']} (ms: {shown})")
     options.print_result(args, "\n".join([*lines, path]), machine=tuning.machine(), file=path, kernels=tables)
-
-
-# --- findings ---
 
 
 def findings(measure: bool = False) -> Iterator[Finding]:
@@ -105,7 +95,7 @@ def processor() -> Finding:
     from ragauge.cost.machine import cpu_model
 
     flags = cpu_flags()
-    known = ", ".join(text for flag, text in FLAGS.items() if flag in flags) or "no known vector instructions"
+    known = ", ".join(sorted(flags & (FLAGS | BFLOAT16 | VECTORS))) or "no known vector instructions"
     # A container or a job of a cluster may run on some of the cores only.
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable} usable"

@@ -10,7 +10,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval.settings import DatabaseSettings
 
-RECALL_QUERIES = 200
+RECALL_QUERIES = 200  # held-out chunks that are searched for
 logger = logging.getLogger(__name__)
 
 STEPS = {
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_entry(step, "databases")
         options.add_set(step, "a setting of the database; index.KEY=VALUE: of its index or indexes")
         options.add_database(step, "the database's folder")
-        add("--threads", type=options.count, metavar="N", help="default: all cores")
+        options.add_threads(step)
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
         if name == "evaluation":
@@ -46,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "merge":
             add("--part", type=options.part, metavar="I/N", help="every N-th shard, from shard I, counted from 0")
         if name == "recall":
-            add("--queries", type=int, default=RECALL_QUERIES, metavar="N", help=f"held-out chunks ({RECALL_QUERIES})")
             add("--minutes", type=float, metavar="M", help="of exact search, shard by shard; default: of all shards")
             add("--out", type=Path, metavar="FILE.json", help="default: recall.json next to the index")
 
@@ -146,8 +145,6 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     from ragauge.retrieval.recall import exact_search_within, recall
     from ragauge.retrieval.vectors import Vectors
 
-    if args.queries < 1:
-        raise UserError(f"--queries {args.queries}: must be at least 1")
     _set_threads(args.threads)
     database = Database(args.database)
     index, vectors = Index(database, label), Vectors.open(args.database, settings.indexes[label])
@@ -159,7 +156,7 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
         raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
     dtype = "float32" if settings.device == "cuda" else settings.dtype  # that device embeds chunks, not queries
     encoder = EncoderChoice(settings.encoder, settings.engine, args.threads, dtype).load()
-    queries = encoder.encode(texts[:: max(1, len(texts) // args.queries)][: args.queries])
+    queries = encoder.encode(texts[:: max(1, len(texts) // RECALL_QUERIES)][:RECALL_QUERIES])
     path = args.out or index_folder(args.database, label) / "recall.json"
     saved = path.with_name(f".{path.name}.npz")
     exact, shards = exact_search_within(vectors, queries, args.minutes, saved)

@@ -6,7 +6,6 @@ recorded as such, and the next run asks for them again.
 """
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", help="a local judge: a name in the catalog, a source or a folder")
     add("--dtype", default="float32", choices=DTYPES)
     options.add_device(parser)
-    add("--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores")
+    options.add_threads(parser, "threads of a local judge; default: all cores")
     add("--limit", type=options.count, metavar="N", help="judge N of the records, drawn at random; default: all")
     add("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
 
@@ -76,37 +75,31 @@ def _inquiries(of: str, examples: Path | None) -> Callable[[Record], list[Inquir
 
 
 def _judge(chat: Chat, sample: list[Record], out: Path, about: Callable[[Record], list[Inquiry]]) -> list[Judgement]:
-    """Judge the records in their order, each safe on disk before the next; the file is put in order at the end."""
-    judgements: list[Judgement] = []
+    """Judge the records in their order; the file has each judgement before the next request, and those known before."""
+    judgements: dict[tuple[str, str | None], Judgement] = {}
     with os_errors_as_user_errors(out), locked(out):
-        earlier = _read(out)
-        with out.open("ab") as file:
-            for record in bar("judging", "question", iterable=sample):
-                for inquiry in about(record):
-                    known = earlier.get((inquiry.key, inquiry.aspect))
-                    judgement = judge(chat, inquiry, known, failed=record.status == "failed")
-                    if judgement is not known:
-                        file.write(b"\n" + judgement.line())  # after a line that a kill may have cut off
-                        file.flush()
-                        os.fsync(file.fileno())
-                    judgements.append(judgement)
-        replace_atomically(out, b"".join(judgement.line() for judgement in judgements))
-    return judgements
+        known = _read(out)
+        for record in bar("judging", "question", iterable=sample):
+            for inquiry in about(record):
+                place = inquiry.key, inquiry.aspect
+                judgements[place] = judge(chat, inquiry, known.get(place), failed=record.status == "failed")
+                if judgements[place] is not known.get(place):
+                    replace_atomically(out, _lines(known | judgements))
+        replace_atomically(out, _lines(judgements))
+    return list(judgements.values())
+
+
+def _lines(judgements: dict[tuple[str, str | None], Judgement]) -> bytes:
+    return b"".join(judgement.line() for judgement in judgements.values())
 
 
 def _read(out: Path) -> dict[tuple[str, str | None], Judgement]:
-    """Read the judgements of a file, finished or not, the last of each key and aspect; torn lines are passed over.
-
-    Raises:
-        UserError: the file holds something else.
-    """
+    """Read the judgements of a file by key and aspect. Raises UserError if the file holds something else."""
     judgements: dict[tuple[str, str | None], Judgement] = {}
-    for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
+    for number, line in enumerate(out.read_bytes().splitlines() if out.is_file() else (), start=1):
         try:
             judgement = Judgement.model_validate_json(line)
-        except ValidationError as error:
-            if error.errors()[0]["type"] == "json_invalid" and line[:2] in (b"", b'{"'):
-                continue
+        except ValidationError:
             raise UserError(f"{out}:{number}: holds no judgements; choose another --out") from None
         judgements[judgement.key, judgement.aspect] = judgement
     return judgements

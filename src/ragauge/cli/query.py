@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ragauge.cli import _options as options
-from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Neighbours
@@ -22,17 +21,13 @@ PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "longest": 100}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_server(parser, "a server; one for each part", action="append", required=True)
-    content = parser.add_mutually_exclusive_group(required=True)
-    content.add_argument("--text", help="the query as text")
-    content.add_argument("--token-ids", metavar="ID,...", help="the query as token ids of the database's tokenizer")
+    add("--text", required=True, help="the query")
     add("--k", type=int, default=2, help="neighbours (2)")
     nprobe = parser.add_mutually_exclusive_group()
     text = "inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
     nprobe.add_argument("--nprobe", type=int, metavar="N", help=text)
     nprobe.add_argument("--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit")
-    add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
-    add("--retries", type=int, default=0, metavar="N", help="retries within the deadline after a lost connection (0)")
     add("--repeat", type=options.count, default=1, metavar="N", help="ask N times and print latency percentiles (1)")
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     options.add_access(parser)
@@ -45,17 +40,10 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
 
-    query: dict[str, Any] = {"text": args.text}
-    if args.text is None:
-        ids = args.token_ids.split(",")
-        if not all(token.strip().lstrip("-").isdecimal() for token in ids):
-            raise UserError(f"--token-ids {args.token_ids!r}: must be token ids separated by commas, as in 12,7,104")
-        query = {"tokens": list(map(int, ids))}
-    query |= {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
-    queries, seconds = [Query(**query)], []
+    queries, seconds = [Query(text=args.text, k=args.k, nprobe=args.nprobe, budget_s=args.budget)], []
     with ExitStack() as stack:
-        access = {"deadline_s": args.deadline, "retries": args.retries, **options.access(args)}
-        clients = [stack.enter_context(Client(address, **access)) for address in args.server]
+        access = options.access(args)
+        clients = [stack.enter_context(Client(one, deadline_s=args.deadline, **access)) for one in args.server]
         searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=args.partial)
         for _ in range(args.repeat):
             started = time.perf_counter()

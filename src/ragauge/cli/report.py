@@ -1,4 +1,4 @@
-"""Write a run's page, a table or figure with its files, the provenance of a run, or the state of reproduction."""
+"""Write a run's page, a table or figure, its provenance, an archive to cite, or the state of reproduction."""
 
 import argparse
 from pathlib import Path
@@ -11,6 +11,7 @@ STEPS = {
     "page": "a self-contained page with figures, tables, records and recommendations",
     "item": "a table or figure of a paper, from the records of a run",
     "provenance": "the settings, data, code and machine behind a run",
+    "crate": "an RO-Crate: a described archive to cite; nothing is sent anywhere",
     "reproduction": "the state of every number that the papers print",
 }
 PAPER, CLAIMS = Path("configs/papers/paper.yaml"), Path("configs/papers/claims.yaml")
@@ -29,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         else:
             add("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
             add("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
-            add("--out", type=Path, metavar="FOLDER", help="default: reports/<run>")
+            if name == "crate":
+                add("--reports", type=Path, metavar="FOLDER", help="the rendered run; default: reports/<run>")
+                add("--license", metavar="SPDX", help="licence of the files, such as CC-BY-4.0; default: not stated")
+            default = "a new folder, or one that this verb wrote" if name == "crate" else "default: reports/<run>"
+            add("--out", type=Path, required=name == "crate", metavar="FOLDER", help=default)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -38,12 +43,24 @@ def run(args: argparse.Namespace) -> None:
 
     if args.step == "reproduction":  # needs neither records nor weights
         written = _write_reproduction(args)
+    elif args.step == "crate":
+        written = [_write_crate(args)]
     else:
         config = loading.load(args.config)
         run = config, args.results or Path("results", config.run), args.out or Path("reports", config.run)
         write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
         written = [write(*run)] if write else writing.render(args.item, *run)
     options.print_result(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
+
+
+def _write_crate(args: argparse.Namespace) -> Path:
+    from ragauge.report import crate
+    from ragauge.results.runs import Runs
+
+    config = loading.load(args.config)
+    runs = Runs(args.results or Path("results", config.run), config)
+    crate.write(runs, args.config, args.reports or Path("reports", config.run), args.out, args.license)
+    return Path(args.out)
 
 
 def _write_reproduction(args: argparse.Namespace) -> list[Path]:

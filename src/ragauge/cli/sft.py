@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ragauge.config.schema import Config
     from ragauge.training.settings import TrainingSettings
 
+STEPS = {"data": "draw spans from long articles and have questions written for them", "train": "fine-tune the model"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
-    data = actions.add_parser("data", help="draw spans from long articles and have questions written for them")
+    (_, data), (_, train) = options.add_steps(parser, STEPS)
     text = "questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)"
     data.add_argument("--evaluation", type=Path, nargs="*", default=[], metavar="FILE.jsonl", help=text)
-    train = actions.add_parser("train", help="fine-tune the model")
     for option, text in (
         ("--data", "folder written by `ragauge sft data`"),
         ("--checkpoints", "folder of checkpoints, from which a killed run resumes"),
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_config(action, "a configuration with a section `training`")
         options.add_entry(action, "training")
         options.add_set(action, "a setting of the training")
-        action.add_argument("--threads", type=options.count, metavar="N")
+        options.add_threads(action)
         action.add_argument("--out", type=Path, required=True, metavar="FOLDER")
 
 
@@ -42,16 +42,16 @@ def run(args: argparse.Namespace) -> None:
 
     experiment = loading.load(args.config) if args.config else None
     label, settings = _settings(args, experiment)
-    if args.action == "train" and settings.device == "cuda":
+    if args.step == "train" and settings.device == "cuda":
         settings = settings.on_processes(_processes(args.gpus, settings.processes))
-    if args.action == "train" and settings.processes > 1 and "RANK" not in os.environ:
+    if args.step == "train" and settings.processes > 1 and "RANK" not in os.environ:
         # become torchrun, which starts this same command once per process
         sys.stdout.flush()
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={settings.processes}"]
         command = ["--module", "ragauge.cli", *sys.argv[1:]]  # argv[0] may be a module's file
         os.execv(sys.executable, [sys.executable, *launcher, *command])
     try:
-        if args.action == "data":
+        if args.step == "data":
             from ragauge.training import data
 
             limits = experiment.evaluation(label) if experiment else {}

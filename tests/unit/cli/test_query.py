@@ -51,8 +51,8 @@ def test_repeated_calls_show_the_tail_of_their_latency(
 
 
 def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = output_of(capsys, "--server", addresses[0], "--token-ids", "5,6,7", "--continuation", "0").splitlines()
-    [found] = parts.Toy().search([Query(tokens=[5, 6, 7], continuation=0)])
+    lines = output_of(capsys, "--server", addresses[0], "--text", "a").splitlines()
+    [found] = parts.Toy().search([Query(text="a")])
     document, distance = found.documents[0], found.distances[0]
     assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
     assert lines[1] == "   " + parts.spelled([found.tokens[0, : found.lengths[0]].tolist()])[0]
@@ -69,7 +69,6 @@ def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--token-ids", "1,x"], "--token-ids '1,x': must be token ids separated by commas"),
         (["--text", " "], "query: the text is empty"),
         (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
         (["--text", "a", "--nprobe", "17"], "refused: queries[0].nprobe: 17; must be from 1 to 16"),

@@ -167,8 +167,7 @@ def test_what_a_killed_run_left_is_not_asked_again(tmp_path: Path, environment: 
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         main(["judge", str(records), "--out", str(out)])
         whole = out.read_bytes()
-        first, second, _ = whole.split(b"\n")[:3]
-        out.write_bytes(first + b"\n\n" + second[:40])  # torn in its second line
+        out.write_bytes(whole.splitlines(keepends=True)[0])
         assert main(["judge", str(records), "--out", str(out)]) == 0
         assert len(server.requests) == 3 + 2
     assert out.read_bytes() == whole

@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def published(*more: str) -> Path:
-    assert cli.main(["publish", "--config", "config.yaml", "--out", "out/crate", "--quiet", *more]) == 0
+    assert cli.main(["report", "crate", "--config", "config.yaml", "--out", "out/crate", "--quiet", *more]) == 0
     return Path("out/crate")
 
 
@@ -107,7 +107,7 @@ def test_a_mistake_is_one_line(
 ) -> None:
     if "busy" in arguments:
         write_latency(run / "results/small", {"naive": [1.0]}, load={"busy": "other processes took 30%"})
-    assert cli.main(["publish", "--config", "config.yaml", *arguments]) == 2
+    assert cli.main(["report", "crate", "--config", "config.yaml", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert message in error
