@@ -34,7 +34,7 @@ OF_VERBS = {
     "run": (f"--method naiv {GIVEN}", "--method: unknown method 'naiv'; did you mean 'naive'?"),
     "score": ("--metric f1 none.jsonl", "none.jsonl: cannot be read: No such file or directory"),
     "serve": ("--database none --index ivf", "no chunk database (manifest.json: No such file or directory)"),
-    "sft": ("data --out x", "--set: training.sft: model: is missing"),
+    "sft": ("data --out x", "--set: model: is missing"),
     "stream": (f"--methods naif {GIVEN}", "--method: unknown method 'naif'; did you mean 'naive'?"),
     "study": ("--documents none --questions none.csv --model smollm2-135m-instruct --out x", "none.csv: cannot"),
     "time": (f"--methods naif {GIVEN}", "--method: unknown method 'naif'; did you mean 'naive'?"),

@@ -3,6 +3,7 @@
 import argparse
 import logging
 from pathlib import Path
+from typing import Any
 
 from ragauge.cli import _options as options
 from ragauge.config import loading
@@ -196,17 +197,17 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
     """The database of the configuration, or the defaults; --set overrides both."""
-    place, label, data = "--set", args.entry or "database", {}
+    where, data = "--set", dict[str, Any]()
     if args.config:
-        databases = loading.load(args.config).databases
-        label = options.label(databases, args.entry, "database", f"{args.config}: databases")
-        place, data = str(args.config), databases[label].model_dump(exclude_unset=True)
+        databases, where = loading.load(args.config).databases, f"{args.config}: databases"
+        label = options.label(databases, args.entry, "database", where)
+        where, data = f"{where}.{label}", databases[label].model_dump(exclude_unset=True)
     own, changes = options.settings(args.set, "index")
     data |= own
     if changes:
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
-    return loading.parse_database(data, place, label)
+    return loading.parse_database(data, where)
 
 
 def _set_threads(threads: int | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 SHOWN = 300  # characters of a neighbour and of its continuation
 FIELDS = ("id", "distance", "document", "text", "continuation", "tokens", "continuation_tokens")  # of a neighbour
-PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "longest": 100}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,30 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nprobe.add_argument("--nprobe", type=int, metavar="N", help=text)
     nprobe.add_argument("--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit")
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
-    add("--repeat", type=options.count, default=1, metavar="N", help="ask N times and print latency percentiles (1)")
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     options.add_access(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    import numpy as np
-
     from ragauge.retrieval.retriever import Query
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
 
-    queries, seconds = [Query(text=args.text, k=args.k, nprobe=args.nprobe, budget_s=args.budget)], []
+    query = Query(text=args.text, k=args.k, nprobe=args.nprobe, budget_s=args.budget)
     with ExitStack() as stack:
         access = options.access(args)
         clients = [stack.enter_context(Client(one, deadline_s=args.deadline, **access)) for one in args.server]
         searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=args.partial)
-        for _ in range(args.repeat):
-            started = time.perf_counter()
-            [neighbours] = searcher.search(queries)
-            seconds.append(time.perf_counter() - started)
+        [neighbours] = searcher.search([query])
         result = _result(clients, neighbours)
-    tail = np.percentile(1e3 * np.asarray(seconds), [*PERCENTILES.values()]).tolist()
-    result["latency_ms"] = {"calls": args.repeat, **dict(zip(PERCENTILES, tail, strict=True))}
     options.print_result(args, _readable(result), **result)
 
 
@@ -80,9 +70,6 @@ def _readable(result: dict[str, Any]) -> str:
         lines += [f"   {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}" for text in texts]
     stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
     lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
-    if (latency := result["latency_ms"])["calls"] > 1:
-        shown = ", ".join(f"{name} {latency[name]:.2f} ms" for name in PERCENTILES)
-        lines.append(f"latency of {latency['calls']} calls: {shown}")
     if result["missing_servers"]:
         lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
     return "\n".join(lines)

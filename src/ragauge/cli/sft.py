@@ -6,14 +6,9 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.cli import _options as options
-from ragauge.errors import UserError
-
-if TYPE_CHECKING:
-    from ragauge.config.schema import Config
-    from ragauge.training.settings import TrainingSettings
 
 STEPS = {"data": "draw spans from long articles and have questions written for them", "train": "fine-tune the model"}
 
@@ -40,8 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge.config import loading
 
-    experiment = loading.load(args.config) if args.config else None
-    label, settings = _settings(args, experiment)
+    experiment, label, where, stated = options.configuration(args), "", "--set", dict[str, Any]()
+    if experiment:
+        where = f"{args.config}: training"
+        label = options.label(experiment.training, args.entry, "training", where)
+        where, stated = f"{where}.{label}", experiment.training[label].model_dump()
+    changes, _ = options.settings(args.set)
+    settings = loading.parse_training({**stated, **changes}, where)
     if args.step == "train" and settings.device == "cuda":
         settings = settings.on_processes(_processes(args.gpus, settings.processes))
     if args.step == "train" and settings.processes > 1 and "RANK" not in os.environ:
@@ -50,19 +50,16 @@ def run(args: argparse.Namespace) -> None:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={settings.processes}"]
         command = ["--module", "ragauge.cli", *sys.argv[1:]]  # argv[0] may be a module's file
         os.execv(sys.executable, [sys.executable, *launcher, *command])
-    try:
-        if args.step == "data":
-            from ragauge.training import data
+    if args.step == "data":
+        from ragauge.training import data
 
-            limits = experiment.evaluation(label) if experiment else {}
-            evaluation = {path: limits.get(path.stem) for path in args.evaluation}
-            written: Path | None = data.build(settings.data(), evaluation, args.out, args.threads)
-        else:
-            from ragauge.training import finetuning
+        limits = experiment.evaluation(label) if experiment else {}
+        evaluation = {path: limits.get(path.stem) for path in args.evaluation}
+        written: Path | None = data.build(settings.data(), evaluation, args.out, args.threads)
+    else:
+        from ragauge.training import finetuning
 
-            written = finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads)
-    except OSError as error:  # no space left, no permission
-        raise UserError(f"{error.filename or args.out}: {error.strerror or error}") from error
+        written = finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads)
     if written:  # by the first process
         options.print_result(args, written, out=written)
 
@@ -74,15 +71,3 @@ def _processes(gpus: int | None, planned: int) -> int:
     if "RANK" in os.environ:
         return int(os.environ["WORLD_SIZE"])
     return min(gpus or planned, torch.cuda.device_count() or planned)
-
-
-def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, TrainingSettings]:
-    """The training of --entry with the keys of --set."""
-    from ragauge.config import loading
-
-    label, given, (changes, _) = args.entry or "sft", dict[str, Any](), options.settings(args.set)
-    if experiment:
-        label = options.label(experiment.training, args.entry, "training", f"{args.config}: training")
-        given = experiment.training[label].model_dump()
-    place = str(args.config) if experiment and not changes else "--set"
-    return label, loading.parse_training({**given, **changes}, place, label)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
     from ragauge.config.schema import Config
-    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
+    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
     from ragauge.training.settings import TrainingSettings
 
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
@@ -44,7 +43,6 @@ def check(config: Config) -> None:
     for label, pipeline in config.pipelines.items():
         _check_pipeline(config, pipeline, f"pipelines.{label}")
     _check_scoring(config)
-    _check_servers(config)
     for label, compared in config.staleness.items():
         check_source(compared.encoder, f"staleness.{label}.encoder", "encoder")
     _check_latency(config)
@@ -73,7 +71,15 @@ def _references(config: Config) -> Iterator[Reference]:
     for name, variant in config.methods.items():
         yield "method", variant.method, registry.names("method"), f"methods.{name}.method"
         yield "data set", variant.datasets, config.datasets, f"methods.{name}.datasets"
-    yield from _pipeline_references(config)
+    for label, pipeline in config.pipelines.items():
+        where = f"pipelines.{label}"
+        yield "model", pipeline.model, config.models, f"{where}.model"
+        if not config.databases:
+            raise UserError(f"{where}: needs a chunk database; name one under databases")
+        database = config.pipeline_database(pipeline)
+        yield from _database_references(config, database, pipeline, where, indexed=pipeline.asks_index)
+    for label, compared in config.staleness.items():
+        yield from _database_references(config, compared.database, compared, f"staleness.{label}", indexed=True)
     for where, section in (*config.placed_protocols(), ("load", config.load), ("stream", config.stream)):
         if section:
             yield "data set", section.dataset, config.datasets, f"{where}.dataset"
@@ -84,28 +90,15 @@ def _references(config: Config) -> Iterator[Reference]:
     yield "item", config.item_names(), registry.names("item"), "items"
 
 
-def _pipeline_references(config: Config) -> Iterator[Reference]:
-    for label, pipeline in config.pipelines.items():
-        where = f"pipelines.{label}"
-        yield "model", pipeline.model, config.models, f"{where}.model"
-        if not config.databases:
-            raise UserError(f"{where}: needs a chunk database; name one under databases")
-        yield "database", pipeline.database, config.databases, f"{where}.database"
-        database = config.pipeline_database(pipeline)
-        yield "evaluation set", pipeline.evaluation, _evaluation_sets(config, database), f"{where}.evaluation"
-        if pipeline.asks_index:
-            yield "index", pipeline.index, config.databases[database].indexes, f"{where}.index"
-    for label, compared in config.staleness.items():
-        where = f"staleness.{label}"
-        yield "database", compared.database, config.databases, f"{where}.database"
-        yield "index", compared.index, config.databases[compared.database].indexes, f"{where}.index"
-        known = _evaluation_sets(config, compared.database)
-        yield "evaluation set", compared.evaluation, known, f"{where}.evaluation"
-
-
-def _evaluation_sets(config: Config, database: str) -> list[str]:
-    """The labels of the texts that may be predicted with a database: its held-out text and its evaluation sets."""
-    return [database, *config.databases[database].evaluation_sets]
+def _database_references(
+    config: Config, label: str, entry: PipelineSettings | StalenessSettings, where: str, indexed: bool
+) -> Iterator[Reference]:
+    """A database (a label), the text that is predicted with it, held out or an evaluation set, and its index."""
+    yield "database", label, config.databases, f"{where}.database"
+    database = config.databases[label]
+    yield "evaluation set", entry.evaluation, [label, *database.evaluation_sets], f"{where}.evaluation"
+    if indexed:
+        yield "index", entry.index, database.indexes, f"{where}.index"
 
 
 def check_source(source: str, where: str, kind: str = "model") -> str:
@@ -146,11 +139,10 @@ def check_database(database: DatabaseSettings, where: str) -> None:
 
     check_source(database.tokenizer, f"{where}.tokenizer")
     check_source(database.encoder, f"{where}.encoder", "encoder")
-    for source in database.sources:
-        corpus.check_source(source, f"{where}.corpus")
-    for label, chosen in database.evaluation_sets.items():
-        for source in chosen.sources:
-            corpus.check_source(source, f"{where}.evaluation_sets.{label}.corpus")
+    sets = {f"{where}.evaluation_sets.{label}": chosen for label, chosen in database.evaluation_sets.items()}
+    for place, texts in {where: database, **sets}.items():
+        for source in texts.sources:
+            corpus.check_source(source, f"{place}.corpus")
 
 
 def _check_models(config: Config) -> None:
@@ -188,11 +180,9 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
         raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
     label = config.pipeline_model(pipeline)
     model = config.models[label]
-    if model.engine != "torch":
-        raise UserError(f"{where}.model: {label} has engine {model.engine!r}; pipelines require 'torch'")
-    for key, value in (("weights", model.weights), ("kv", model.kv)):
-        if value != "full":
-            raise UserError(f"{where}.model: {label} has {key} {value!r}; pipelines require 'full'")
+    for key, needed in (("engine", "torch"), ("weights", "full"), ("kv", "full")):
+        if (value := getattr(model, key)) != needed:
+            raise UserError(f"{where}.model: {label} has {key} {value!r}; pipelines require {needed!r}")
     try:
         check_model(pipeline, model.source, model.dtype, model.device)
     except SettingError as error:
@@ -206,16 +196,6 @@ def _check_scoring(config: Config) -> None:
         first, its_scoring = scored[0]
         if scoring != its_scoring:
             raise UserError(f"pipelines.{label}.scoring: {scoring!r}, but pipelines.{first} has {its_scoring!r}")
-
-
-def _check_servers(config: Config) -> None:
-    """Pipelines that ask the same server, which is a job of its own, reach it by the same credentials."""
-    for first, *others in config.servers().values():
-        for label, key in product(others, ("server_cert", "server_key", "tls_ca", "tls_name", "token_file")):
-            here, there = (getattr(config.pipelines[one], key) for one in (label, first))
-            if here != there:
-                other = f"pipelines.{first}, which asks the same server, has {there!r}"
-                raise UserError(f"pipelines.{label}.{key}: {here!r}, but {other}")
 
 
 def _check_evaluation_labels(config: Config) -> None:

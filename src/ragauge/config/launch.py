@@ -31,11 +31,7 @@ ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
 
 def workflow_files() -> Path:
-    """Find the folder of `workflow` and `profiles`, in the clone that the package is read from or in a wheel's package.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Find the folder of `workflow` and `profiles`: in the clone that this package is in, or in a wheel's package."""
     package = Path(__file__).parents[1]
     for folder in (package / "_workflow", package.parents[1]):
         if (folder / SNAKEFILE).is_file():
@@ -54,11 +50,7 @@ def command(folder: Path, config: Path) -> list[str]:
 
 
 def check_module(paths: Any) -> None:
-    """Raise UserError if a workflow that uses this one as a module changes its paths, which its commands name, too.
-
-    Args:
-        paths: Snakemake's modifier of the module's paths.
-    """
+    """Raise UserError if a workflow that uses this one as a module changes (`paths`) what its commands name, too."""
     if paths.prefix or paths.modifies_prefixes:
         raise UserError("module: prefix and replace_prefix are not supported; the configuration's `run` names folders")
 
@@ -81,16 +73,12 @@ def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], 
 
 
 def experiment(merged: Mapping[str, Any], files: Sequence[str], changes: Mapping[str, Any] | None) -> Config:
-    """Check the configuration of a run.
+    """Check the configuration of a run. Raises UserError on the first mistake.
 
     Args:
         merged: the configuration as Snakemake has it.
-        files: the configuration files that it comes from; each is read again for what `merged` does not show, such as
-            a key that stands twice.
+        files: that it comes from; each is read again for what `merged` does not show, such as a key that stands twice.
         changes: those of the command line (`--config`).
-
-    Raises:
-        UserError: the first mistake.
     """
     for path in files:
         loading.read(Path(path))
@@ -108,12 +96,9 @@ def retyped(data: Any, given: Any) -> Any:
 
 
 def lock_folder(path: Path = LOCK) -> FileLock:
-    """Lock the folder against other runs until this process ends.
+    """Lock the folder until this process ends. Raises UserError if another run has locked it.
 
     Snakemake's own lock outlives a killed run, which must be able to resume; so profiles/default turns it off.
-
-    Raises:
-        UserError: another run has locked it.
     """
     lock = FileLock(path)
     try:
@@ -154,11 +139,7 @@ def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> Non
 
 
 def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
-    """List for each server that is a job the files that are made with it, and remove those of an earlier run.
-
-    Args:
-        clients: the files that are made, by the file that lists them.
-    """
+    """List in the file of each server that is a job what is made with it, and remove that of an earlier run."""
     for path, made in clients.items():
         for stale in made:
             Path(stale).unlink(missing_ok=True)
@@ -169,10 +150,7 @@ def end_left_jobs(patience_s: float = ENDING_S) -> None:
     """Cancel the jobs that a killed run in this folder left in Slurm, and wait until they have ended.
 
     They write the files that the next run makes. Call it with the folder locked, so that no jobs of a live run are
-    cancelled. Answers that they made are not lost.
-
-    Raises:
-        UserError: they do not end.
+    cancelled. Raises UserError if they do not end.
     """
     deadline = time.monotonic() + patience_s
     while left := left_jobs():

@@ -7,13 +7,12 @@ from typing import Any
 from ragauge._version import __version__
 from ragauge.assets import pins
 from ragauge.config import checks
-from ragauge.config.reading import checked, read
+from ragauge.config.reading import checked
+from ragauge.config.reading import read as read
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.retrieval.settings import DatabaseSettings
 from ragauge.training.settings import TrainingSettings
-
-__all__ = ["load", "parse", "parse_database", "parse_training", "read", "resolved"]
 
 CHECKED_BY = "checked_by"  # the key of a configuration that a run wrote: the version of ragauge that checked it
 
@@ -48,15 +47,13 @@ def resolved(config: Config) -> dict[str, Any]:
     return {CHECKED_BY: __version__, **config.model_dump(exclude_none=True)}
 
 
-def parse_training(data: Mapping[str, Any], place: str, label: str) -> TrainingSettings:
-    """The checked settings of one training; `label` names it in messages."""
-    where = f"{place}: training.{label}"
+def parse_training(data: Mapping[str, Any], where: str) -> TrainingSettings:
+    """The checked settings of one training; `where` begins the message of a mistake."""
     checks.check_training(training := checked(TrainingSettings, data, where), where)
     return training
 
 
-def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
-    """The checked settings of one chunk database; `label` names it in messages."""
-    where = f"{place}: databases.{label}"
+def parse_database(data: Mapping[str, Any], where: str) -> DatabaseSettings:
+    """The checked settings of one chunk database; `where` begins the message of a mistake."""
     checks.check_database(database := checked(DatabaseSettings, data, where), where)
     return database

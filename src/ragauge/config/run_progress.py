@@ -49,7 +49,7 @@ class Status(NamedTuple):
     @property
     def share(self) -> float:
         """The part of the run that is done; a question counts as much as a job without questions."""
-        return (self.jobs_done + self.questions_done) / max(self.jobs + self.questions, 1)
+        return (self.jobs_done + self.questions_done) / (self.jobs + self.questions)
 
 
 def status(jobs: Sequence[Job]) -> Status:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -359,18 +360,16 @@ class Config(Section):
 
     def answers(self) -> Iterator[Answers]:
         """All answer jobs, in the order of the configuration."""
-        for dataset in self.datasets:
-            for label, model in self.models.items():
-                for name, variant in self.methods.items():
-                    fits = variant.datasets is None or dataset in variant.datasets
-                    answers = model.datasets is None or dataset in model.datasets
-                    if fits and answers and (model.methods is None or name in model.methods):
-                        yield Answers(dataset, label, name)
+        for dataset, (label, model), (name, variant) in product(
+            self.datasets, self.models.items(), self.methods.items()
+        ):
+            chosen = (dataset, variant.datasets), (dataset, model.datasets), (name, model.methods)
+            if all(among is None or one in among for one, among in chosen):
+                yield Answers(dataset, label, name)
 
     def limit(self, job: Answers) -> int | None:
         """The number of questions of a job; None is all that the data set has."""
-        limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
-        return min((limit for limit in limits if limit is not None), default=None)
+        return min(filter(None, (self.datasets[job.dataset].limit, self.methods[job.variant].limit)), default=None)
 
     def method(self, job: Answers) -> Method:
         """The method of a job with its options, adapted to the engine of its model."""
@@ -398,16 +397,10 @@ class Config(Section):
         calls on caches.
         """
         pairs = []
+        alone = {k: m for k, m in self.models.items() if (m.training, m.finder, m.engine) == (None, None, "torch")}
         for section in filter(None, self.protocols if protocol == "latency" else (getattr(self, protocol),)):
-            labels = getattr(section, "models", None) or [
-                label
-                for label, model in self.models.items()
-                if model.training is None
-                and model.finder is None
-                and model.engine == "torch"
-                and (model.datasets is None or section.dataset in model.datasets)
-            ]
-            pairs += [(section.dataset, label) for label in labels]
+            fit = [label for label, m in alone.items() if m.datasets is None or section.dataset in m.datasets]
+            pairs += [(section.dataset, label) for label in getattr(section, "models", None) or fit]
         return pairs
 
     def evaluation(self, training: str) -> dict[str, int | None]:
@@ -426,8 +419,7 @@ class Config(Section):
     def trainings(self, model: str) -> list[str]:
         """The trainings (labels) that a model and what finds evidence for it come from."""
         entry = self.models[model]
-        both = [entry.training, self.models[entry.finder].training if entry.finder else None]
-        return [training for training in both if training]
+        return list(filter(None, [entry.training, self.models[entry.finder].training if entry.finder else None]))
 
     def gpus(self, model: str) -> int:
         """The GPUs that a job with a model (a label) takes."""
@@ -453,30 +445,29 @@ class Config(Section):
     def plan(self) -> str:
         """A summary of what the experiment will do."""
         jobs = list(self.answers())
-        limits = [self.limit(job) for job in jobs]
-        whole = dict.fromkeys(job.dataset for job, limit in zip(jobs, limits, strict=True) if limit is None)
-        counts = [f"{sum(filter(None, limits)):,} questions"] if any(limits) else []
+        counted = sum(self.limit(job) or 0 for job in jobs)
+        whole = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)
+        counts = [f"{counted:,} questions"] if counted else []
         counts += [f"all questions of {', '.join(whole)}"] if whole else []
         protocols = [protocol for dataset, _ in self.measured("latency") if (protocol := self.protocol(dataset))]
         timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
         requests = self.load.all_requests * len(self.measured("load")) if self.load else 0
         stream = self.stream
         streamed = len(stream.methods) * stream.requests * len(self.measured("stream")) if stream else 0
-        return "\n".join(
-            [
-                f"run       {self.run} (results/{self.run}, reports/{self.run})",
-                f"models    {', '.join(self.models)}",
-                *(f"training  {label}: {t.model}, up to {t.steps} steps" for label, t in self.training.items()),
-                *(f"data set  {label}: {entry.limit or 'all'} questions" for label, entry in self.datasets.items()),
-                *([f"methods   {len(self.methods)} variants: {', '.join(self.methods)}"] if self.methods else []),
-                *([f"answers   {len(jobs)} jobs, {' and '.join(counts)}"] if jobs else []),
-                *([f"latency   {timed} timed trials"] if timed else []),
-                *([f"load      {requests} requests"] if requests else []),
-                *([f"stream    {streamed} requests"] if streamed else []),
-                *([f"pipelines {len(self.pipelines)}: {', '.join(self.pipelines)}"] if self.pipelines else []),
-                f"items     {', '.join(self.item_names()) or 'none'}",
-            ]
-        )
+        lines: list[tuple[str, object, str]] = [
+            ("run", True, f"{self.run} (results/{self.run}, reports/{self.run})"),
+            ("models", True, ", ".join(self.models)),
+            *(("training", True, f"{label}: {t.model}, up to {t.steps} steps") for label, t in self.training.items()),
+            *(("data set", True, f"{label}: {d.limit or 'all'} questions") for label, d in self.datasets.items()),
+            ("methods", self.methods, f"{len(self.methods)} variants: {', '.join(self.methods)}"),
+            ("answers", jobs, f"{len(jobs)} jobs, {' and '.join(counts)}"),
+            ("latency", timed, f"{timed} timed trials"),
+            ("load", requests, f"{requests} requests"),
+            ("stream", streamed, f"{streamed} requests"),
+            ("pipelines", self.pipelines, f"{len(self.pipelines)}: {', '.join(self.pipelines)}"),
+            ("items", True, ", ".join(self.item_names()) or "none"),
+        ]
+        return "\n".join(f"{name:9} {text}" for name, has_any, text in lines if has_any)
 
 
 def specify(

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 from ragauge import methods
@@ -39,19 +38,6 @@ class Answer:
 
     def __str__(self) -> str:
         return self.prediction
-
-    def _repr_html_(self) -> str:
-        measured = {
-            "compute cycles (MACs)": (self.cycles, ".3g"),
-            "MACs in all": (self.macs, ".3g"),
-            "seconds": (self.online_s, ".3f"),
-            "seconds to the first token": (self.first_token_s, ".3f"),
-            "seconds before the question": (self.offline_s, ".3f"),
-        }
-        texts = {"documents used": ", ".join(document.title for document in self.documents)}
-        texts |= {name: f"{value:{form}}" for name, (value, form) in measured.items() if value is not None}
-        rows = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in texts.items() if text)
-        return f"<p>{escape(self.prediction)}</p><table>{rows}</table>"
 
 
 @dataclass(frozen=True)

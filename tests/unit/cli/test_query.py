@@ -40,16 +40,6 @@ def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pyt
     assert result["seconds"]["search"] == 0.001
 
 
-def test_repeated_calls_show_the_tail_of_their_latency(
-    addresses: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ("--server", addresses[0], "--text", "a", "--repeat", "20")
-    latency = json.loads(output_of(capsys, *given, "--json"))["latency_ms"]
-    assert latency["calls"] == 20
-    assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["longest"]
-    assert "latency of 20 calls: p50 " in output_of(capsys, *given)
-
-
 def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     lines = output_of(capsys, "--server", addresses[0], "--text", "a").splitlines()
     [found] = parts.Toy().search([Query(text="a")])

@@ -91,11 +91,9 @@ def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
     assert {call.stage for call in answer.trace} >= {"preamble", "rank"}
 
 
-def test_a_text_is_titled_by_its_number_and_a_notebook_shows_titles_escaped(model: ragauge.Model) -> None:
+def test_a_text_is_titled_by_its_number(model: ragauge.Model) -> None:
     answer = ragauge.method("naive").answer(model, "Which?", [*DOCUMENTS, ("<b>", "x")], max_new_tokens=2)
     assert [document.title for document in answer.documents] == ["1", "Oslo", "3", "<b>"]
-    assert "&lt;b&gt;" in answer._repr_html_()
-    assert "compute cycles" in answer._repr_html_()
 
 
 def test_an_answer_is_what_a_record_has(

@@ -101,11 +101,11 @@ def test_numbers_without_a_point_are_numbers() -> None:
     import yaml
 
     training = yaml.safe_load("{model: llama-2-7b, lr: 1e-5, eps: 1e-8}")
-    parsed = loading.parse_training(training, "x", "cfic")
+    parsed = loading.parse_training(training, "x")
     assert (parsed.lr, parsed.eps) == (1e-5, 1e-8)
 
 
 def test_the_data_rest_on_their_own_settings_alone() -> None:
-    one, other = (loading.parse_training({"model": "llama-2-7b", "lr": lr}, "x", "t") for lr in (0.1, 0.2))
+    one, other = (loading.parse_training({"model": "llama-2-7b", "lr": lr}, "x") for lr in (0.1, 0.2))
     assert one != other
     assert one.data() == other.data()

@@ -55,14 +55,10 @@ class AnswerPlan(PlanPart):
         yield from (model.served.tokenizer for model in models if model.served and model.served.tokenizer)
         yield from (asset for method in self.methods.values() for asset in method.assets())
 
-    # --- models ---
-
     def models(self, labels: Labels) -> list[str]:
         """The manifests of a model and of the one that finds evidence for it."""
         finder = self.config.models[labels.model].finder
         return [path for model in (labels.model, finder) if model for path in self.model_manifests(model)]
-
-    # --- answers ---
 
     def files(self) -> list[str]:
         """The records of every answer job."""
@@ -91,8 +87,6 @@ class AnswerPlan(PlanPart):
         """What answers: the runner, the engine and the method."""
         engine = registry.module_name("engine", self.config.models[labels.model].engine)
         return code_of("measure.inputs", "measure.runner", components=[*self.modules([labels.variant]), engine])
-
-    # --- methods ---
 
     @cached_property
     def methods(self) -> dict[str, Method]:
@@ -127,13 +121,13 @@ class JudgementPlan(PlanPart):
 
     def examples(self, labels: Labels) -> list[str]:
         """The questions with their passages, where answers or the faithfulness of evidence are judged by them."""
-        by_passages = self.config.judge is not None and self.config.judge.of != "evidence"
-        return [self.paths.data.format(dataset=labels.dataset)] if by_passages else []
+        assert self.config.judge is not None
+        return [self.paths.data.format(dataset=labels.dataset)] if self.config.judge.of != "evidence" else []
 
     def options(self, labels: Labels) -> list[str]:
         """What is judged, of how many questions, by which judge here; the environment describes an endpoint."""
-        if (judge := self.config.judge) is None:
-            return []
+        judge = self.config.judge
+        assert judge is not None  # without it there is no such job
         limit = [f"--limit={judge.limit}"] if judge.limit else []
         examples = [option for path in self.examples(labels) for option in (f"--of={judge.of}", f"--examples={path}")]
         here = [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]

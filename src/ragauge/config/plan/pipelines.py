@@ -15,8 +15,6 @@ from ragauge.io.files import text_sha256
 class PipelinePlan(PlanPart):
     """Labels: pipeline; database, index, model, mode and minutes of a training; export."""
 
-    # --- pipelines ---
-
     def files(self) -> list[str]:
         """The records of every pipeline."""
         return [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines]
@@ -84,8 +82,6 @@ class PipelinePlan(PlanPart):
         """A machine of its own for timed jobs."""
         return ALONE if self._pipeline(labels).task == "generate" else ""
 
-    # --- decoders that read neighbours ---
-
     def retrofit_options(self, labels: Labels) -> list[str]:
         model = self.config.models[labels.model]
         return [f"--model={model.source}", f"--device={model.device}", f"--seed={self.config.seed}"]
@@ -93,8 +89,6 @@ class PipelinePlan(PlanPart):
     def retrofit_code(self, labels: Labels) -> str:
         """Digest of the code that trains a mode: its file is found by name, so no import shows it."""
         return code_of("cli._piperag_retrofit", components=[registry.module_name("mode", labels.mode)])
-
-    # --- exports ---
 
     @cached_property
     def exports(self) -> dict[str, PipelineSettings]:

@@ -33,8 +33,6 @@ class RetrievalPlan(PlanPart):
         databases = {database.encoder for database in self.config.databases.values()}
         return databases | {compared.encoder for compared in self.config.staleness.values()}
 
-    # --- databases ---
-
     def label_options(self, labels: Labels) -> list[str]:
         """Return the labels of a job of a database as options of `ragauge index`."""
         return [f"--{name}={labels.get(name)}" for name in ("evaluation", "index", "shard") if labels.get(name)]
@@ -54,21 +52,17 @@ class RetrievalPlan(PlanPart):
 
         return paths
 
-    def embed_gpus(self, labels: Labels) -> int:
-        return int(self._database(labels).device == "cuda")
-
-    # --- evaluation sets ---
-
     def evaluation_corpus(self, labels: Labels) -> list[str]:
         """As `corpus`, of an evaluation set."""
         return corpus_files(self._database(labels).evaluation_sets[labels.evaluation].sources)
+
+    def embed_gpus(self, labels: Labels) -> int:
+        return int(self._database(labels).device == "cuda")
 
     def evaluation_sets(self, labels: Labels) -> list[str]:
         """All of a database, whose near-duplicates are marked in it."""
         sets = self._database(labels).evaluation_sets
         return [self.paths.evaluation_set.format(database=labels.database, evaluation=label) for label in sets]
-
-    # --- indexes ---
 
     def index_code(self, labels: Labels) -> str:
         """Of an index's steps; its type is found by name, so no import leads to it."""

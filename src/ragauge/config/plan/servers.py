@@ -28,8 +28,6 @@ class ServerPlan(PlanPart):
         super().__init__(config, cores)
         self._pipelines = PipelinePlan(config, cores)
 
-    # --- servers ---
-
     def needs(self, labels: Labels) -> list[str]:
         """What the pipelines of a server read, each file once."""
         plan = self._pipelines
@@ -67,8 +65,6 @@ class ServerPlan(PlanPart):
         kind = self.config.databases[labels.database].indexes[labels.index].type
         return code_of("cli.serve", components=[registry.module_name("index", kind)])
 
-    # --- their pipelines ---
-
     def pipeline_options(self, labels: Labels) -> list[str]:
         address = self.of_index(self.paths.server_address)(labels)
         return [*self._pipelines.options(labels), f"--server-file={address}"]
@@ -79,8 +75,6 @@ class ServerPlan(PlanPart):
         Else pipelines could take the last cores of a cluster, and wait there for a server that waits for them.
         """
         return " ".join(filter(None, [self._pipelines.node(labels), f"--begin=now+{START_DELAY_S}"]))
-
-    # --- the run ---
 
     def clients(self, pending: list[Labels]) -> dict[str, list[str]]:
         """For each server's file of clients the records that pending pipelines will make."""

@@ -43,11 +43,11 @@ class TimingPlan(PlanPart):
 
         def of_job(labels: Labels) -> dict[str, Any]:
             section = self._section(protocol, labels)
-            variants = {name: self.config.methods[name].options for name in section.methods}
+            variants = {name: self.config.methods[name] for name in section.methods}
             return {
                 "model": self.config.models[labels.model].model_dump(exclude=NOT_MEASURED, exclude_none=True),
                 "protocol": section.model_dump(exclude={"models"}),  # each of these is a job of its own
-                "variants": {name: {"method": self.config.methods[name].method, **of} for name, of in variants.items()},
+                "variants": {name: {"method": one.method, **one.options} for name, one in variants.items()},
                 "seed": self.config.seed,
             }
 

@@ -209,7 +209,7 @@ def test_the_type_of_an_entry_chooses_its_recipe() -> None:
 )
 def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(recipe: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):
-        loading.parse_database({"indexes": {"x": recipe}}, "c.yaml", "d")
+        loading.parse_database({"indexes": {"x": recipe}}, "c.yaml: databases.d")
 
 
 @pytest.mark.parametrize("name", registry.names("index"))

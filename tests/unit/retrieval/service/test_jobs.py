@@ -95,13 +95,6 @@ def test_a_configuration_that_no_server_fits_is_refused(pipeline: dict[str, Any]
     assert said in str(error.value)
 
 
-def test_pipelines_of_one_server_share_its_credentials() -> None:
-    one, other = {"schedule": "retro", "server": "job", **SECURED}, {"schedule": "piperag", "server": "job"}
-    with pytest.raises(UserError, match=r"pipelines.b.server_cert: None, but pipelines.a, which asks the same server"):
-        experiment(a=one, b=other)
-    assert len(experiment(a=one, b={**other, "index": "other"}).servers()) == 2
-
-
 def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_its_cores() -> None:
     made = {"schedule": "retro", "server": "job"}
     config = experiment(a={**made, "server_threads": 3}, b={**made, "task": "generate"}, c={**made, "index": "other"})
