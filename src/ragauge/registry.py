@@ -44,8 +44,7 @@ def names(kind: str) -> list[str]:
 def module_name(kind: str, name: str, where: str = "") -> str:
     """The full name of a component's module.
 
-    Raises:
-        UserError: there is none of that name, with the choices, or there are two.
+    Raises UserError: there is none of that name, with the choices, or there are two.
     """
     return _component(kind, name, where).module
 
@@ -53,8 +52,7 @@ def module_name(kind: str, name: str, where: str = "") -> str:
 def module(kind: str, name: str, where: str = "") -> ModuleType:
     """The module of one component.
 
-    Raises:
-        UserError: as `module_name`; a component of another package cannot be imported.
+    Raises UserError: as `module_name`; a component of another package cannot be imported.
     """
     try:
         return _component(kind, name, "").load()

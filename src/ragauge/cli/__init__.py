@@ -1,12 +1,8 @@
-"""The command line. A verb is a file of this package.
+"""The command line: a verb is a file of this package. docs/command-line.md has its grammar and exit codes.
 
 A verb's module has a docstring, whose first line is the help text, `add_arguments(parser)` and `run(args)`. It imports
 what it needs inside `run`, so that `ragauge --help` answers at once; `run` returns an exit code other than 0, or
-nothing. `_options.py` holds the options that verbs share, so that one thing has one spelling (docs/command-line.md),
-`_parser.py` the parsers and the groups of the help.
-
-Exit codes: 0 on success; 1 where `ragauge serve` stopped too early; 2 with one line on a mistake of the user's; 3 where
-`ragauge run` left questions without an answer; 130 when interrupted. Anything else is a bug and keeps its traceback.
+nothing. An error that is not the user's keeps its traceback.
 """
 
 import errno

@@ -1,10 +1,6 @@
 """`ragauge` for the jobs of a run on one machine, as forks of one process that has imported the heavy libraries.
 
-Importing torch, pandas and matplotlib takes longer than many jobs. The process imports them, then writes a command
-`ragauge` into a folder, which the run has first on the PATH of its jobs. The command asks for a fork with its own
-arguments, folder, environment and open files, and ends with the fork's exit status; a fork ends with its command,
-however that ends. Jobs of several threads, some of which are timed, and jobs that reach no such process start Python by
-themselves. The process ends when the run closes the pipe that it reads.
+docs/architecture.md explains it ("Jobs and processes"). The process ends when the run closes the pipe that it reads.
 
     python -m ragauge.cli._fork_server FOLDER
 """

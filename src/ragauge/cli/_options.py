@@ -97,11 +97,7 @@ def add_settings(
 ) -> None:
     """Add an option for each key of a settings model, with its choices, default and description.
 
-    Values stay text: the model checks and converts them.
-
-    Args:
-        exclude: keys that do not become options.
-        choices: of keys whose type does not say them.
+    Values stay text: the model checks and converts them. `choices` are of keys whose type does not say them.
     """
     for key, field in model.model_json_schema()["properties"].items():
         if key in exclude:

@@ -1,7 +1,6 @@
 """The argument parsers of the command line: errors in one line that suggest the right spelling, and help by group."""
 
 import argparse
-import re
 import shutil
 import sys
 import textwrap
@@ -61,22 +60,18 @@ def _setting(arguments: Sequence[str]) -> str | None:
     from ragauge.datasets import Dataset
     from ragauge.methods import Method
 
-    option, equals, value = arguments[0].partition("=")
+    option, _, value = arguments[0].partition("=")
+    value = value or next((one for one in arguments[1:2] if not one.startswith("-")), "VALUE")
     for kind, base, scope in (("method", Method, ""), ("dataset", Dataset, "dataset.")):
-        for name in registry.usable(kind):
-            for field in fields(registry.component(kind, name, base)):
-                if re.sub("[-_]", "", option.casefold()) == field.name.replace("_", ""):
-                    given = value if equals else next((a for a in arguments[1:2] if not a.startswith("-")), "VALUE")
-                    return f"--set {scope}{field.name}={given}"
+        parameters = {f.name for name in registry.usable(kind) for f in fields(registry.component(kind, name, base))}
+        for name in sorted(parameters):
+            if option.casefold().replace("-", "").replace("_", "") == name.replace("_", ""):
+                return f"--set {scope}{name}={value}"
     return None
 
 
 def command_parser(arguments: Sequence[str] | None = None) -> Parser:
-    """Return the parser of a command line, with the options of the verb that it names, which alone is imported.
-
-    Args:
-        arguments: default: those of this process.
-    """
+    """Return the parser of a command line, with the options of the verb that it names, which alone is imported."""
     words = sys.argv[1:] if arguments is None else arguments
     named = next((word for word in words if not word.startswith("-")), "")
     completes = bool(words) and words[0].startswith("--print-completion")  # by a script that knows every verb
@@ -98,9 +93,8 @@ def command_parser(arguments: Sequence[str] | None = None) -> Parser:
     for name in [named] if named in known and not completes else known:
         source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")  # imported only where it is used
         summaries[name] = source.partition("\n")[0].strip('"')
-        # the epilog has the summaries; a completion script needs them here
-        about: dict[str, Any] = {"description": summaries[name]} | ({"help": summaries[name]} if completes else {})
-        verb = verbs.add_parser(name, **about)
+        about: dict[str, Any] = {"help": summaries[name]} if completes else {}  # else the epilog has the summaries
+        verb = verbs.add_parser(name, description=summaries[name], **about)
         if name == named or completes:
             _add_options(verb, name)
     if completes:

@@ -31,9 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", choices=DTYPES, default="bfloat16", help="data type of what is not quantised (bfloat16)")
     add("--weights", choices=WEIGHTS, default="full", help="storage of matrices (full)")
     add("--kv", choices=CACHE_TYPES, default="full", help="storage of keys and values (full)")
-    counters = ("closed_form", "fvcore")
     text = "fvcore: also count the method's calls by the papers' counter (closed_form)"
-    add("--counter", choices=counters, default="closed_form", help=text)
+    add("--counter", choices=("closed_form", "fvcore"), default="closed_form", help=text)
     add("--out", type=Path, metavar="FILE.json", help="write the result there; default: print it")
 
 

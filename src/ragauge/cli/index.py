@@ -91,11 +91,9 @@ def _make(
     label: str,
     part: tuple[int, int] | None = None,
 ) -> None:
-    """Make the files of one step, and log that they were made, or were there already.
+    """Make the files of one step, of the evaluation set or index `label`; log that they were made or there already.
 
-    Args:
-        label: of the evaluation set or of the index.
-        part: that `merge` makes; None: each part of an index that has several, and the whole.
+    `merge` without a part makes each part of an index that has several, and the whole.
     """
     from ragauge.retrieval import chunking, embed, index
     from ragauge.retrieval.corpus import Corpus

@@ -102,11 +102,7 @@ def _database_references(
 
 
 def check_source(source: str, where: str, kind: str = "model") -> str:
-    """A source as the catalog spells it. Raises UserError: no name in it, no prefixed source, no folder.
-
-    Args:
-        kind: of the asset in the catalog, `model` or `encoder`.
-    """
+    """A source as the catalog spells it. Raises UserError: no such name of that kind, prefixed source or folder."""
     refuse_secret(source, where)
     if source.startswith(SERVED) and not os.path.exists(source):
         reason = f"is behind a server, but this needs the files of the {kind}; `ragauge run` and configurations do not"

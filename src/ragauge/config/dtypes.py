@@ -18,8 +18,7 @@ def resolved(config: Config, former: Path) -> Config:
     A model has the one of the run's former settings, so that its records can be continued. Others have the
     fastest one of the machine that the run starts on. ONNX Runtime runs decoders in float32.
 
-    Args:
-        former: the settings that a run of this experiment wrote; may be missing.
+    `former`: the settings that a run of this experiment wrote; may be missing.
     """
     former_dtypes, chosen = dict[str, Any](), {}
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):

@@ -60,8 +60,7 @@ def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], 
 
     Snakemake calls one `onstart` handler: that of the main Snakefile or, in older versions, of whichever is read last.
 
-    Args:
-        outer: the handler before this module was read, which comes first.
+    `outer`: the handler before this module was read, which comes first.
     """
 
     def start_both(log: Any) -> None:

@@ -22,8 +22,7 @@ def load(path: Path) -> Config:
 
     A configuration that a run of this version wrote was checked when the run began, and is not checked again.
 
-    Raises:
-        UserError: the first mistake, with the key's path.
+    Raises UserError: the first mistake, with the key's path.
     """
     data = read(path)
     is_checked = data.pop(CHECKED_BY, None) == __version__

@@ -30,11 +30,9 @@ def fetch(config: Config, *, lock: bool = False) -> Lock:
 
     Streams of the hub are read when a database is built; here they only have their pins.
 
-    Args:
-        lock: ask the hub which commits its data sets are, and fetch these.
+    `lock`: ask the hub which commits its data sets are, and fetch these.
 
-    Raises:
-        UserError: something cannot be fetched, or is not what the configuration or the lock in use says.
+    Raises UserError: something cannot be fetched, or is not what the configuration or the lock in use says.
     """
     fetched = {source: assets.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
@@ -66,8 +64,7 @@ def streams(config: Config) -> list[str]:
 def unpinned(config: Config) -> list[str]:
     """What may be another file tomorrow: what has neither a hash nor a commit in configuration, catalog or lock.
 
-    Raises:
-        UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins.
+    Raises UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins.
     """
     sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
     corpora = {source: hub.pinned(source) for source in streams(config)}
@@ -85,8 +82,7 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
         made: the files that the run makes.
         asks: whether endpoints are asked for a word; jobs on other machines may reach what this one does not.
 
-    Raises:
-        UserError: a line for each endpoint that is not named or does not answer, and each refused model or archive.
+    Raises UserError: a line for each endpoint that is not named or does not answer, and each refused model or archive.
     """
     fetched, problems = [source for path, source in plan.manifests.items() if path in made], list[str]()
     checks = [partial(_check_endpoint, *endpoint, asks) for endpoint in _endpoints(plan, made)]

@@ -88,8 +88,7 @@ class PlanPart:
     def entry(self, path: str, **chosen: set[str]) -> Callable[[Labels], dict[str, Any]]:
         """The settings of a job's entry, for a parameter.
 
-        Args:
-            chosen: `include` or `exclude`, keys of the entry.
+        `chosen`: `include` or `exclude`, keys of the entry.
         """
         return lambda labels: dict(self.value(path, labels).model_dump(**chosen))
 

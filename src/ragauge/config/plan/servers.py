@@ -1,9 +1,4 @@
-"""Retrieval servers that are jobs of their own, and the pipelines that ask them.
-
-A server and its pipelines run at the same time, so that neither can be an input of the other. What both depend on is
-`needs`: everything that any of the pipelines reads, so that none holds a core while another job that it waits for needs
-it. The pipelines' records become the run's when the server has ended.
-"""
+"""Retrieval servers that are jobs of their own, and the pipelines that ask them (docs/architecture.md)."""
 
 from types import SimpleNamespace
 
