@@ -30,6 +30,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"drop_first_token": True, "path_temperature": 1.0},
     ],
     "attention_sort": [{"rounds": 1}, {"rounds": 2}],
+    "top": [{"top_k": 3}, {"path_caching": True}],
     "bm25": [{"top_k": 3}, {"path_caching": False}],
     "tfidf": [{"top_k": 3}, {"path_caching": False}],
     "dense": [{"top_k": 3}, {"path_caching": False}],

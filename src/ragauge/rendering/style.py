@@ -52,6 +52,7 @@ RC = {
 # method -> (label, colour, marker)
 METHODS = {
     "naive": ("naive", "#1A1A1A", "o"),
+    "top": ("retriever's order", "#B15928", "D"),
     "bm25": ("BM25", "#E69F00", "s"),
     "tfidf": ("TF-IDF", "#56B4E9", "^"),
     "contriever": ("Contriever", "#009E73", "D"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
-RANKED = ("bm25", "tfidf", "dense")
+RANKED = ("top", "bm25", "tfidf", "dense")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
 ELSEWHERE = "another stack"  # marks a served model's numbers in notes, as they are not of this package's decoder
 

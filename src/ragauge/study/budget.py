@@ -13,7 +13,7 @@ from ragauge.errors import UserError
 TRIALS = (3, 1)
 QUESTIONS = (50, 20, 12)  # the last are two more than those below which a report recommends nothing
 FEWER_QUESTIONS = (8, 4)
-METHODS = ("dense_k2", "superposition_k2", "bm25_k2", "prompt_cache", "dense_k1", "closed_book")  # the first goes first
+METHODS = ("superposition_k2", "top_k2", "top_k3", "prompt_cache", "top_k5", "closed_book")  # the first goes first
 UNTIMED = "the latency protocol: costs are compute cycles, and seconds of the answering run"
 DATASET = "questions"  # the label of the study's data set
 

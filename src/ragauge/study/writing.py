@@ -14,7 +14,9 @@ from ragauge.study.questions import StudyQuestion
 from ragauge.text import clean
 
 METHODS: dict[str, dict[str, Any]] = {name: {} for name in ("closed_book", "naive", "prompt_cache")} | {
-    f"{name}_k{k}": {"method": name, "top_k": k} for name in ("bm25", "dense", "superposition") for k in (1, 2)
+    f"{name}_k{k}": {"method": name, "top_k": k}
+    for name, counts in (("top", (1, 2, 3, 5)), ("superposition", (1, 2)))
+    for k in counts
 }
 UNTIMED = ("closed_book",)  # it reads no documents, so that its time is of another kind
 LATENCY = {"trials": 5, "warmup": 1}

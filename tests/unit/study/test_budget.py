@@ -49,8 +49,8 @@ def fit(tmp_path: Path, available: float) -> tuple[str, ...]:
         (500, ["timed trials: 1 of 5", "questions: the first 50 of 100"]),
         (120, ["timed trials: 1 of 5", "questions: the first 12 of 100"]),
         (108, ["the latency protocol: costs are compute cycles", "questions: the first 12 of 100"]),
-        (90, ["the latency protocol", "the first 12 of", "methods: dense_k2, superposition_k2"]),
-        (12, ["the latency protocol", "the first 4 of", "methods: dense_k2, superposition_k2, bm25_k2, prompt_cache"]),
+        (90, ["the latency protocol", "the first 12 of", "methods: superposition_k2, top_k2"]),
+        (12, ["the latency protocol", "the first 4 of", "methods: superposition_k2, top_k2, top_k3, prompt_cache"]),
     ],
 )
 def test_cuts_come_in_their_order(tmp_path: Path, available: float, cuts: list[str]) -> None:

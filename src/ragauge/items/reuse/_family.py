@@ -14,7 +14,7 @@ from ragauge.results.runs import defaults as default_options
 
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
-RANKERS = ("bm25", "tfidf", "dense")
+RANKERS = ("top", "bm25", "tfidf", "dense")
 AT_FLOOR = "nothing can be told here"  # of the notes of tables
 OWN = "of the answering run"
 
