@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from ragauge.errors import UserError
 
 PATIENCE_S = 5.0  # for a command to end the processes that it started
+PAUSE_S = 0.2  # between two looks at a command
+OWN = "ragauge: "  # begins the lines that are for the user, among those of Snakemake
 
 
 class _OverError(BaseException):
@@ -56,23 +59,41 @@ class Deadline:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, former)
 
-    def run(self, command: Sequence[str], reserve_s: float = 0.0) -> int | None:
-        """Run a command; return its exit code, or None if it was ended, with all that it started, to have a reserve."""
-        if self.budget_s is None:
-            return subprocess.run(command, check=False).returncode
+    def run(self, command: Sequence[str], log: Path, reserve_s: float = 0.0) -> int | None:
+        """Run a command; return its exit code, or None if it was ended, with all that it started, to have a reserve.
+
+        What it prints goes to the log, and the lines of ragauge among it to the screen as well.
+        """
 
         def accept_interrupts() -> None:  # which a shell has what it starts in the background ignore
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-        with subprocess.Popen(command, start_new_session=True, preexec_fn=accept_interrupts) as process:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            log.open("wb") as output,
+            log.open(encoding="utf-8", errors="replace") as printed,
+            subprocess.Popen(
+                command, start_new_session=True, preexec_fn=accept_interrupts, stdout=output, stderr=output
+            ) as process,
+        ):
             try:
-                return process.wait(max(0.0, self.left_s - reserve_s))
-            except subprocess.TimeoutExpired:
-                return None
+                while process.poll() is None:
+                    if self.left_s < reserve_s:
+                        return None
+                    time.sleep(PAUSE_S)
+                    _show(printed)
+                return process.returncode
             finally:
+                _show(printed)
                 if process.poll() is None:  # as a terminal would, and after some patience with its whole session
                     process.send_signal(signal.SIGINT)
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(PATIENCE_S)
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+def _show(printed: Iterable[str]) -> None:
+    for line in printed:
+        if line.startswith(OWN):
+            print(line, end="", flush=True)

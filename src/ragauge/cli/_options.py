@@ -61,12 +61,12 @@ DEVICE: dict[str, Any] = {"type": _device, "metavar": f"{{{','.join((AUTO, *DEVI
 
 
 def duration(text: str) -> float:
-    """`90s`, `30m`, `1h30m` -> seconds."""
-    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
-    seconds = sum(int(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    """`0.5s`, `90s`, `30m`, `1h30m` -> seconds."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
+    seconds = sum(float(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0.0
     if not seconds:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a time such as 90s, 30m or 1h30m")
-    return float(seconds)
+        raise argparse.ArgumentTypeError(f"{text!r} must be a time such as 0.5s, 30m or 1h30m")
+    return seconds
 
 
 def amount(text: str) -> float:

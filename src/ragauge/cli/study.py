@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +19,15 @@ import yaml
 from ragauge import study
 from ragauge.cli import _options as options
 from ragauge.cli._deadline import Deadline
-from ragauge.config import launch, loading
+from ragauge.config import launch, loading, run_progress
 from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
-from ragauge.config.schema import ModelEntry
+from ragauge.config.schema import SERVED, ModelEntry, VariantEntry
+from ragauge.config.sources import check_served
+from ragauge.cost.hardware import AUTO, device_here
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
+from ragauge.report import numbers
 from ragauge.study import budget, folder, writing
 from ragauge.study.questions import StudyQuestion, read_questions
 
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
 JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
 ENDPOINT = "endpoint"
+TOKENIZER = "smollm2-135m-instruct"
+LOG = Path("logs", "workflow.log")  # of the study's folder: what Snakemake and its jobs print
 GENERATED, REPLIES = "generated.jsonl", "replies.jsonl"  # of the study's folder
 WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no batch begins; while there are too few
 LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
@@ -65,6 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--judge", metavar="SOURCE", help=f"judges answers: {chat} {JUDGE}_URL")
     add("--seed", type=int, default=0, help="seed of the choice of passages for questions (0)")
     budget = "end within this time, as in 30m; limits are reduced to fit"
+    text = "recommend a method whose first token comes within this time, as in 0.5s"
+    add("--target-first-token", type=options.duration, metavar="TIME", help=text)
+    options.add_device(parser)
+    text = f"an asset whose tokenizer cuts passages for a model {SERVED}NAME ({TOKENIZER})"
+    add("--tokenizer", metavar="SOURCE", help=text)
     add("--budget", type=options.duration, metavar="TIME", help=budget)
     add("--no-run", action="store_true", help="write the study without running it")
 
@@ -97,6 +109,39 @@ def _check(args: argparse.Namespace) -> None:
         if source and not (source == ENDPOINT and option in ("writer", "judge")):
             kind = {"encoder": "encoder", "reranker": "cross-encoder"}.get(option, "model")
             setattr(args, option, check_source(source, f"--{option}", kind))
+    if args.model.startswith(SERVED):
+        check_served(_entry(args))
+    elif args.tokenizer:
+        raise UserError(f"--tokenizer: only for a model {SERVED}NAME; {args.model} has its own")
+    if args.device.startswith("cuda") and device_here(AUTO) == "cpu":
+        raise UserError(f"--device: {args.device!r}: torch finds no CUDA device here; known: cpu")
+
+
+def _entry(args: argparse.Namespace) -> ModelEntry:
+    """The model that answers, as an entry of a configuration."""
+    served = args.model.startswith(SERVED)
+    return ModelEntry(source=args.model) if served else ModelEntry(source=args.model, device=args.device)
+
+
+def _methods(model: ModelEntry) -> list[str]:
+    """Choose the methods of a study that the model's engine runs."""
+    runs = []
+    for name, stated in writing.METHODS.items():
+        with suppress(UserError):
+            model.adapt(VariantEntry(**{"method": name, **stated}).make(), name)
+            runs.append(name)
+    return runs
+
+
+def _check_count(count: int) -> None:
+    """Say before the run what so few questions cannot tell."""
+    if count < numbers.FEWEST:
+        text = f"{count} questions: the report recommends nothing below {numbers.FEWEST}"
+    elif provisional := numbers.provisional(count):
+        text = f"the recommendation will be provisional: {provisional}"
+    else:
+        return
+    print(f"ragauge: warning: {text}", file=sys.stderr)
 
 
 def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
@@ -157,7 +202,8 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
     questions = read_questions(args.questions) if args.questions else []
     sources = documents.read(args.documents)
-    tokenizer = load_tokenizer(assets.resolve(args.model))
+    own = args.tokenizer or (TOKENIZER if args.model.startswith(SERVED) else args.model)
+    tokenizer = load_tokenizer(assets.resolve(own))
     made = passages.build(sources, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
     print(made, flush=True)
     if pages := sources.left_out.values():
@@ -170,9 +216,23 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     gold = list(retrieval.gold_passages(questions, made.passages, made.originals))
     rankings = retrieval.rankings(how, questions, made.passages, args.top, args.out / "embeddings")
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
-    model, judge = (assets.absolute(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))
+    model, judge = (
+        one if one in (None, ENDPOINT) or one.startswith(SERVED) else assets.absolute(one)
+        for one in (args.model, args.judge)
+    )
     data = args.out.resolve() / writing.DATA
-    settings = writing.configuration(name, model, data, retrieval=any(gold), seed=args.seed, judge=judge)
+    _check_count(len(questions))
+    entry = _entry(args).model_copy(update={"source": model})
+    settings = writing.configuration(
+        name,
+        entry.model_dump(include={"source", "dtype", "device"}, exclude_defaults=True),
+        data,
+        methods=_methods(entry),
+        retrieval=any(gold),
+        seed=args.seed,
+        judge=judge,
+        target_first_token_s=args.target_first_token,
+    )
     skipped = {name: getattr(sources, name) for name in ("skipped", "read_in_part", "left_out", "not_read")}
     account = {"corpus": made.counts, **skipped, **generation}
     account |= retrieval.report(how, rankings, questions, gold, args.top)
@@ -233,14 +293,14 @@ def _local(source: str) -> Chat:
 def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve_s: float) -> None:
     if shutil.which(command[0]) is None:
         raise UserError("the study was not run: it requires Snakemake: pip install 'ragauge[workflow]'")
-    code = deadline.run(command, reserve_s)
+    os.environ[run_progress.STEPS] = "1"
+    code = deadline.run(command, out / LOG, reserve_s)
     if code is None:
         print("ragauge: warning: --budget: the run was ended; the report has what is done", file=sys.stderr)
         _report_what_is_done(out, name)
     elif code:
-        raise UserError(f"Snakemake ended with exit code {code}; run it again to go on")
-    spent = f", after {deadline.spent_s:.0f} s" if deadline.budget_s else ""
-    print(f"the report: {out / 'reports' / name / 'index.html'}{spent}")
+        raise UserError(f"Snakemake ended with exit code {code}, see {out / LOG}; run it again to go on")
+    print(f"the report: {out / 'reports' / name / 'index.html'}, after {deadline.spent_s:.0f} s")
 
 
 def _report_what_is_done(out: Path, name: str) -> None:

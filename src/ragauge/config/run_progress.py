@@ -3,6 +3,7 @@
 Snakemake counts jobs. A job may answer thousands of questions, so its records are counted as well, while it runs.
 """
 
+import os
 import sys
 import threading
 import time
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 
 from ragauge.io.records import partial_path
 
-PAUSE_S = 30.0  # between two lines
+PAUSE_S, STEP_S = 30.0, 1.0  # between two lines; between two looks where each job that is done has a line
+STEPS = "RAGAUGE_STEPS"  # set in the environment: a line a job that is done, for those who do not see Snakemake's
 LEAST_SHARE = 0.02  # of the run that is done before the rest is estimated
 
 
@@ -27,6 +29,7 @@ class Job:
     limit: int | None = None  # of the questions; None: all
     part: int = 0
     parts: int = 1
+    name: str = ""
 
     def count(self) -> tuple[int, int]:
         """(questions as far as their number is known, how many are answered)."""
@@ -74,16 +77,23 @@ def line(now: Status, first: Status, elapsed_s: float) -> str:
 def start(jobs: Sequence[Job]) -> None:
     """Print a line to stderr from time to time, as long as this process lives and something has changed."""
 
+    steps = STEPS in os.environ
+
     def report() -> None:
         started, first = time.monotonic(), status(jobs)
-        last = first
+        last, printed, running = first, started, list(jobs)
         while last.jobs_done < last.jobs:
-            time.sleep(PAUSE_S)
-            now = status(jobs)
+            time.sleep(STEP_S if steps else PAUSE_S)
+            now, moment = status(jobs), time.monotonic()
+            done = [job for job in running if steps and job.is_done()]
             if now == last or now.questions_done < last.questions_done:  # a job has ended, as Snakemake will see soon
                 continue
-            print(f"ragauge: {line(now, first, time.monotonic() - started)}", file=sys.stderr, flush=True)
-            last = now
+            if steps and not done and moment < printed + PAUSE_S:
+                continue
+            seconds = round(moment - started)
+            step = f"{seconds // 60}:{seconds % 60:02} {', '.join(job.name for job in done)}; " if done else ""
+            print(f"ragauge: {step}{line(now, first, moment - started)}", file=sys.stderr, flush=True)
+            last, printed, running = now, moment, [job for job in running if job not in done]
 
     threading.Thread(target=report, name="progress", daemon=True).start()
 
@@ -93,12 +103,13 @@ def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
 
     `limit`: the number of questions of a job that answers some, by its labels.
     """
+    name = " ".join([str(job.rule.name).replace("_", " "), *list(job.wildcards)[-1:]])
     if "records" not in job.output.keys() or "examples" not in job.input.keys():  # noqa: SIM118 (named lists)
-        return Job(lambda: bool(dag.finished(job)))
+        return Job(lambda: bool(dag.finished(job)), name=name)
     labels = job.wildcards
     examples, records = Path(str(job.input.examples)), Path(str(job.output.records))
     part, parts = int(getattr(labels, "part", 0)), int(getattr(labels, "jobs", 1))
-    return Job(lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts)
+    return Job(lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts, name)
 
 
 def _lines(path: Path) -> int:

@@ -295,6 +295,9 @@ class Config(Section):
     latency: Protocols | None = Field(None, description="one latency protocol, or several on different data sets")
     load: LoadSettings | None = Field(None, description="the measurement under load; default: none")
     stream: StreamSettings | None = Field(None, description="the measurement on a stream of questions; default: none")
+    target_first_token_s: float | None = Field(
+        None, gt=0, description="wait for the first token that the report's first screen starts with; default: none"
+    )
     judge: JudgeSettings | None = Field(None, description="the judge of evidence or answers; default: none")
     human_judgements: str | None = Field(
         None,

@@ -88,7 +88,7 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
     checks = [partial(_check_endpoint, *endpoint, asks) for endpoint in _endpoints(plan, made)]
     answered = (job for job in plan.config.answers() if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made)
     models = {job.model: plan.config.models[job.model] for job in answered}
-    checks += [partial(_check_served, model, asks) for model in models.values() if model.served]
+    checks += [partial(check_served, model, asks) for model in models.values() if model.served]
     for check in (*(partial(assets.check_access, source) for source in fetched), *checks):
         try:
             check()
@@ -118,7 +118,8 @@ def _check_endpoint(prefix: str, purpose: str, asks: bool) -> None:
         endpoint.complete([{"role": "user", "content": WORD}], REPLY_TOKENS)
 
 
-def _check_served(model: ModelEntry, asks: bool) -> None:
+def check_served(model: ModelEntry, asks: bool = True) -> None:
+    """Raise UserError if a served model does not answer a word."""
     assert model.served is not None
     served = {**model.served.model_dump(exclude={"price", "tokenizer"}), "attempts": 2}
     engine = engines.load(model.source, model.engine, served=served)

@@ -1,6 +1,6 @@
 """What items on a plane of cost and quality share: who is on the frontier, how surely, and what a user waits for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ragauge.results import CellSource, Measure, Runs, Variant, join, scored, timing
 from ragauge.results.measures import REFERENCES
@@ -34,15 +34,10 @@ def answering_latency(variant: Variant, field: str) -> Measure:
     return timing.quartiles(seconds, note, CellSource.RECORDS)
 
 
-def on_frontier(
-    runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure], own: Mapping[str, Mapping[str, float]] | None
-) -> dict[str, Measure]:
+def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> dict[str, Measure]:
     """The bootstrap probability of each variant that has a price, over the questions that all of those share.
 
-    Args:
-        own: by variant, the prices of single questions, where they have any; the mean stands in where there is none.
-
-    Returns: by the variant's name.
+    Prices are held at their measured values, as on the report's first screen. Returns: by the variant's name.
     """
     pairs = zip(variants, prices, strict=True)
     priced = [(v, m) for v, m in pairs if m.value is not None and v.method not in REFERENCES]
@@ -50,6 +45,6 @@ def on_frontier(
     shared = [k for k in (scores[0] if scores else {}) if all(k in s for s in scores)]
     if not shared:
         return {}
-    price = [[(own or {}).get(v.name, {}).get(key, m.value or 0.0) for key in shared] for v, m in priced]
+    price = [m.value or 0.0 for _, m in priced]
     probabilities = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
     return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, probabilities, strict=True)}

@@ -2,9 +2,10 @@
 
 What this shows: the primary metric of every variant against its mean compute cycles on the critical path as it ran here
 (with generated tokens, without what was prepared before the question), and against its online latency. The probability
-of being on the frontier is over bootstrap resamples of the questions that all variants share; the gold documents alone
-are a reference and excluded. Latency is the median of the latency protocol where it timed the model on that data set,
-else the median of the answering run, which other work may have disturbed: the axis says which.
+of being on the frontier is over bootstrap resamples of the questions that all variants share, costs held at their
+measured values; the gold documents alone are a reference and excluded. Latency is the median of the latency protocol
+where it timed the model on that data set, else the median of the answering run, which other work may have disturbed:
+the axis says which.
 
 Variants of a served model are hollow points on the panels of the models that ran here: their times are another stack's,
 with its cache, and they are not part of the frontier. For them the table also has the seconds of each further token,
@@ -21,7 +22,7 @@ from ragauge.config.reads import Reads, every
 from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results import Cell, CellSource, Runs, Table, frame, noted, quality
-from ragauge.results.costs import cost, costs, online_cycles
+from ragauge.results.costs import cost, online_cycles
 from ragauge.results.measures import REFERENCES
 from ragauge.results.runs import ELSEWHERE
 from ragauge.results.served import served
@@ -55,11 +56,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         "online_latency_s": latencies(runs, dataset, model, variants, "total_s"),
     }
     metric = metric_name(runs, dataset)
-    own = {v.name: costs(v, online_cycles) for v in variants}
-    chances = {
-        quantity: on_frontier(runs, variants, measures, own if quantity == "online_cycles" else None)
-        for quantity, measures in prices.items()
-    }
+    chances = {quantity: on_frontier(runs, variants, measures) for quantity, measures in prices.items()}
     cells = []
     for place, variant in enumerate(variants):
         note = f"quality is {metric}", (variant.stack and variant.engine) or ""

@@ -27,7 +27,15 @@ function buildChooser(place) {
 
 function chooseGroup(index) {
   setting.group = index;
-  chooseKind(group().cost);
+  setting.questions = group().reused_by;
+  const limit = group().target_first_token_s;
+  const kind = ["first_token_s", "answering_first_token_s"].find((one) => group().costs.includes(one));
+  chooseKind((known(limit) && kind) || group().cost);
+  if (known(limit) && kind) {
+    setting.target = limit / unitOf(kind).size;
+    buildControls();
+    update();
+  }
 }
 
 /** Another cost has another unit, so its target starts anew: at the median of the variants. */
@@ -49,7 +57,7 @@ function buildControls() {
     picker("kind", "Cost to limit", kinds, setting.kind, chooseKind),
     number("target", `At most (${unit})`, setting.target, (value) => (setting.target = value)),
     number("memory", "Memory at most (GB)", setting.memory, (value) => (setting.memory = value)),
-    number("reuse", "Questions on the same documents", setting.questions, (value) => (setting.questions = value), "prepared before"),
+    number("reuse", "Questions on the same documents", setting.questions, (value) => (setting.questions = value), "all were read before"),
   );
 }
 
@@ -194,9 +202,10 @@ function advice(points, first, best) {
   if (!first) return [el("p", { class: "verdict" }, "No variant qualifies."), el("ul", {}, nearest(points))];
   const { variant } = first;
   return [
-    el("p", { class: "kicker" }, "Recommended"),
+    el("p", { class: "kicker" }, group().provisional ? "Provisional recommendation" : "Recommended"),
     el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
     el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
+    ...(group().provisional ? [el("p", { class: "small", id: "provisional" }, sentence(group().provisional))] : []),
     ...rivals(points, first),
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
   ];
@@ -210,7 +219,12 @@ const line = (term, ...content) => [el("dt", {}, term), el("dd", {}, ...content)
 function limitLines() {
   const { kind, target, memory, questions } = setting;
   const limits = [kind && known(target) && `at most ${digits(target)} ${unitOf(kind).name}`, known(memory) && `at most ${digits(memory)} GB`];
-  return line("limits", [...limits.filter(Boolean), questions ? `${digits(questions)} questions on the same documents` : "documents prepared before"].join(", "));
+  return line("limits", [...limits.filter(Boolean), readBy(questions)].join(", "));
+}
+
+function readBy(questions) {
+  if (!questions) return "documents read before the question";
+  return questions === 1 ? "documents read for each question" : `documents read once for ${digits(questions)} questions`;
 }
 
 function qualityLines({ variant }) {
@@ -268,7 +282,7 @@ function ranking(points, first, best) {
   const rows = points.map((p) => rankingRow(p, first, best));
   const caption = el("caption", { class: "unseen" }, "Every variant: quality, cost, memory, probability of being on the frontier, verdict");
   const table = el("table", { id: "variants" }, caption, el("thead", {}, head), el("tbody", {}, rows));
-  const about = `Probability of being on the frontier and differences: over ${payload.resamples} paired resamples of the ${group().paired} questions that the variants share, costs held at their measured values.`;
+  const about = `Probability of being on the frontier and differences: over ${payload.resamples} paired resamples of the ${group().paired} questions that the variants share, costs held at their measured values: of the wait above (${readBy(setting.questions)}).`;
   return el("div", {}, el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "All variants" }, table), el("p", { class: "small" }, about));
 }
 

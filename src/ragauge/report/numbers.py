@@ -10,10 +10,10 @@ from ragauge.results import Measure, Runs, Variant, difference, quality, scored,
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
 from ragauge.results.measures import FLOOR, REFERENCES
 from ragauge.results.reuse import servable
-from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means
+from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means, told_apart
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
-FEWEST = 10  # questions below which nothing is recommended
+FEWEST, FEW = 4, 10  # questions below which nothing is recommended; below which it is provisional
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
 METRICS = {
@@ -59,6 +59,10 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "protocol": timing.described(timed) if timed else None,
         "paired": shared,
         "withheld": _withheld(runs, variants, model, shared),
+        "provisional": provisional(shared),
+        # a study's documents come from a corpus: none was read for the question that chooses it
+        "reused_by": 1 if any(v.specification and v.specification.dataset == "study" for v in variants) else None,
+        "target_first_token_s": runs.config and runs.config.target_first_token_s,
         "stack": next((v.stack for v in variants if v.stack), None),
         "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
         "variants": rows,
@@ -80,6 +84,14 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
         right = f"it is right on {best:.1%} of the questions, less than {FLOOR:.0%}, {how}"
         return f"the model {model} is too weak to compare methods: {right}"
     return _too_few(runs, variants)
+
+
+def provisional(shared: int) -> str | None:
+    """What so few questions cannot tell; None if they are enough."""
+    if shared >= FEW:
+        return None
+    apart = ", ".join(f"{n} of {told_apart(n):.2f}" for n in (FEW, 50, 200))
+    return f"{shared} questions tell differences of about {told_apart(shared):.2f} apart; {apart}"
 
 
 def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:

@@ -95,7 +95,7 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
     the two. Methods of equal cost and quality share their place.
 
     Args:
-        costs: (method,) known costs, lower is better; or (method, question), resampled along with the scores.
+        costs: (method,) known costs, lower is better.
         values: (method, question) scores of all methods on the same questions, higher is better.
 
     Returns:
@@ -105,17 +105,23 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
         ValueError: the shapes do not fit, there is no question, or a number is not finite.
     """
     quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
-    if quality.ndim != 2 or quality.size == 0 or price.shape not in (quality.shape, quality.shape[:1]):
-        raise ValueError(f"values {quality.shape} must be (method, question), costs {price.shape} (method[, question])")
+    if quality.ndim != 2 or quality.size == 0 or price.shape != quality.shape[:1]:
+        raise ValueError(f"values {quality.shape} must be (method, question), costs {price.shape} (method,)")
     if not (np.isfinite(quality).all() and np.isfinite(price).all()):
         raise ValueError("costs and values must be finite")
-    if price.ndim == 1:
-        price = np.repeat(price[:, None], quality.shape[1], axis=1)
     rng = np.random.default_rng(seed)
     on = np.zeros(len(quality))
     for rows in _resamples(rng, quality.shape[1], RESAMPLES, width=2 * len(quality)):
-        on += _on_frontier(price[:, rows].mean(axis=2), quality[:, rows].mean(axis=2)).sum(axis=1)
+        on += _on_frontier(price[:, None], quality[:, rows].mean(axis=2)).sum(axis=1)
     return on / RESAMPLES
+
+
+def told_apart(n: int) -> float:
+    """The least difference of two methods' mean scores that n paired questions tell from chance at 95%.
+
+    For scores of 0 and 1 of which half the questions favour one of the two: less where methods agree more often.
+    """
+    return min(1.0, 1.96 * (0.5 / n) ** 0.5)
 
 
 def hypervolume(costs: ArrayLike, qualities: ArrayLike, limits: tuple[float, float]) -> float:
@@ -172,7 +178,12 @@ def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.
 
 
 def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """(method, resample) bool: no other method dominates this one. Both arguments are (method, resample)."""
+    """(method, resample) bool: no other method dominates this one.
+
+    Args:
+        price: (method, 1).
+        quality: (method, resample).
+    """
     cheaper, better = price[:, None] - price[None], quality[None] - quality[:, None]  # (method, other, resample)
     no_worse = (cheaper >= -_slack(price)) & (better >= -_slack(quality))  # positive: the other is ahead
     strictly_better = (cheaper > _slack(price)) | (better > _slack(quality))

@@ -1,6 +1,5 @@
 """The data set and the configuration of a study."""
 
-import copy
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,23 +45,36 @@ def records(
 
 
 def configuration(
-    name: str, model: str, data: Path, *, retrieval: bool = True, seed: int = 0, judge: str | None = None
+    name: str,
+    model: Mapping[str, Any],
+    data: Path,
+    *,
+    methods: Sequence[str] = tuple(METHODS),
+    retrieval: bool = True,
+    seed: int = 0,
+    judge: str | None = None,
+    target_first_token_s: float | None = None,
 ) -> dict[str, Any]:
     """Configure the experiment: every method on the study's questions, timed, as an item and a page.
 
     Args:
+        model: its entry of the configuration, with `source`.
+        methods: names of those that the model's engine runs.
         retrieval: whether any question has a gold passage.
         judge: a local model that judges the answers, or `endpoint`.
+        target_first_token_s: wait for the first token that a recommended method may have.
     """
-    timed = [method for method in METHODS if method not in UNTIMED]
+    timed = [method for method in methods if method not in UNTIMED]
+    target = {"target_first_token_s": target_first_token_s} if target_first_token_s else {}
     return {
         "run": name,
         "seed": seed,
-        "models": {label(re.split(r"[/:]", model.rstrip("/"))[-1]): {"source": model, "dtype": "auto"}},
+        "models": {label(re.split(r"[/:]", str(model["source"]).rstrip("/"))[-1]): dict(model)},
         "datasets": {DATASET: {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
-        "methods": copy.deepcopy(METHODS),
+        "methods": {method: dict(METHODS[method]) for method in methods},
         "latency": {"methods": timed, "dataset": DATASET, **LATENCY},
-        **({"judge": {"of": "answers", "methods": list(METHODS), "model": judge}} if judge else {}),
+        **target,
+        **({"judge": {"of": "answers", "methods": list(methods), "model": judge}} if judge else {}),
         "items": ["frontier", "study_answers", *(["study_retrieval"] if retrieval else [])],
     }
 

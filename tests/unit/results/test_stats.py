@@ -82,12 +82,6 @@ def test_frontier_probability_is_that_of_the_binomial(costs: list[float], chance
     np.testing.assert_allclose(frontier_probability(costs, [worse, better]), chances, atol=0.02)
 
 
-def test_costs_of_each_question_are_resampled() -> None:
-    values = np.ones((2, 10))
-    costs = np.stack([np.array([1.0] + [0.0] * 9), np.zeros(10)])
-    np.testing.assert_allclose(frontier_probability(costs, values), [0.9**10, 1], atol=0.02)
-
-
 def test_hypervolume_of_clear_cases() -> None:
     assert hypervolume([1], [0.5], (1, 100)) == pytest.approx(0.5)
     assert hypervolume([10], [0.5], (1, 100)) == pytest.approx(0.25)  # nothing below cost 10, half of the decades

@@ -21,7 +21,7 @@ QUESTIONS = 100
 def settings(tmp_path: Path) -> dict[str, Any]:
     data = tmp_path / "q.jsonl"
     data.touch()
-    return writing.configuration("s", "smollm2-135m-instruct", data)
+    return writing.configuration("s", {"source": "smollm2-135m-instruct"}, data)
 
 
 def seconds(made: Mapping[str, Any]) -> float:
@@ -74,7 +74,9 @@ def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
         fit(tmp_path, 11)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200), ("0.5s", 0.5)]
+)
 def test_a_budget_is_a_time(text: str, expected: float) -> None:
     asked = ["study", "--documents", "d", "--questions", "q.csv", "--model", "m", "--out", "o", "--budget", text]
     assert command_parser(asked).parse_args(asked).budget == expected
@@ -86,7 +88,7 @@ def test_other_texts_are_no_times(text: str, capsys: pytest.CaptureFixture[str])
         main(["study", "--documents", "d", "--model", "m", "--out", "o", f"--budget={text}"])
     printed = capsys.readouterr().err
     assert (left.value.code, printed.count("\n")) == (2, 1)
-    assert f"--budget: {text!r} must be a time such as 90s, 30m or 1h30m" in printed
+    assert f"--budget: {text!r} must be a time such as 0.5s, 30m or 1h30m" in printed
 
 
 def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -95,15 +97,20 @@ def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     child = f"import time; time.sleep(4); open({str(late)!r}, 'w')"
     script = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
     deadline = Deadline(3.0)
-    assert deadline.run([sys.executable, "-c", script], reserve_s=1.0) is None
+    assert deadline.run([sys.executable, "-c", script], tmp_path / "log", reserve_s=1.0) is None
     assert deadline.spent_s < 12  # on a busy machine
     time.sleep(4)
     assert not late.exists()
 
 
-def test_a_command_that_ends_in_time_has_its_exit_code() -> None:
-    assert Deadline(60.0).run([sys.executable, "-c", "raise SystemExit(7)"]) == 7
-    assert Deadline(None).run([sys.executable, "-c", "raise SystemExit(7)"]) == 7
+@pytest.mark.parametrize("budget_s", [60.0, None])
+def test_a_command_has_its_exit_code_and_a_log(
+    tmp_path: Path, budget_s: float | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = "import sys; print('job 3'); print('ragauge: 0:12 answers naive', file=sys.stderr); raise SystemExit(7)"
+    assert Deadline(budget_s).run([sys.executable, "-c", script], tmp_path / "logs" / "log") == 7
+    assert capsys.readouterr().out == "ragauge: 0:12 answers naive\n"
+    assert "job 3" in (tmp_path / "logs" / "log").read_text(encoding="utf-8")
 
 
 def stubborn() -> None:

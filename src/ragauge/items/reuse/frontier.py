@@ -51,7 +51,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         return []
     weak = floor(runs, naive(runs, dataset, model))
     prices = latencies(runs, dataset, model, variants, FIRST)
-    chances = on_frontier(runs, variants, prices, None)
+    chances = on_frontier(runs, variants, prices)
     cells = []
     for variant, price in zip(variants, prices, strict=True):
         value = knob(variant)
