@@ -309,7 +309,8 @@ def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("questions", "naive", "without", "reason"),
     [
-        (6, 6, 0, "the variants share 6 questions; at least 10 are needed"),
+        (3, 3, 0, "the variants share 3 questions; at least 4 are needed"),
+        (6, 6, 0, None),
         (40, 2, 0, f"the model {MODEL} is too weak to compare methods: it is right on 5.0% of the questions, less"),
         (40, 12, 10, "40 questions are too few: no variant differs from answers without documents"),
         (40, 30, 4, None),
@@ -327,3 +328,4 @@ def test_a_recommendation_is_withheld_where_numbers_tell_nothing(
     methods = {**METHODS, "closed_book": {}}
     [group] = Elements(page.page(Runs(tmp_path, settings(methods=methods)), tmp_path / "out")).payload["groups"]
     assert group["withheld"] is None if reason is None else group["withheld"].startswith(reason)
+    assert bool(group["provisional"]) == (questions < 10)
