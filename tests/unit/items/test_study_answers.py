@@ -66,12 +66,12 @@ def test_only_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
 
 
 def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None) -> Runs:
-    """A study of two variants: naive is right on every second question, bm25 on the first quarter."""
+    """A study of two variants: naive is right on every second question, the retriever's first on the first quarter."""
     data = folder / "q.jsonl"
     data.touch()
-    settings = writing.configuration("s", MODEL, data)
+    settings = writing.configuration("s", {"source": MODEL}, data)
     lines = []
-    for name in ("naive", "bm25_k1"):
+    for name in ("naive", "top_k1"):
         right = [i % 2 == 0 if name == "naive" else i < COUNT // 4 for i in range(COUNT)]
         params = {"top_k": 1} if name != "naive" else {}
         more: dict[str, Any] = {} if labels else {"answers": []}
@@ -100,9 +100,9 @@ def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
     runs = run(tmp_path)
     rows = cells(runs)
     assert rows["naive", "agreement"]["measured"] == 1.0
-    assert rows["bm25_k1", "agreement"]["measured"] < 1.0
+    assert rows["top_k1", "agreement"]["measured"] < 1.0
     assert rows["naive", "contains_answer"]["measured"] == 0.5
-    assert rows["bm25_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
+    assert rows["top_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
     assert rows["naive", "groundedness"]["measured"] is not None
     assert "not judged" in rows["naive", "judged_correct"]["note"]
 
@@ -138,7 +138,7 @@ def test_a_judge_is_worth_what_it_agrees_with_labels(
 
 def test_the_plan_judges_answers_by_their_passages(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").touch()
-    settings = writing.configuration("s", MODEL, tmp_path / "q.jsonl", judge="smollm2-135m-instruct")
+    settings = writing.configuration("s", {"source": MODEL}, tmp_path / "q.jsonl", judge="smollm2-135m-instruct")
     plan = Plan(loading.parse(settings, "s.yaml"))
 
     labels = SimpleNamespace(dataset="questions", model=MODEL, variant="naive")
