@@ -14,6 +14,8 @@ import pytest
 from ragauge import report
 from ragauge.config import loading, schema
 from ragauge.rendering.writing import render
+from ragauge.report import numbers
+from ragauge.results import Runs
 from synthetic_run import MODEL, write_latency, write_variant
 
 if TYPE_CHECKING:
@@ -148,6 +150,29 @@ def test_the_chooser_keeps_its_limits(page: Chrome) -> None:
     assert verdicts(page)["superposition_k2"] == "recommended"
     fill_in(page, "target", "")
     assert "over" not in " ".join(verdicts(page).values())
+
+
+def test_the_first_screen_recommends_what_the_command_prints(page: Chrome, folder: Path) -> None:
+    [group] = numbers.groups(Runs(folder / "results", settings()))
+    assert (row := numbers.recommended(group)) is not None
+    assert run(page, "document.getElementById('recommended').textContent") == row["name"]
+    for reused_by in (1, 4):
+        fill_in(page, "reuse", reused_by)
+        cell = "document.querySelector('#variants tr[data-variant=superposition_k1] td:nth-child(3)').dataset.value"
+        [stored] = [row for row in group["variants"] if row["name"] == "superposition_k1"]
+        assert float(run(page, cell)) == pytest.approx(numbers.wait(stored, group["cost"], reused_by))
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_the_recommendation_is_on_the_first_screen(page: Chrome, width: int) -> None:
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 800}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        place = run(page, "document.getElementById('recommended').getBoundingClientRect().bottom + scrollY")
+        assert place < (844 if width < 800 else 2 * 844)
+        assert run(page, "document.documentElement.scrollWidth") <= width
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:

@@ -27,7 +27,7 @@ from ragauge.config.sources import check_served
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
-from ragauge.report import numbers
+from ragauge.io.files import write_file
 from ragauge.study import budget, folder, writing
 from ragauge.study.questions import StudyQuestion, read_questions
 
@@ -38,6 +38,7 @@ WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpo
 JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
 ENDPOINT = "endpoint"
 TOKENIZER = "smollm2-135m-instruct"
+RECOMMENDED = "recommended.yaml"  # the configuration of what the page recommends
 LOG = Path("logs", "workflow.log")  # of the study's folder: what Snakemake and its jobs print
 GENERATED, REPLIES = "generated.jsonl", "replies.jsonl"  # of the study's folder
 WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no batch begins; while there are too few
@@ -135,6 +136,8 @@ def _methods(model: ModelEntry) -> list[str]:
 
 def _check_count(count: int) -> None:
     """Say before the run what so few questions cannot tell."""
+    from ragauge.report import numbers
+
     if count < numbers.FEWEST:
         text = f"{count} questions: the report recommends nothing below {numbers.FEWEST}"
     elif provisional := numbers.provisional(count):
@@ -301,6 +304,41 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve
     elif code:
         raise UserError(f"Snakemake ended with exit code {code}, see {out / LOG}; run it again to go on")
     print(f"the report: {out / 'reports' / name / 'index.html'}, after {deadline.spent_s:.0f} s")
+    _recommend(out, name)
+
+
+def _recommend(out: Path, name: str) -> None:
+    """Print what the page recommends, and write its configuration, which a deployment can keep."""
+    from ragauge.report import numbers
+    from ragauge.results import Runs
+
+    for group in numbers.groups(Runs(out / "results" / name, loading.load(out / writing.CONFIG))):
+        row = numbers.recommended(group)
+        if row is None:
+            print(f"nothing is recommended: {group['withheld'] or 'no variant is within the target'}")
+            continue
+        path, text = out / RECOMMENDED, f"{row['name']}: {_reason(row, group)}"
+        settings = yaml.safe_load((out / writing.CONFIG).read_bytes())
+        settings["methods"] = {row["name"]: settings["methods"][row["name"]]}
+        for section in {"latency", "judge"} & settings.keys():
+            settings[section]["methods"] = [row["name"]]
+        how = json.loads((out / writing.RETRIEVAL).read_bytes())["retrieval"]
+        passages = f"passages: the first {how['top']} by {how['chosen']}, dense retrieval by {how['encoder']}"
+        write_file(path, f"# {text}\n# {passages}\n{yaml.safe_dump(settings, sort_keys=False)}".encode())
+        print(f"recommended: {text}\nits configuration: {path}")
+
+
+def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
+    """Say what the recommended variant's row of the page has, and what is uncertain."""
+    from ragauge.report import numbers
+
+    quality, kind = row["quality"], group["cost"]
+    words = [f"{group['metric']} {quality['mean']:.3f} [{quality['low']:.3f}, {quality['high']:.3f}]"]
+    if kind:
+        name, unit = numbers.COSTS[kind]
+        words.append(f"{name}: {numbers.wait(row, kind, group['reused_by']):.3g} {unit}")
+        words.append(f"at most {group['targets'][kind]:.3g} {unit}")
+    return "; ".join([*words, *filter(None, [group["provisional"]])])
 
 
 def _report_what_is_done(out: Path, name: str) -> None:

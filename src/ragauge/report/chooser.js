@@ -28,22 +28,14 @@ function buildChooser(place) {
 function chooseGroup(index) {
   setting.group = index;
   setting.questions = group().reused_by;
-  const limit = group().target_first_token_s;
-  const kind = ["first_token_s", "answering_first_token_s"].find((one) => group().costs.includes(one));
-  chooseKind((known(limit) && kind) || group().cost);
-  if (known(limit) && kind) {
-    setting.target = limit / unitOf(kind).size;
-    buildControls();
-    update();
-  }
+  chooseKind(group().cost);
 }
 
-/** Another cost has another unit, so its target starts anew: at the median of the variants. */
+/** Another cost has another unit, so its target starts anew. */
 function chooseKind(kind) {
   setting.kind = kind;
-  const costs = candidates().map((p) => p.cost).filter(known);
-  const middle = costs.length ? d3.median(costs) / unitOf(kind).size : null;
-  setting.target = known(middle) ? Number(middle.toPrecision(2)) : null;
+  const target = kind ? group().targets[kind] : null;
+  setting.target = known(target) ? target / unitOf(kind).size : null;
   buildControls();
   update();
 }

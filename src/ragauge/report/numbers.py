@@ -49,24 +49,73 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     rows = [_variant(runs, variant, timed) for variant in variants]
     shared = _pair(runs, variants, rows)
     kinds = [kind for kind in COSTS if any(row["costs"].get(kind) for row in rows)]
+    limit = runs.config.target_first_token_s if runs.config else None
+    first_token = next((kind for kind in kinds if kind.endswith("first_token_s")), None) if limit else None
+    # a study's documents come from a corpus: none was read for the question that chooses it
+    reused_by = 1 if any(v.specification and v.specification.dataset == "study" for v in variants) else None
     return {
         "dataset": dataset,
         "model": model,
         "metric": METRICS.get(metric, metric.replace("_", " ")),
         "costs": kinds,
-        "cost": kinds[0] if kinds else None,
+        "cost": first_token or next(iter(kinds), None),
+        "targets": {kind: _middle(rows, kind, reused_by) for kind in kinds} | ({first_token: limit} if limit else {}),
         "untimed": untimed,
         "protocol": timing.described(timed) if timed else None,
         "paired": shared,
         "withheld": _withheld(runs, variants, model, shared),
         "provisional": provisional(shared),
-        # a study's documents come from a corpus: none was read for the question that chooses it
-        "reused_by": 1 if any(v.specification and v.specification.dataset == "study" for v in variants) else None,
-        "target_first_token_s": runs.config and runs.config.target_first_token_s,
+        "reused_by": reused_by,
         "stack": next((v.stack for v in variants if v.stack), None),
         "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
         "variants": rows,
     }
+
+
+def recommended(group: Numbers) -> Numbers | None:
+    """The variant that the first screen of a page recommends before its reader sets anything; None: none.
+
+    The best on the questions that all share of those within the target; of equals the cheapest.
+    """
+    kind = group["cost"]
+    target = group["targets"].get(kind)
+    waits = {row["name"]: wait(row, kind, group["reused_by"]) if kind else None for row in group["variants"]}
+
+    def qualifies(row: Numbers) -> bool:
+        taken = waits[row["name"]]
+        in_time = target is None or (taken is not None and taken <= target)
+        return not row["reference"] and row["shared_mean"] is not None and in_time
+
+    able = [row for row in group["variants"] if qualifies(row)] if not group["withheld"] else []
+    return min(able, key=lambda row: (-row["shared_mean"], _or_inf(waits[row["name"]])), default=None)
+
+
+def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
+    """What a user waits for, in the cost's unit; None where it was not measured.
+
+    Args:
+        reused_by: questions that come on the same documents, of which one waits until they are read; None: they were
+            read before. What depends on the question is prepared for each.
+    """
+    entry = row["costs"].get(kind)
+    if not entry:
+        return None
+    part = 1 / reused_by if reused_by else 0.0
+    if not row["stored"] and entry["offline"]:
+        part = 1.0
+    if part and entry["offline"] is None:
+        return None
+    return float(entry["online"] + part * (entry["offline"] or 0.0))
+
+
+def _middle(rows: Sequence[Numbers], kind: str, reused_by: int | None) -> float | None:
+    """The median wait of the variants, to two digits: where the target starts that nobody stated."""
+    waits = [taken for row in rows if (taken := wait(row, kind, reused_by)) is not None]
+    return float(f"{statistics.median(waits):.2g}") if waits else None
+
+
+def _or_inf(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) -> str | None:
