@@ -6,17 +6,25 @@ A compressor scores every token of every key-value head; the method `compressed`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ragauge.engines.protocol import Span, SpanEngine
+from ragauge.engines.protocol import Row, Span, SpanEngine
+from ragauge.prompts import unit_steps
+from ragauge.prompts.templates import token_ids, wrapper
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache, Watch
 
+
+REPEAT = "\n\nRepeat the previous context exactly."
+GO_ON = "\n\nRepeat the part of the previous context exactly, starting with"
+PIECE = 2048  # tokens that are repeated at a time
+LEAD_IN = 8  # of the piece before
 
 Budget = Literal["head", "layer", "all"]
 """Which tokens compete: those of one head; of a layer's heads; of all heads in all layers."""
@@ -64,6 +72,12 @@ class Compressor(ABC):
     @abstractmethod
     def scores(self, context: Context) -> list[Tensor]:
         """Score the context's tokens: (kv_head, token) in fp32 a layer; infinity keeps a token in any case."""
+
+    def fit(self, context: Context, cache: KVCache, slots: Sequence[Sequence[Sequence[int]]]) -> None:  # noqa: B027
+        """Change what the cache of the remaining tokens contains; the context has them in `slots`, by layer and head.
+
+        Called after `scores`; most compressors change nothing.
+        """
 
 
 class Window:
@@ -124,3 +138,33 @@ class WindowCompressor(Compressor):
 def by_group(scores: Tensor, kv_heads: int) -> Tensor:
     """Average over the query heads that share keys: (head, ...) -> (kv_head, ...)."""
     return scores.unflatten(0, (kv_heads, -1)).mean(1)
+
+
+def read_again(context: Context, note: Callable[..., None]) -> None:
+    """Read, behind the context, a request to repeat it and the context itself, in pieces.
+
+    Args:
+        note: is shown each layer of a pass as a cache's `watch` is, after the piece (a Span) that is repeated.
+    """
+    length = context.cache.length
+    requests = _pieces(context)
+    scratch = context.engine.join(context.cache, [Span(0, length)], max(len(ids) for _, ids in requests))
+    start = float(context.cache.positions[length - 1]) + 1
+    for piece, ids in requests:
+        scratch.watch = partial(note, piece)
+        row = Row(ids, unit_steps(start, len(ids)), (Span(0, length),))
+        context.engine.extend(scratch, [row], stage="compress", offline=context.offline)
+        scratch.truncate(length)
+
+
+def _pieces(context: Context) -> list[tuple[Span, list[int]]]:
+    """Each piece's slots, and the token ids of the request to repeat it with the repetition."""
+    tokenizer, ids = context.engine.tokenizer, list(context.ids)
+    turn = wrapper("chat", tokenizer)[1] if getattr(tokenizer, "chat_template", None) else "\n"
+    repeat, go_on, reply = (token_ids(tokenizer, text) for text in (REPEAT, GO_ON, turn))
+    pieces = []
+    for at in range(0, len(ids), PIECE):
+        lead = [*go_on, *ids[at - LEAD_IN : at]] if at else repeat
+        piece, start = ids[at : at + PIECE], context.span.start + at
+        pieces.append((Span(start, start + len(piece)), [*lead, *reply, *piece]))
+    return pieces

@@ -5,18 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ragauge.compressors.base import Compressor, Context
-from ragauge.engines.protocol import Row, Span
-from ragauge.prompts import unit_steps
-from ragauge.prompts.templates import token_ids, wrapper
+from ragauge.compressors.base import Compressor, Context, read_again
+from ragauge.engines.protocol import Span
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-REPEAT = "\n\nRepeat the previous context exactly."
-GO_ON = "\n\nRepeat the part of the previous context exactly, starting with"
-PIECE = 2048  # tokens that are repeated at a time
-LEAD_IN = 8  # of the piece before
 SINKS = 4  # first tokens, which all stay
 
 
@@ -33,32 +27,12 @@ class KVzip(Compressor):
     def scores(self, context: Context) -> list[Tensor]:
         import torch
 
-        shape, length = context.cache.shape, context.cache.length
-        best = [torch.zeros(h, len(context.span), device=context.cache.positions.device) for h in shape.kv_heads]
-        requests = self._pieces(context)
-        scratch = context.engine.join(context.cache, [Span(0, length)], max(len(ids) for _, ids in requests))
-        start = float(context.cache.positions[length - 1]) + 1
-        for piece, ids in requests:
-            scratch.watch = partial(_note, best, context, piece)
-            row = Row(ids, unit_steps(start, len(ids)), (Span(0, length),))
-            context.engine.extend(scratch, [row], stage="compress", offline=context.offline)
-            scratch.truncate(length)
+        heads, device = context.cache.shape.kv_heads, context.cache.positions.device
+        best = [torch.zeros(count, len(context.span), device=device) for count in heads]
+        read_again(context, partial(_note, best, context))
         for scores in best:
             scores[:, :SINKS] = float("inf")
         return best
-
-    @staticmethod
-    def _pieces(context: Context) -> list[tuple[Span, list[int]]]:
-        """Each piece's slots, and the token ids of the request to repeat it with the repetition."""
-        tokenizer, ids = context.engine.tokenizer, list(context.ids)
-        turn = wrapper("chat", tokenizer)[1] if getattr(tokenizer, "chat_template", None) else "\n"
-        repeat, go_on, reply = (token_ids(tokenizer, text) for text in (REPEAT, GO_ON, turn))
-        pieces = []
-        for at in range(0, len(ids), PIECE):
-            lead = [*go_on, *ids[at - LEAD_IN : at]] if at else repeat
-            piece, start = ids[at : at + PIECE], context.span.start + at
-            pieces.append((Span(start, start + len(piece)), [*lead, *reply, *piece]))
-        return pieces
 
 
 def _note(

@@ -79,6 +79,7 @@ class KVCache:
         # (layer, states, positions=) -> what is added to the states after a layer's self-attention, or None
         self.cross_attention: Callable[..., Tensor | None] | None = None
         self.head_positions: list[Tensor] | None = None  # a layer: (kv_head, slot); inf: no token
+        self.head_bias: list[Tensor] | None = None  # like `bias`, of each head: a layer (kv_head, slot); None: all zero
         self.ragged = False  # some head has fewer tokens than others
         self._contents: list[Content] = []  # the named slots, in order
 
@@ -88,8 +89,9 @@ class KVCache:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the keys and values in use."""
-        return self.length * sum(x.shape[0] * x.shape[2] * x.element_size() for _, x in self.tensors())
+        """Bytes of the keys and values in use, and of each head's biases."""
+        biases = sum(len(by_head) * by_head.element_size() for by_head in self.head_bias or ())
+        return self.length * (biases + sum(x.shape[0] * x.shape[2] * x.element_size() for _, x in self.tensors()))
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor of keys or values, (kv_head, slot, ...), with a name that is the same in all caches."""
@@ -119,7 +121,7 @@ class KVCache:
         grown = self._like(max(needed, self.capacity + self.capacity // 2), self.length)
         grown._fill(self, slice(0, self.length))
         self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
-        self.head_positions, self.tempered = grown.head_positions, grown.tempered
+        self.head_positions, self.head_bias, self.tempered = grown.head_positions, grown.head_bias, grown.tempered
 
     def append(self, source: KVCache, span: Span) -> None:
         """Add a span of another cache's slots at the end of this one."""
@@ -188,7 +190,7 @@ class KVCache:
             ValueError: no head has a token, or the cache has score biases.
         """
         counts = [len(chosen) for heads in slots for chosen in heads]
-        if not max(counts, default=0) or self.bias is not None:
+        if not max(counts, default=0) or self.bias is not None or self.head_bias is not None:
             raise ValueError("select_by_head requires at least one token and a cache without score biases")
         selected = self._like(max(counts) + extra, 0)
         selected.length, selected.ragged = max(counts), len(set(counts)) > 1 or self.ragged
@@ -206,12 +208,23 @@ class KVCache:
         return selected
 
     @torch.inference_mode()
+    def replace_values(self, layer: int, values: Tensor, bias: Tensor) -> None:
+        """Replace a layer's first values (kv_head, slot, dim) of a cache with slots by head, and its biases."""
+        assert self.head_positions is not None
+        if self.head_bias is None:
+            self.head_bias = [torch.zeros_like(at) for at in self.head_positions]
+        self.v[layer][:, : values.shape[1]] = values.to(self.dtype)
+        self.head_bias[layer][:, : bias.shape[1]] = bias
+
+    @torch.inference_mode()
     def truncate(self, length: int) -> None:
         """Drop all slots from `length` on, with their biases and names."""
         self.length = min(self.length, length)
         self._contents = [c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length]
         if self.bias is not None:
             self.bias[self.length :] = 0
+        for by_head in self.head_bias or ():
+            by_head[:, self.length :] = 0
         if self.tempered is not None:
             self.tempered.keys[self.length :] = False
 
@@ -285,6 +298,11 @@ class KVCache:
             for own, other in zip(self.head_positions, by_head, strict=True):
                 own[:, self.length : stop] = other[:, slots]
             self.ragged = self.ragged or source.ragged
+        if source.head_bias is not None:
+            if self.head_bias is None:
+                self.head_bias = [torch.zeros_like(self.positions).repeat(k.shape[0], 1) for k in self.k]
+            for own, other in zip(self.head_bias, source.head_bias, strict=True):
+                own[:, self.length : stop] = other[:, slots]
         moved = self.length - slots.start
         self._contents += [
             Content(start + moved, last + moved, c.name, c.offset + start - c.start)

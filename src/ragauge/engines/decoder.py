@@ -256,7 +256,8 @@ class Decoder:
             masked: the mask is not the causal one, and what watches an attention must see it.
         """
         ragged = layer is not None and cache.ragged
-        if self.slopes is None and cache.bias is None and cache.tempered is None and not (ragged or masked):
+        added = (self.slopes, cache.bias, cache.head_bias, cache.tempered)
+        if all(one is None for one in added) and not (ragged or masked):
             return None
         bias = torch.zeros(1, 1, 1, 1, device=positions.device)
         if cache.bias is not None:
@@ -268,6 +269,9 @@ class Decoder:
             at = at.repeat_interleave(self.shape.heads[layer] // at.shape[1], 1)
             hidden = at.isinf()[:, :, None, :]  # (row, head, 1, key): the head has fewer tokens than another
             at = at.masked_fill(at.isinf(), 0)
+        if layer is not None and cache.head_bias is not None:
+            by_head = layout.per_key(cache.head_bias[layer])  # (row, kv_head, key)
+            bias = bias + by_head.repeat_interleave(self.shape.heads[layer] // by_head.shape[1], 1)[:, :, None]
         if self.slopes is not None:
             queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
             bias = bias + alibi_bias(self.slopes, queries, at)

@@ -68,6 +68,8 @@ class Press:
             slots = _largest(scores, count, self.budget or compressor.budget)
         slots = [[[context.span.start + i for i in chosen] for chosen in heads] for heads in slots]
         cache = context.cache.select_by_head(slots)
+        if scores is not None:
+            compressor.fit(context, cache, slots)
         if compressor.contiguous:
             cache.move(Span(0, cache.length), unit_steps(0, cache.length))
         seconds = time.perf_counter() - started

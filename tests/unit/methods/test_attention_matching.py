@@ -1,0 +1,164 @@
+"""Attention Matching: its two least squares against scipy and numpy, and attention with fitted keys by a formula."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize
+
+import tiny_models
+from ragauge.compressors import attention_matching
+from ragauge.compressors.attention_matching import BOUNDS, AttentionMatching, fit_values, fit_weights
+from ragauge.compressors.base import Context
+from ragauge.engines import LM, KVCache, Row, Span
+from ragauge.methods.base import plain_row
+from ragauge.methods.base.compression import Press
+from ragauge.prompts import unit_steps
+from reuse_anchors import answered, compressed
+from tiny_models import tiny_prompt
+
+TOKENS = 30
+
+
+@pytest.fixture(scope="module", params=["llama", "bloom", "openelm"])
+def lm(request: pytest.FixtureRequest) -> LM:
+    return tiny_models.tiny_lm(tiny_models.FAMILIES[request.param])
+
+
+def exponentials(queries: int = 60, tokens: int = TOKENS, chosen: int = 8, spread: float = 1.5) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(0)
+    raw = torch.randn(2, queries, tokens, dtype=torch.float64, generator=draw) * spread
+    return (raw - raw.amax(-1, keepdim=True)).exp()
+
+
+def test_weights_are_those_of_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = exponentials()
+    selected, mass = every[..., :8], every.sum(-1)
+    monkeypatch.setattr(attention_matching, "STEPS", 2000)
+    found = fit_weights(selected, mass)
+    for head in range(2):
+        bounded = optimize.lsq_linear(selected[head].numpy(), mass[head].numpy(), BOUNDS, tol=1e-14)
+        np.testing.assert_allclose(found[head].numpy(), bounded.x, rtol=1e-6)
+        free, _ = optimize.nnls(selected[head].numpy(), mass[head].numpy())
+        inside = (free > BOUNDS[0]) & (free < BOUNDS[1])
+        assert inside.any()  # scipy.optimize.nnls has no upper bound: equal where no weight is at one
+        if inside.all():
+            np.testing.assert_allclose(found[head].numpy(), free, rtol=1e-6)
+    monkeypatch.undo()
+    losses = [(selected @ w[..., None])[..., 0] - mass for w in (found, fit_weights(selected, mass))]
+    best, quick = (float(loss.square().sum()) for loss in losses)
+    assert quick <= best * 1.001
+
+
+def test_a_weight_of_one_column_is_the_quotient() -> None:
+    """One key: w = e.m / e.e; a key that is not there has no influence."""
+    every = exponentials()
+    selected = torch.stack([every[..., 3], torch.zeros_like(every[..., 0])], -1)
+    e, m = every[..., 3], every.sum(-1)
+    expected = ((e * m).sum(-1) / (e * e).sum(-1)).clamp(*BOUNDS)
+    torch.testing.assert_close(fit_weights(selected, m)[:, 0], expected)
+
+
+def test_values_are_least_squares() -> None:
+    """The normal equations; where queries are too few, the nearest to the tokens' own of those that fit."""
+    every, draw = exponentials(), torch.Generator().manual_seed(1)
+    output, own = (torch.randn(2, n, 5, dtype=torch.float64, generator=draw) for n in (60, 8))
+    for queries in (60, 4):
+        weighted, wanted = every[:, :queries, :8], output[:, :queries]
+        attention = (weighted / weighted.sum(-1, keepdim=True)).numpy()
+        problems = zip(attention, wanted.numpy(), own.numpy(), strict=True)
+        nearest = torch.tensor(np.stack([o + np.linalg.pinv(a) @ (y - a @ o) for a, y, o in problems]))
+        torch.testing.assert_close(fit_values(weighted, wanted, own), nearest, atol=1e-3, rtol=1e-3)
+
+
+def fitted(lm: LM, ratio: float, budget: str = "head", before: int = 0) -> tuple[KVCache, KVCache, AttentionMatching]:
+    """A document's cache, what is left of it, and the compressor with its reference queries."""
+    ids = tiny_prompt([TOKENS + before]).documents[0]
+    cache = lm.new_cache(len(ids))
+    lm.extend(cache, [plain_row(ids)], stage="documents")
+    compressor = AttentionMatching(0)
+    context = Context(lm, cache, Span(before, len(ids)), ids[before:], offline=True)
+    small = Press(lm, lambda: compressor, ratio, budget).compress(context, compressor)  # type: ignore[arg-type]
+    return cache, small, compressor
+
+
+@pytest.mark.parametrize("budget", ["head", "layer"])
+def test_fitted_keys_give_the_attention_of_all(lm: LM, budget: str) -> None:
+    """Outputs and masses of the reference queries, by a plain formula, are nearer than those of the tokens alone."""
+    cache, small, compressor = fitted(lm, 0.7, budget)
+    assert small.head_bias is not None
+    assert small.head_positions is not None
+    for layer, queries in compressor.reference.queries.items():
+        bias = compressor.biases[0] if compressor.biases else torch.zeros(1, 1, TOKENS)
+        group = lm.shape.heads[layer] // lm.shape.kv_heads[layer]
+        errors = {"fitted": np.zeros(2), "tokens": np.zeros(2)}
+        for head, q in enumerate(queries):
+            at = small.head_positions[layer][head // group][: small.length]
+            slots = at[at.isfinite()].long()
+            count, shift = len(slots), bias[min(head, len(bias) - 1)]
+            k, v = (x[layer][head // group, :TOKENS] for x in (cache.k, cache.v))
+            raw = q @ k.T / 8**0.5 + shift
+            output, mass = raw.softmax(-1) @ v, raw.logsumexp(-1)
+            torch.testing.assert_close(small.k[layer][head // group, :count], k[slots])
+            beta, values = small.head_bias[layer][head // group, :count], small.v[layer][head // group, :count]
+            assert beta.abs().max() <= 3 + 1e-5
+            for name, left, c in (("fitted", raw[:, slots] + beta, values), ("tokens", raw[:, slots], v[slots])):
+                mse = (left.softmax(-1) @ c - output).square().sum()
+                errors[name] += [float(mse), float((left.logsumexp(-1) - mass).square().sum())]
+        assert (errors["fitted"] < 0.8 * errors["tokens"]).all()
+
+
+def test_all_keys_need_no_bias_and_no_other_values(lm: LM) -> None:
+    cache, small, _ = fitted(lm, 0.0)
+    assert small.head_bias is not None
+    assert small.length == TOKENS
+    for layer, bias in enumerate(small.head_bias):
+        torch.testing.assert_close(bias[:, :TOKENS], torch.zeros(len(bias), TOKENS))
+        torch.testing.assert_close(small.v[layer][:, :TOKENS], cache.v[layer][:, :TOKENS], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("budget", ["head", "layer"])
+def test_a_decoder_adds_the_bias_of_each_head(lm: LM, budget: str) -> None:
+    """w copies of a key and its value are one key with the bias log w: read with the weights 1 to 3."""
+    cache, small, _ = fitted(lm, 0.7, budget)
+    assert small.head_positions is not None
+    slots = [[at[at.isfinite()].long().tolist() for at in heads[:, : small.length]] for heads in small.head_positions]
+    few = cache.select_by_head(slots, 12)
+    copies = [[[s for i, s in enumerate(head) for _ in range(1 + i % 3)] for head in heads] for heads in slots]
+    many = cache.select_by_head(copies, 12)
+    few.head_bias = [torch.zeros_like(at) for at in few.head_positions or ()]
+    for bias in few.head_bias:
+        bias[:, : few.length] = torch.tensor([1 + i % 3 for i in range(few.length)]).log()
+    joined = lm.join(few, [Span(0, few.length)], 8)
+    grown = lm.new_cache(1)
+    grown.append(few, Span(0, few.length))
+    for one in (few, joined, grown):
+        first, second = (Row(ids, unit_steps(40 + i, len(ids)), ()) for i, ids in enumerate(([5, 9, 7], [8])))
+        outputs = []
+        for target in (one, lm.join(many, [Span(0, many.length)], 8)):
+            length = target.length
+            seen = (Span(0, length),)
+            lm.extend(target, [Row(first.ids, first.positions, seen)], stage="query")
+            target.truncate(length)
+            lm.extend(target, [Row(first.ids, first.positions, seen)], stage="query")
+            row = Row(second.ids, [43.0], (Span(0, target.length),))
+            outputs.append(lm.extend(target, [row], stage="query", last_logits=True).last_logits)
+        torch.testing.assert_close(*outputs, atol=1e-4, rtol=1e-4)
+
+
+def test_biases_cost_bytes_and_cannot_be_selected_again(lm: LM) -> None:
+    _, small, _ = fitted(lm, 0.5)
+    plain = sum(x.shape[0] * x.shape[2] * 4 for _, x in small.tensors()) * small.length
+    assert small.bytes == plain + 4 * sum(lm.shape.kv_heads) * small.length
+    with pytest.raises(ValueError, match="without score biases"):
+        small.select_by_head([[[0]] * heads for heads in lm.shape.kv_heads])
+
+
+@pytest.mark.parametrize("inner", ["naive", "naive_reuse", "superposition"])
+def test_long_documents_are_repeated_in_pieces(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragauge.compressors.base.PIECE", 11)
+    monkeypatch.setattr(attention_matching, "MOST", 7)
+    lm, prompt = tiny_models.tiny_lm(kv="int8"), tiny_prompt([30, 20, 26])
+    ids, logits = answered(lm, compressed(inner, compressor="attention_matching", ratio=0.5), prompt)
+    assert len(ids) == 4
+    assert logits is not None
+    assert logits.isfinite().all()
