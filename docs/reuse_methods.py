@@ -119,6 +119,10 @@ def spread(token: Token) -> bool:
     return (token.segment, token.number) in SPREAD
 
 
+def windows(token: Token) -> bool:
+    return (token.segment, token.number) in {("A", 2), ("A", 3), ("B", 0), ("C", 1), ("C", 2), ("C", 3)}
+
+
 GONE = (("A", 1), ("A", 2), ("B", 0), ("C", 1), ("C", 3))
 LEFT = [t for t in tokens() if (t.segment, t.number) not in GONE]
 SHORT = [replace(t, position=at) for at, t in enumerate(LEFT)]
@@ -132,6 +136,7 @@ PANELS = [
     Panel("epic", "first tokens read again", again(lambda t: t.number < 1), apart()),
     Panel("cache_blend", "what changed is read again", again(spread, "twice"), apart()),
     Panel("prophet_kv", "what Q attends to, again", again(spread), apart()),
+    Panel("cache_clip", "windows of tokens, again", again(windows), apart(3)),
     Panel("parallel_experts", "a stream for each document", paths(task=False), path_sees),
     Panel("superposition", "paths; the best is kept (B)", paths(task=True), path_sees),
     Panel("compressed", "around naive_reuse", tokens(STORED), dropped(*GONE, readers="Q")),

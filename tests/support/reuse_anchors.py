@@ -23,7 +23,7 @@ def compressed(inner: str, **options: Any) -> Variant:
 
 
 INNER = ("naive", "naive_reuse", "superposition", "full_article")
-AWARE, UNAWARE = ("snapkv", "finch"), ("kvzip", "expected_attention", "knorm", "keydiff")
+AWARE, UNAWARE = ("snapkv", "finch"), ("kvzip", "attention_matching", "expected_attention", "knorm", "keydiff")
 
 
 def answered(lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS) -> tuple[list[int], Tensor | None]:
@@ -55,10 +55,16 @@ ANCHORS: list[tuple[Variant, Variant, str]] = [
     (variant("cache_blend", recompute=1.0, criterion="key"), variant("naive"), WHOLE),
     (variant("prophet_kv", recompute=1.0), variant("naive"), WHOLE),
     (variant("prophet_kv", recompute=0.0), variant("naive_reuse"), WHOLE),
+    (variant("cache_clip", recompute=1.0), variant("naive"), WHOLE),
+    (variant("cache_clip", recompute=0.0), variant("naive"), ONE_DOCUMENT),
     (variant("prefix_tree"), variant("naive"), WHOLE),
     (variant("superposition", factor=1), variant("naive"), WHOLE),
     *[(compressed(inner, ratio=0.0), variant(inner), WHOLE) for inner in INNER],
-    *[(compressed(inner, ratio=0.0, compressor="kvzip"), variant(inner), WHOLE) for inner in INNER],
+    *[
+        (compressed(inner, ratio=0.0, compressor=name), variant(inner), WHOLE)
+        for inner in INNER
+        for name in ("kvzip", "attention_matching")
+    ],
 ]
 
 

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
     gather = "answer nothing; put the records of all parts, in the order of the questions, into one file"
     add("--gather", action=_Gather, nargs="+", type=Path, metavar="PART.jsonl", help=gather)
-    add("--finder", metavar="MODEL", help="the model that finds the evidence that --model answers from")
+    add("--finder", metavar="MODEL", help="the model that finds evidence for --model, or chooses tokens for it")
     options.add_settings(parser, Generation, {"documents_gb"})
     add("--overwrite", action="store_true", help="replace the records of another run")
     add("--document-store", type=Path, metavar="FOLDER", help="store keys and values of documents here, for later runs")
@@ -101,7 +101,7 @@ def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None
     from ragauge.measure.runner import Job
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
-    label = args.finder or model.finder
+    label = args.finder or (model.finder if method.finds else None)
     finder = config.models.get(label) if label and config else None
     if args.finder and not finder:
         finder = ModelEntry(source=check_source(args.finder, "--finder"))

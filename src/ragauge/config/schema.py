@@ -104,7 +104,7 @@ class ModelEntry(Section):
         TEMPLATE_DATE, description="date of the run for chat templates that write one, as '2025-01-31'"
     )
     training: str | None = Field(None, description="label of the training that makes it, in place of a source")
-    finder: str | None = Field(None, description="label of the model that finds its evidence; default: this model")
+    finder: str | None = Field(None, description="model (label) that finds evidence or chooses tokens; default: itself")
     served: Served | None = Field(None, description="requests to a model with source openai:NAME")
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
@@ -387,11 +387,11 @@ class Config(Section):
 
     def specification(self, job: Answers) -> AnswerSpecification:
         """Everything that the records of a job depend on, but for the hashes of files."""
-        variant, model = self.methods[job.variant], self.models[job.model]
-        finder = self.models[model.finder] if model.finder else None
+        variant, model, method = self.methods[job.variant], self.models[job.model], self.method(job)
+        finder = self.models[model.finder] if model.finder and method.finds else None
         name, dataset = self.datasets[job.dataset].dataset, self.dataset(job.dataset)
         tokens = self.max_new_tokens(job.dataset)
-        return specify(variant.method, self.method(job), name, dataset, model, tokens, finder)
+        return specify(variant.method, method, name, dataset, model, tokens, finder)
 
     def measured(self, protocol: Protocol) -> list[tuple[str, str]]:
         """The (data set, model) pairs of a protocol: those that are timed, or measured under load or on a stream.

@@ -40,6 +40,7 @@ from ragauge.generation.windows import NEIGHBOUR
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
+from ragauge.methods.base.grounding import Finding
 from ragauge.methods.dense import Dense
 from ragauge.prompts import Prompt
 from ragauge.prompts.templates import set_template_arguments
@@ -237,7 +238,7 @@ class Estimator:
                 raise UserError("the data set does not state how many questions it has; set a limit")
             count = min(n for n in (total, limit) if n is not None)
             for trace, encoding, peak in self._traces(job, self.config.max_new_tokens(job.dataset)):
-                low, likely, high = (self._priced(trace, self.machine.one, job.model, share) for share in written)
+                low, likely, high = (self._priced(trace, self.machine.one, job, share) for share in written)
                 seconds += Span(low.low, likely.likely, high.high) + encoding
                 kv = max(kv, peak)
         except UserError as error:
@@ -248,20 +249,20 @@ class Estimator:
         """(seconds of what is prepared, of what is timed) of one answer."""
         offline, online, rates = Span(), Span(), self.machine.all
         for trace, encoding, _ in self._traces(job, new_tokens):
-            offline += self._priced([call for call in trace if call.offline], rates, job.model)
-            online += self._priced([call for call in trace if not call.offline], rates, job.model) + encoding
+            offline += self._priced([call for call in trace if call.offline], rates, job)
+            online += self._priced([call for call in trace if not call.offline], rates, job) + encoding
         count = len(self.prompts_of(job))
         return offline * (1 / count), online * (1 / count)
 
-    def _priced(self, trace: Trace, rates: Rates, model: str, share: float = 1.0) -> Span:
+    def _priced(self, trace: Trace, rates: Rates, job: Answers, share: float = 1.0) -> Span:
         """The seconds of the decoder's calls, of which decoding takes a share of its steps."""
-        shape, precision = self._reader_shape(model), self.precision(model)
+        shape, precision = self._reader_shape(job), self.precision(job.model)
         shares = ((call, share if call.stage == "decode" else 1.0) for call in trace if call.macs is None)
         return sum((rates.seconds(call, shape, precision) * part for call, part in shares), Span())
 
     def _traces(self, job: Answers, new_tokens: int) -> Iterator[tuple[Trace, Span, int]]:
         """Of each sampled question the decoder's calls, the encoder's seconds and the cache's peak in bytes."""
-        shape, method = self._reader_shape(job.model), self.config.methods[job.variant].make()
+        shape, method = self._reader_shape(job), self.config.methods[job.variant].make()
         for prompt in self.prompts_of(job):
             room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
             engine = ShapeLM(room, precision=self.precision(job.model))
@@ -326,10 +327,10 @@ class Estimator:
 
     def _mean_prompt(self, job: Answers) -> Prompt:
         """A prompt of random tokens of the data set's mean lengths, a single document cut to what fits."""
-        entry, shape = self.config.datasets[job.dataset], self._reader_shape(job.model)
+        entry, shape = self.config.datasets[job.dataset], self._reader_shape(job)
         if (counts := self.plan.data.kind(job.dataset).counts) is None:
             raise UserError(f"the size of {entry.dataset!r} is not known")
-        reader = self.config.models[self.config.models[job.model].finder or job.model]
+        reader = self.config.models[self._reader(job)]
         longest = entry.options.get("max_length") or reader.max_context or shape.max_context
         excess = (lengths := tokens.load(counts, vocab=shape.vocab)).total - longest
         excess += self.config.max_new_tokens(job.dataset)
@@ -337,9 +338,13 @@ class Estimator:
             lengths = replace(lengths, documents=(lengths.documents[0] - excess,))
         return Prompt(**tokens.random_segments(lengths, shape.vocab))
 
-    def _reader_shape(self, model: str) -> Shape:
-        """The shape of the model that reads the documents: the finder, where there is one."""
-        if (shape := self.shapes[self.config.models[model].finder or model]) is None:
+    def _reader(self, job: Answers) -> str:
+        """The label of the model that reads the documents: the finder, where the method looks for evidence by one."""
+        method, finder = self.config.methods[job.variant].make(), self.config.models[job.model].finder
+        return finder if finder and isinstance(method, Finding) else job.model
+
+    def _reader_shape(self, job: Answers) -> Shape:
+        if (shape := self.shapes[self._reader(job)]) is None:
             raise UserError(NO_SHAPE)
         return shape
 

@@ -26,7 +26,7 @@ class Epic(Reuse):
     bos: bool = False  # every document begins with a copy of the prompt's first token, which stays in the prompt
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        return read_apart(engine, self.delimited(engine, prompt), behind_first=self.tokens == 0)
+        return read_apart(engine, self.delimited(engine, prompt), behind=int(self.tokens == 0))
 
     def chosen(self, assembled: Assembled) -> list[int]:
         return [slot for span in assembled.documents for slot in range(*span)[: self.tokens]]

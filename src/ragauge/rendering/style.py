@@ -66,6 +66,7 @@ METHODS = {
     "epic": ("EPIC", "#E69F00", "^"),
     "cache_blend": ("CacheBlend", "#A6761D", "P"),
     "prophet_kv": ("ProphetKV", "#882255", "d"),
+    "cache_clip": ("CacheClip", "#CC6677", "<"),
     "parallel_experts": ("PCED", "#009E73", "X"),
     "compressed": ("compressed", "#7A5195", "p"),
     "long_llmlingua": ("LongLLMLingua", "#66A61E", "h"),

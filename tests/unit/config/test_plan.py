@@ -56,6 +56,13 @@ def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
     assert plan.answers.models(of(model="c")) == [f"{ASSETS}/{MODEL}.json", "results/r/models/t.json"]
 
 
+def test_only_methods_that_take_a_finder_have_one() -> None:
+    models, methods = {"a": {"source": MODEL}, "b": {"source": MODEL, "finder": "a"}}, {"naive": {}, "cache_clip": {}}
+    config = changed(models=models, datasets={"wiki_single": {}}, methods=methods).config
+    taken = {(job.model, job.variant): config.specification(job).finder is not None for job in config.answers()}
+    assert [place for place, is_taken in taken.items() if is_taken] == [("b", "cache_clip")]
+
+
 def test_answers_depend_on_their_own_settings_alone(default: Plan) -> None:
     config = default.config
     job = of(dataset="wiki_single", model=MODEL, variant="bm25_k1")

@@ -13,15 +13,16 @@ from torch import Tensor
 import lm_references
 import tiny_models
 from ragauge import methods
-from ragauge.compressors import kvzip
+from ragauge.compressors import base
 from ragauge.compressors.base import Context
 from ragauge.compressors.expected_attention import ExpectedAttention
+from ragauge.cost.flop import call_macs
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.engines.decoder import scores
 from ragauge.errors import UserError
 from ragauge.items.reuse import _family as reuse_family
 from ragauge.items.reuse import table as reuse_table
-from ragauge.methods import long_llmlingua
+from ragauge.methods import cache_clip, long_llmlingua
 from ragauge.methods.base import plain_row
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 from reuse_anchors import ANCHORS, AWARE, INNER, LIMITS, UNAWARE, Variant, answered, compressed, shortened, variant
@@ -68,8 +69,8 @@ def memory_of_nan() -> Iterator[None]:
 
 SPANS = [
     *(variant(name) for name in (*reuse_family.STORED, "naive", "prompt_cache", "superposition", "prefix_tree")),
-    *(variant(name, recompute=0.5) for name in ("cache_blend", "prophet_kv")),
-    *(compressed(inner, ratio=0.5, compressor="kvzip") for inner in INNER[:3]),
+    *(variant(name, recompute=0.5) for name in ("cache_blend", "prophet_kv", "cache_clip")),
+    *(compressed(inner, ratio=0.5, compressor=c) for inner in INNER[:3] for c in ("kvzip", "attention_matching")),
     compressed("naive", ratio=0.5, compressor="snapkv"),
 ]
 
@@ -369,6 +370,73 @@ def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
     )
 
 
+@pytest.mark.parametrize("layers", [1.0, 0.3])
+@pytest.mark.parametrize("own", [False, True])
+def test_cache_clip_reads_windows_that_a_small_model_attends_to(plain_lm: LM, own: bool, layers: float) -> None:
+    """Windows of three tokens, best mean attention of the small model's question first, until a fifth is chosen."""
+    prompt, lm = tiny_prompt(), tiny_models.tiny_lm(plain_lm.shape)
+    small = lm if own else tiny_models.tiny_lm(replace(plain_lm.shape, ffn=(24, 24, 24)), seed=3)
+    lm.set_finder(None if own else small)
+    ids = [t for s in (prompt.preamble, *prompt.documents, prompt.ending) for t in s]
+    start, count, asked = len(prompt.preamble), sum(map(len, prompt.documents)), len(prompt.ending)
+    _, weights = dense(small, PromptGraph([Segment(TASK, ids, unit_steps(0, len(ids)))]))
+    attended = weights[max(1, round(layers * 3)) - 1, :, -asked:, start : start + count].mean((0, 1))
+    windows = sorted(range(count - 2), key=lambda at: -float(attended[at : at + 3].mean()))
+    expected = list(dict.fromkeys(t for at in windows for t in range(at, at + 3)))[: int(0.2 * count)]
+    again = sorted(start + t for t in expected)
+    clip = variant("cache_clip", window=3, layers=layers)
+    calls, rows = traced(lm, clip, prompt)
+    assert list(rows[-1][0].slots)[:-asked] == again
+    of_small = (None if layers == 1 else (0, 1), False)
+    assert [(c.stage, c.layers, c.offline) for c in calls[-3:]] == [
+        *[("auxiliary", *of_small)] * 2,
+        ("prompt", None, False),
+    ]
+    macs = [call_macs(replace(c, macs=None), small.shape) for c in calls[-3:-1]]
+    assert [c.macs for c in calls[-3:-1]] == ([None, None] if own else macs)
+    assert [c.past for c in calls if c.stage == "documents"] == [(start,)] * len(prompt.documents)
+    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, start))])
+    at = start
+    for i, document in enumerate(prompt.documents):
+        graph.add(Segment(("begin", i), prompt.preamble, unit_steps(at - start, start)))
+        graph.add(Segment(("document", i), document, unit_steps(at, len(document)), (("begin", i),)))
+        at += len(document)
+    _, logits = answered(lm, clip, prompt)
+    torch.testing.assert_close(logits, dense_again(lm, graph, prompt, again), **TOLERANCE)
+
+
+def dense_again(lm: LM, graph: PromptGraph, prompt: Prompt, again: Sequence[int]) -> Tensor:
+    """The last logits of a dense pass over stored documents, each behind a preamble that nobody else sees."""
+    copies = {s.name for s in graph if s.name[0] == "begin"}
+    names = [s.name for s in graph for _ in s.ids]
+    places = [p for s in graph for p in s.positions]
+    ids = [t for s in (prompt.preamble, *prompt.documents, prompt.ending) for t in s]
+    slots = [*again, *range(len(ids) - len(prompt.ending), len(ids))]
+    whole, parents = PromptGraph(graph), tuple(s.name for s in graph)
+    for place in slots:
+        whole.add(Segment(("again", place), [ids[place]], [float(place)], parents))
+        parents = (*parents, ("again", place))
+    keys, stored = [*places, *slots], len(places)
+    hidden = torch.zeros(len(keys), len(keys), dtype=torch.bool)
+    for q in range(stored, len(keys)):
+        for k, place in enumerate(keys):
+            gone = k < stored and (names[k] in copies or place in again)
+            hidden[q, k] = gone or place > keys[q]
+    bias = torch.zeros(len(keys), len(keys)).masked_fill(hidden, -torch.inf)
+    return dense(lm, whole, bias)[0][-1]
+
+
+def test_windows_longer_than_the_documents_are_one() -> None:
+    scores = cache_clip.window_scores(torch.tensor([1.0, 4.0, 1.0]), 8)
+    torch.testing.assert_close(scores, torch.full((3,), 2.0))
+
+
+def test_an_auxiliary_with_a_sliding_window_is_refused() -> None:
+    lm = tiny_models.tiny_lm(FAMILIES["llama"])
+    lm.set_finder(tiny_models.tiny_lm(replace(FAMILIES["llama"], windows=(4, 0, 0))))
+    assert "sliding window of 4 tokens" in (methods.make("cache_clip").refusal(lm) or "")
+
+
 def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
     """With one neighbour, of two documents each has seen the other; all read again is the plain prompt as before."""
     lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([9, 14])
@@ -491,14 +559,14 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
 @pytest.mark.parametrize("budget", ["own", "all", "layer", "head"])
 def test_kvzip_keeps_what_repeating_attends_to(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention over the 4 first tokens, a piece and its repetition; all heads, a layer's or each keep 9 of 30."""
-    monkeypatch.setattr("ragauge.compressors.kvzip.PIECE", 20)
+    monkeypatch.setattr("ragauge.compressors.base.PIECE", 20)
     lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([30])
     ids = prompt.documents[0]
     encode = lambda text: lm.tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     best = torch.zeros(3, 2, 30)
     for lead, sinks, piece in (
-        (encode(kvzip.REPEAT), [], range(20)),
-        ([*encode(kvzip.GO_ON), *ids[12:20]], [0, 1, 2, 3], range(20, 30)),
+        (encode(base.REPEAT), [], range(20)),
+        ([*encode(base.GO_ON), *ids[12:20]], [0, 1, 2, 3], range(20, 30)),
     ):
         tail = [*lead, *encode("[/][assistant]"), *(ids[i] for i in piece)]
         row = Segment(TASK, [*ids, *tail], unit_steps(0, 30 + len(tail)))

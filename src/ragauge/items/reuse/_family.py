@@ -12,7 +12,8 @@ from ragauge.results.measures import FLOOR
 from ragauge.results.runs import Record
 from ragauge.results.runs import defaults as default_options
 
-STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")
+READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip")
+STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "parallel_experts")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
 RANKERS = ("top", "bm25", "tfidf", "dense")
 AT_FLOOR = "nothing can be told here"  # of the notes of tables
@@ -25,6 +26,7 @@ KNOBS = {
     "epic": "tokens",
     "cache_blend": "recompute",
     "prophet_kv": "recompute",
+    "cache_clip": "recompute",
     "compressed": "ratio",
     "long_llmlingua": "rate",
 }

@@ -64,7 +64,7 @@ class Method(ABC):
     questions about them: `answer` does not change it, apart from tokens cached after it.
     """
 
-    finds: ClassVar[bool] = False  # looks for evidence by a decoder, which may be another one than answers
+    finds: ClassVar[bool] = False  # takes the engine's `finder`, for evidence or to choose tokens
     requires: ClassVar[Capabilities] = frozenset()  # of the engine, whatever the options are; empty: the text level
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)

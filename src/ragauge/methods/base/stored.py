@@ -103,18 +103,17 @@ class Assembled:
         return Answer(ids, kept=tuple(range(len(self.documents))))
 
 
-def read_apart(engine: SpanEngine, prompt: Prompt, behind_first: bool = False) -> Stored:
+def read_apart(engine: SpanEngine, prompt: Prompt, behind: int = 0) -> Stored:
     """Read the preamble and, one by one, each document alone, so that a document store serves it to any prompt.
 
     Args:
-        behind_first: read each document behind the preamble's first token, the begin of text where there is one.
+        behind: read each document behind this many first tokens of the preamble.
     """
     cache = engine.new_cache(len(prompt.preamble) + sum(map(len, prompt.documents)))
     [preamble] = engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True).spans
-    after = 1 if behind_first else 0
-    rows = [plain_row(ids, after) for ids in prompt.documents]
+    rows = [plain_row(ids, behind) for ids in prompt.documents]
     documents = [engine.extend(cache, [row], stage="documents", offline=True).spans[0] for row in rows]
-    origins = (float(after),) * len(documents)
+    origins = (float(behind),) * len(documents)
     return Stored(engine, cache, preamble, tuple(documents), origins, tuple(prompt.documents))
 
 
