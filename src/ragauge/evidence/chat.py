@@ -33,16 +33,9 @@ class Chat(ABC):
 
     @abstractmethod
     def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
-        """Reply to each request; None where there was no reply.
-
-        Args:
-            max_tokens: of a reply.
-            cue: the beginning of the reply, where a model lets it be given.
-            instruction: added to the request where it does not.
-
-        Raises:
-            UserError: no request got a reply.
-        """
+        """Reply to each request with at most `max_tokens`; None where there was no reply. `cue` is the beginning of the
+        reply where a model lets it be given, `instruction` is added to the request where it does not. Raises UserError
+        if no request got a reply."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +73,8 @@ class Endpoint(JsonServer):
 
     @classmethod
     def from_environment(cls, prefix: str, purpose: str) -> Endpoint:
-        """Make the endpoint that <prefix>_URL, <prefix>_MODEL and (optionally) <prefix>_KEY describe.
-
-        Args:
-            purpose: completes "the endpoint that", for the error.
-
-        Raises:
-            UserError: URL or model is not set, or the URL is malformed.
-        """
+        """Make the endpoint ("the endpoint that <purpose>") that <prefix>_URL, <prefix>_MODEL and (optionally)
+        <prefix>_KEY describe. Raises UserError if URL or model is not set, or the URL is malformed."""
         url, model, key = (os.environ.get(f"{prefix}_{name}") for name in ("URL", "MODEL", "KEY"))
         if not url:
             raise UserError(f"{prefix}_URL: is not set; it names the endpoint that {purpose}")
@@ -96,14 +83,8 @@ class Endpoint(JsonServer):
         return cls(url, (key or "").strip() or None, model=model)
 
     def complete(self, messages: Sequence[Mapping[str, str]], max_tokens: int, temperature: float = 0) -> str:
-        """Return the model's reply to a chat, without white space at its ends.
-
-        Args:
-            messages: each with `role` and `content`.
-
-        Raises:
-            EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
-        """
+        """Return the model's reply to a chat of messages with `role` and `content`, without white space at its ends.
+        Raises EndpointError if every attempt failed, or one with an error that a retry cannot fix."""
         body = {"model": self.model, "messages": list(messages), "max_tokens": max_tokens, "temperature": temperature}
         return self.ask("chat/completions", body, _text, self.model)
 

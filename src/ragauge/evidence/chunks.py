@@ -12,11 +12,8 @@ BREAKS = {"newline": re.compile(r"\n"), "blank_line": re.compile(r"\n[^\S\n]*\n"
 
 
 def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], words: int) -> list[Range]:
-    """From every sentence on, as many sentences of its document as have at most `words` words together.
-
-    A longer sentence is a window of its own; a window that ends where the previous one ended is contained in it and
-    left out.
-    """
+    """From every sentence on, as many sentences of its document as have at most `words` words together; a longer
+    sentence is a window of its own. Windows that end where the previous one ended are left out."""
     counts, windows = word_counts(sources, sentences), list[Range]()
     for first in range(len(sentences)):
         last, total = first, counts[first]
@@ -33,14 +30,8 @@ def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], wo
 def paragraphs(
     sources: Sequence[Source], sentences: Sequence[Sentence], words: int, mark: str = "newline"
 ) -> list[Range]:
-    """The documents' own paragraphs; one of more than `words` words is cut at sentence ends into pieces of that size.
-
-    A sentence belongs to the paragraph in which it begins.
-
-    Args:
-        mark: a key of `BREAKS`: every newline, as in CFIC (section 4.2), or blank lines, in a document without any
-            every newline.
-    """
+    """The documents' own paragraphs, between breaks of `BREAKS[mark]`, or newlines if it has none; one of more than
+    `words` words is cut at sentence ends into pieces of that size. A sentence belongs to the paragraph it begins in."""
     counts, breaks = word_counts(sources, sentences), list[list[int]]()  # where each source's paragraphs end
     for text in (source.text for source in sources):
         begin = len(text) - len(text.lstrip())
@@ -60,14 +51,9 @@ def paragraphs(
 
 
 def within(ranked: Iterable[Range], sentences: Sequence[Sentence], volume: int) -> list[Range]:
-    """The sentences of the best chunks, until `volume` tokens are reached.
-
-    Chunks are taken whole from the best on; a sentence that several hold counts once. The first that does not fit is
-    taken up to the last of its sentences that does. The very first sentence is taken however long it is.
-
-    Args:
-        ranked: chunks, best first.
-    """
+    """The sentences of the ranked chunks, best first, until `volume` tokens are reached; one that several hold counts
+    once. Of the first chunk that does not fit the first sentences are taken; the very first sentence however long it
+    is."""
     taken: list[int] = []
     for index in dict.fromkeys(i for first, last in ranked for i in range(first, last + 1)):
         volume -= sentences[index].last - sentences[index].first

@@ -112,12 +112,8 @@ def about_answer(key: str, question: str, passages: Sequence[str], answer: str) 
 
 
 def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed: bool = False) -> Judgement:
-    """Judge one question; a judge that fails, or replies without a label, gives a judgement without one.
-
-    Args:
-        earlier: a judgement of an earlier run, which stands if it answers the same request.
-        failed: the question itself failed, so that there is nothing to judge.
-    """
+    """Judge one question; a judge that fails, or replies without a label, gives a judgement without one. An earlier
+    judgement stands if it answers the same request; where the question itself failed there is nothing to judge."""
     digest = hashlib.sha256(f"{chat.name}\0{inquiry.request}".encode()).hexdigest()
     if earlier and earlier.label and earlier.request_sha256 == digest:
         return earlier

@@ -33,10 +33,8 @@ class Node:
 
 
 class Trie:
-    """A trie over sentences' token ids; nodes are made on demand.
-
-    Identical sentences stay together in one settled node, each with its own number and so its own place.
-    """
+    """A trie over sentences' token ids; nodes are made on demand. Identical sentences stay together in one settled
+    node."""
 
     def __init__(self, sentences: Sequence[Sequence[int]]) -> None:
         self._ids = [tuple(ids[:LONGEST]) for ids in sentences]
@@ -113,13 +111,8 @@ def search(engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rul
 def search_free(
     engine: SpanEngine, context: EvidenceContext, sentences: Sequence[Sequence[int]], k: int
 ) -> list[Prefix]:
-    """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to a sentence.
-
-    A sequence goes to the sentence, not taken yet, that has the longest run of its tokens; to the earlier on a tie.
-
-    Args:
-        sentences: token ids of each sentence.
-    """
+    """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to the sentence (token
+    ids), not taken yet, that has the longest run of its tokens; to the earlier on a tie."""
 
     def likeliest(node: Node, logp: Tensor) -> list[tuple[int, Node]]:
         """Of each prefix only the `k` likeliest tokens matter."""

@@ -147,11 +147,8 @@ def encode(
     longest: int,
     splitter: Splitter,
 ) -> Encoded:
-    """The document as the method reads it, with each span as the response to its question.
-
-    The response is the span's tokens as they stand in the document and `eos`. A request that makes document, request
-    and response longer than `longest` tokens is left out.
-    """
+    """The document as the method reads it, with each span's tokens and `eos` as the response to its question. A request
+    that makes document, request and response longer than `longest` tokens is left out."""
     read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
     ids = [*wording.before_document(tokenizer, template), *read]
     requests = []

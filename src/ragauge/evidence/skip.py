@@ -14,10 +14,8 @@ Range = tuple[int, int]
 
 
 def within(prefix: Prefix, sentences: Sequence[Sentence], d: int) -> list[int]:
-    """The sentences with which evidence that begins with this prefix may end.
-
-    Those of the same source that end within `d` tokens after the prefix, and always the prefix's own.
-    """
+    """The sentences with which evidence that begins with this prefix may end: those of the same source that end within
+    `d` tokens after the prefix, and always the prefix's own."""
     own = sentences[prefix.sentence]
     limit = own.first + prefix.tokens + d
     later = range(prefix.sentence + 1, len(sentences))
@@ -61,12 +59,8 @@ def decode(
 def write_on(
     engine: SpanEngine, context: EvidenceContext, prefixes: Sequence[Prefix], begins: Sequence[Sequence[int]], d: int
 ) -> list[list[int]]:
-    """The ablation without skip decoding: each prefix and what the model writes after it, greedily, side by side.
-
-    Args:
-        begins: token ids of each prefix.
-        d: tokens of a prefix and its continuation at most, as in skip decoding.
-    """
+    """The ablation without skip decoding: each prefix (token ids) and what the model writes after it, greedily, side by
+    side, `d` tokens together at most."""
     rows = [_row(context, prefix, ids) for prefix, ids in zip(prefixes, begins, strict=True)]
     most = [max(0, d - len(ids)) for ids in begins]
     ended = frozenset(engine.shape.eos).__contains__

@@ -21,13 +21,8 @@ def write(
     stage: str,
     tree: bool,
 ) -> list[list[int]]:
-    """The new tokens after each row, which is read first; those for which `ended` holds are left out.
-
-    Args:
-        most: tokens that may be written after each row.
-        ended: whether a text ends with this token.
-        tree: how the rows themselves are read; see `SpanEngine.extend`.
-    """
+    """The at most `most` new tokens after each row, which is read first as `tree` says (`SpanEngine.extend`); those
+    with which a text has `ended` are left out."""
     written: list[list[int]] = [[] for _ in rows]
     pasts, new = [row.past for row in rows], list(rows)
     going = [i for i in range(len(rows)) if most[i]]

@@ -24,13 +24,9 @@ def plain_reader(tokenizer: Any, texts: Iterable[str]) -> Any:
 
 
 def reader(tokenizer: Any, pieces: Sequence[str]) -> tuple[Any, str]:
-    """Return a tokenizer and a text for it that give the ids and the offsets of the pieces as one text.
-
-    A control token counts as one only where it stands in `TemplateText`.
-
-    Raises:
-        UserError: another piece has a control token, and the tokenizer is not of the `tokenizers` library.
-    """
+    """Return a tokenizer and a text for it that give the ids and the offsets of the pieces as one text; a control token
+    counts only in `TemplateText`. Raises UserError if another piece has one and the tokenizer is not of
+    `tokenizers`."""
     text, pattern = "".join(pieces), _pattern(names := _names(tokenizer))
     origins = "".join(("t" if isinstance(piece, TemplateText) else "q") * len(piece) for piece in pieces)
 

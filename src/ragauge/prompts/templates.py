@@ -116,12 +116,8 @@ def token_ids(tokenizer: Any, text: str | Sequence[str], template: str | None = 
 
 
 def tokens_inside(tokenizer: Any, text: str | Sequence[str], **options: Any) -> Mapping[str, Any]:
-    """Tokenise a text as what follows a line end, without the blank that SentencePiece puts before a text.
-
-    Args:
-        text: or its pieces; control tokens are words except in `TemplateText`.
-        options: of the tokenizer, such as `return_offsets_mapping`.
-    """
+    """Tokenise a text, or its pieces, as what follows a line end, without the blank that SentencePiece puts before a
+    text."""
     options["add_special_tokens"] = False
     anchor = tokenizer(LINE_END, add_special_tokens=False)["input_ids"]
     reads, joined = reader(tokenizer, [text] if isinstance(text, str) else text)
@@ -143,10 +139,7 @@ def ids_within(tokenizer: Any, left: str, text: str, right: str, template: str |
 
 
 def cut_ids(tokenizer: Any, pieces: Sequence[str], template: str | None = None) -> list[tuple[list[int], bool]]:
-    """Tokenise pieces as one text: the token ids that begin in each, and whether the last of them reaches beyond it.
-
-    Control tokens are words except in `TemplateText`.
-    """
+    """Tokenise pieces as one text: the token ids that begin in each, and whether the last of them reaches beyond it."""
     options = {"add_special_tokens": template not in (None, "chat"), "return_offsets_mapping": True, "verbose": False}
     reads, joined = reader(tokenizer, pieces)
     read = reads(joined, **options)
