@@ -12,9 +12,8 @@ import pytest
 from ragauge.config import loading
 from ragauge.measure.predictions import predict
 from ragauge.measure.recomputed import figure_7, recomputed
-from ragauge.report.reproduction import Shown, State, page, published, states
+from ragauge.report.reproduction import Shown, State, page, planned, published, states
 from ragauge.results.directions import directions
-from ragauge.results.planned import planned
 from ragauge.results.runs import Runs
 
 ROOT = Path(__file__).parents[2]

@@ -127,6 +127,6 @@ rule reproduction:
     conda:
         ENVIRONMENT
     params:
-        code=code_of("report.reproduction", "results.planned", "results.directions", "measure.recomputed"),
+        code=code_of("report.reproduction", "results.directions", "measure.recomputed"),
     shell:
         "ragauge report reproduction --config {input.config:q} --claims {input.claims:q} --out {output.page:q} 2>&1 | tee {log:q}"

@@ -70,10 +70,9 @@ def _write_reproduction(args: argparse.Namespace) -> list[Path]:
     from ragauge.measure import predictions, recomputed
     from ragauge.report import reproduction
     from ragauge.results.directions import directions
-    from ragauge.results.planned import planned
 
     page = args.out or args.reports / "reproduction.md"
-    runs = planned(loading.load(args.config), predictions.predict()["rows"])
+    runs = reproduction.planned(loading.load(args.config), predictions.predict()["rows"])
     rows = directions(args.claims, args.reports)
     figure_5 = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
     cells = reproduction.states(runs, args.reports, recomputed.recomputed())

@@ -15,11 +15,7 @@ __all__ += ["read_examples", "write_examples"]
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
-    """The data set of a name with its options set.
-
-    Raises:
-        UserError: there is no such data set or option, or the option's value is out of range.
-    """
+    """The data set of a name with its options set; UserError if there is no such one, or a value is out of range."""
     kind = registry.component("dataset", name, Dataset)
     known = [f.name for f in fields(kind)]
     for option in options:
@@ -33,17 +29,10 @@ def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
 def load(
     name: str, *, data: Path | None = None, limit: int | None = None, seed: int = 0, **options: Any
 ) -> list[Example]:
-    """The first `limit` examples of a data set (all where None).
+    """The first `limit` examples of a data set (all where None), with its own fields as options.
 
-    Args:
-        name: the data set's file name in this package.
-        data: a file in its official format (.jsonl or .jsonl.gz); where None, the data set's own source.
-        limit: how many examples, from the first.
-        seed: of the data set's draws, such as the order of the documents.
-        options: the data set's own fields.
-
-    Raises:
-        UserError: unknown name or option, an unreadable file, or a record that cannot be asked.
+    `data` is a file in its official format (.jsonl or .jsonl.gz), by default its own source; `seed` that of its draws,
+    such as the order of the documents. Raises UserError on an unknown name or option, or a record that cannot be asked.
     """
     if limit is not None and limit < 1:
         raise UserError(f"dataset {name}: limit must be at least 1, not {limit}")

@@ -103,13 +103,8 @@ class WikiCorpus:
 
 
 def build_records(name: str, path: Path, code: Path, records: Callable[[Path], Iterable[Mapping[str, Any]]]) -> Path:
-    """Build a data set over the sample as JSONL, once for every state of questions, sample and code.
-
-    Args:
-        path: of the file of questions.
-        code: the module that makes the records.
-        records: the file of the sample -> the lines of the data set.
-    """
+    """Build a data set over the sample as JSONL, once for every state of the file of questions, the sample and the
+    module `code`, whose `records` makes the lines from the file of the sample."""
     from ragauge import assets
     from ragauge.assets import store
     from ragauge.io.files import file_sha256
@@ -141,14 +136,8 @@ def records(path: Path, sample: Path) -> Iterator[dict[str, Any]]:
 
 
 def distractors(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpus) -> Mapping[str, Sequence[int]]:
-    """Read the distractors of each question's id, as numbers of passages, the hardest first.
-
-    Args:
-        path: the file of the questions.
-
-    Raises:
-        UserError: they were chosen for other questions or passages.
-    """
+    """Read the distractors of each question's id, as numbers of passages, the hardest first. Raises UserError if they
+    were chosen for other questions or passages."""
     file = path.with_suffix(".distractors.json")
     stored = json.loads(file.read_bytes())
     if stored["made_from"] != digest(questions, corpus.passages):

@@ -96,14 +96,9 @@ class Dataset(ABC):
 
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        """The Example of one official record.
+        """The Example of one official record, a JSON object; `place` is "file:line".
 
-        Args:
-            record: the decoded JSON object.
-            place: "file:line", for the messages.
-
-        Raises:
-            UserError: a field is missing, of another type, empty or out of range.
+        Raises UserError if a field is missing, of another type, empty or out of range.
         """
 
     def default_path(self) -> Path:
@@ -111,14 +106,8 @@ class Dataset(ABC):
         return _from_hub(self.name, self.hub)
 
     def official(self, pin: Pin | None = None) -> Path:
-        """`default_path`, as a pin and the lock in use have it.
-
-        Args:
-            pin: a revision of the repository on the hub, and the hash of the file.
-
-        Raises:
-            UserError: it cannot be fetched, gives another file, or the lock lacks it.
-        """
+        """`default_path`, as a pin (a revision of the repository on the hub, the hash of the file) and the lock in use
+        have it. Raises UserError if it cannot be fetched, is another file, or the lock lacks it."""
         from ragauge.assets import pins
         from ragauge.assets.store import check_sha256
 
@@ -132,14 +121,8 @@ class Dataset(ABC):
         return path
 
     def fetched(self, pin: Pin, lock: bool) -> Pin:
-        """Fetch the official file, and say what it is: its hash, and the commit of its repository on the hub.
-
-        Args:
-            lock: ask the hub for the commit that the repository, or the pin's revision of it, is now.
-
-        Raises:
-            UserError: as `official`.
-        """
+        """Fetch the official file, and say what it is: its hash, and the commit of its repository on the hub; with
+        `lock` the commit that the repository, or the pin's revision of it, is now. Raises UserError as `official`."""
         from ragauge.assets import hub, pins
         from ragauge.io.files import file_sha256
 
@@ -268,10 +251,8 @@ def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
 
 
 def shuffled_order(count: int, seed: int, key: str) -> list[int]:
-    """A permutation of range(count), fixed by the seed and the example's key alone.
-
-    Derived from a hash, so that it depends neither on Python and library versions nor on the limit.
-    """
+    """A permutation of range(count) from a hash of the seed and the example's key: on any version of Python and for any
+    limit."""
     return sorted(range(count), key=lambda i: hashlib.sha256(f"{seed}/{key}/{i}".encode()).digest())
 
 

@@ -13,12 +13,8 @@ RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold p
 
 @dataclass(frozen=True)
 class StudyQuestions(Dataset):
-    """Passages stand in the order of retrieval, as a server would have them; gold are those that hold an answer.
-
-    Answers are compared without regard to Unicode forms and punctuation (`contains_answer`), F1 as in the papers.
-
-    A question may have no known answer.
-    """
+    """Passages stand in the order of retrieval; gold are those that hold an answer. A question may have no known
+    answer."""
 
     preamble = SEARCH_RESULTS
     metrics = ("contains_answer", "f1")

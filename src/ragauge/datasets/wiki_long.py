@@ -51,11 +51,8 @@ def article_text(article: Article) -> str:
 
 
 def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
-    """Where in the article's text the gold section stands, without its heading: (start, stop), in characters.
-
-    Raises:
-        UserError: not one section bears the question's heading and holds an answer and the words near it.
-    """
+    """Where in the article's text the gold section stands, without its heading: (start, stop), in characters. Raises
+    UserError if not one section bears the question's heading and holds an answer and the words near it."""
     place, at, fitting = question.gold[0], 0, []
     for section in article.sections:
         at += len(section.heading) + len(SEPARATOR) if section.heading else 0

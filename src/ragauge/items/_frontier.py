@@ -1,12 +1,16 @@
-"""What items on a plane of cost and quality share: who is on the frontier, how surely, and what a user waits for."""
+"""What items on a plane of cost and quality share: the frontier and its likelihood, what a user waits for and pays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from ragauge.results import CellSource, Measure, Runs, Variant, join, scored, timing
+from ragauge.results import CellSource, Measure, Runs, Variant, join, mean, scored, timing
 from ragauge.results.measures import REFERENCES
 from ragauge.results.stats import frontier_probability
 
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
+MILLION, QUESTIONS = 1e6, 1000
+UNSTATED = "the server does not count tokens"
 
 
 def metric_name(runs: Runs, dataset: str) -> str:
@@ -16,8 +20,7 @@ def metric_name(runs: Runs, dataset: str) -> str:
 
 
 def latencies(runs: Runs, dataset: str, model: str, variants: Sequence[Variant], key: str) -> list[Measure]:
-    """Seconds (`total_s` or `first_token_s`) of the protocol for all variants, or of the answering run for all: the two
-    are never on one plane."""
+    """Seconds (`total_s` or `first_token_s`) of the protocol for all variants, or of the answering run for all."""
     timed = timing.find(runs, dataset, model)
     if timed is None or timed.get("refused"):
         return [answering_latency(v, {"total_s": "online_s"}.get(key, key)) for v in variants]
@@ -35,9 +38,9 @@ def answering_latency(variant: Variant, field: str) -> Measure:
 
 
 def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> dict[str, Measure]:
-    """The bootstrap probability of each variant that has a price, over the questions that all of those share.
+    """By name the bootstrap probability of each variant that has a price, over the questions that all of those share.
 
-    Prices are held at their measured values, as on the report's first screen. Returns: by the variant's name.
+    Prices are held at their measured values, as on the report's first screen.
     """
     pairs = zip(variants, prices, strict=True)
     priced = [(v, m) for v, m in pairs if m.value is not None and v.method not in REFERENCES]
@@ -48,3 +51,43 @@ def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measur
     price = [m.value or 0.0 for _, m in priced]
     probabilities = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
     return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, probabilities, strict=True)}
+
+
+def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """Measures of a server's responses, those without an answer included, as seen by the client."""
+    responses = [record["served"] for record in variant.records.values() if record.get("served")]
+    several = max((one["concurrency"] for one in responses), default=1)
+    note = f"{variant.engine}, {several} requests at a time" if several > 1 else variant.engine
+    note = "; ".join([note, *sorted({remark for one in responses for remark in one.get("remarks", ())})])
+    seconds = partial(timing.quartiles, note=note, source=CellSource.RECORDS)
+    answers = [s for one in responses if (s := one.get("first_answer_s")) is not None]
+    thoughts = [float(one.get("thought_tokens", 0)) for one in responses]
+    counted_by = " and ".join(sorted({by for one in responses if (by := one.get("thought_tokens_source"))}))
+    first = [one["token_s"][0] for one in responses if one["token_s"]]
+    later = [(t[-1] - t[0]) / (len(t) - 1) for t in (one["token_s"] for one in responses) if len(t) > 1]
+    counted = [one for one in responses if one["prompt_tokens"]]
+    prompts = [float(one["prompt_tokens"]) for one in counted]
+    cached = [one["cached_tokens"] / one["prompt_tokens"] for one in counted if one["cached_tokens"] is not None]
+    return {
+        "served_first_token_s": seconds(first),
+        "served_first_answer_s": seconds(answers, nothing="no response has an answer"),
+        "served_per_token_s": seconds(later),
+        "prompt_tokens": mean(prompts, runs.seed, nothing=UNSTATED),
+        "thought_tokens": mean(thoughts, runs.seed, f"counted by {counted_by}" if counted_by else ""),
+        "cached_share": mean(cached, runs.seed, nothing="the server does not count what it found in its cache"),
+        "cost_per_1000_questions": _cost(runs, variant, counted),
+    }
+
+
+def _cost(runs: Runs, variant: Variant, counted: Sequence[Mapping[str, Any]]) -> Measure:
+    """The mean over the responses, times 1,000."""
+    entry = runs.config.models.get(variant.model) if runs.config else None
+    price = entry.served.price if entry and entry.served else None
+    if price is None:
+        return Measure(reason="the configuration has no price (models.<label>.served.price)")
+    rate, costs = price.prompt if price.cached is None else price.cached, []
+    for one in counted:
+        cached = one["cached_tokens"] or 0
+        paid = (one["prompt_tokens"] - cached) * price.prompt + cached * rate + (one["new_tokens"] or 0) * price.new
+        costs.append(QUESTIONS * (float(paid) / MILLION))
+    return mean(costs, runs.seed, f"in {price.currency}", nothing=UNSTATED)

@@ -31,12 +31,10 @@ READS = Reads(answers=(timed(),), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, variant, quantity), the mean latency at each hit rate."""
     return frame(KEYS, (cell for latency in runs.latencies for cell in _protocol(runs, latency)))
 
 
 def draw(table: Table) -> Figure:
-    """A panel a model and data set: mean latency against the hit rate, a line a variant."""
     share, latency = Axis("questions whose documents are on disk (%)"), Axis("mean latency (s)", from_zero=True)
     nothing = "Nothing to draw yet: no latency file has documents timed from disk."
     plot = Lines(
@@ -46,15 +44,13 @@ def draw(table: Table) -> Figure:
 
 
 def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
-    row = {"model": latency["model"], "dataset": latency["dataset"]}
     has_documents = bool((latency.get("documents") or {}).get("rows"))
     seconds = {name: timing.seconds(latency, name) for name in timing.variants(latency)}
     plain = (name for name, times in seconds.items() if times and runs.named(latency["model"], name).method == "naive")
     naive = next(plain, "")
     naive_s = statistics.median(seconds[naive]) if naive else None
     for name, online in seconds.items():
-        keys = {**row, "method": runs.named(latency["model"], name).row, "variant": name}
-        mine = timing.trials(latency, name, "documents")
+        keys, mine = timing.keys(runs, latency, name), timing.trials(latency, name, "documents")
         if latency.get("refused"):
             yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
         elif name == naive:

@@ -19,13 +19,12 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.config.reads import Reads, every
-from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
+from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier, served
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results import Cell, CellSource, Runs, Table, frame, noted, quality
 from ragauge.results.costs import cost, online_cycles
 from ragauge.results.measures import REFERENCES
 from ragauge.results.runs import ELSEWHERE
-from ragauge.results.served import served
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
 COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "online latency (s)"}
@@ -34,12 +33,10 @@ READS = Reads(answers=(every(),), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (variant, quantity): quality, both costs, and the probability of being on each frontier."""
     return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
 
 
 def draw(table: Table) -> Figure:
-    """A row of panels a (model, data set): quality against cycles, and against latency."""
     groups, guests = _apart(table)
     panels = []
     for (model, dataset), part in groups:

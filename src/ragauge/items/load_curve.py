@@ -15,7 +15,7 @@ from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines
-from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join, timing
 from ragauge.results.provenance import place
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
@@ -28,12 +28,10 @@ READS = Reads(load="any")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, variant, level of load, quantity)."""
     return frame(KEYS, (cell for protocol in runs.loads for cell in _file(runs, protocol)))
 
 
 def draw(table: Table) -> Figure:
-    """A panel a model and data set: the tail of the time to first token over the rate, a line a variant."""
     rate, tail = Axis("Poisson arrivals (questions/s)", from_zero=True), Axis("time to first token, p95 (s)", "log")
     nothing = "Nothing to draw yet: no model was measured under Poisson arrivals."
     plot = Lines("load", rate, TAIL, tail, lambda row: str(row.keys["variant"]), nothing=nothing)
@@ -41,16 +39,12 @@ def draw(table: Table) -> Figure:
 
 
 def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
-    common = {key: measured[key] for key in ("model", "dataset")}
     for level in measured.get("levels") or ():
-        name, rate = str(level.get("variant")), level.get("rate")
+        rate = level.get("rate")
         arrivals, load = (CLIENTS, level.get("clients")) if rate is None else (POISSON, rate)
-        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
-        note = join(_described(measured), level.get("busy") or "")
-        yield from _level({**keys, "arrivals": arrivals, "load": load}, level, note)
-    for name, reason in (measured.get("unsupported") or {}).items():
-        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
-        yield Cell(keys, TAIL, Measure(reason=f"not supported: {reason}"))
+        keys = timing.keys(runs, measured, str(level.get("variant"))) | {"arrivals": arrivals, "load": load}
+        yield from _level(keys, level, join(_described(measured), level.get("busy") or ""))
+    yield from timing.unsupported(runs, measured, TAIL)
 
 
 def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iterator[Cell]:

@@ -39,7 +39,6 @@ READS = Reads(answers=(every(),), judgements=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (variant, quantity), and for each data set and model what its judge is worth."""
     return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
 
 

@@ -9,6 +9,7 @@ Limits: questions that no passage answers are not counted. Without a gold docume
 words is taken to answer the question.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,14 +17,12 @@ from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines, Panel, Row, lines
 from ragauge.rendering.footer import sentence
 from ragauge.rendering.style import counted
-from ragauge.results import Cell, Runs, Table, frame, join, mean, ranks
+from ragauge.results import Cell, Runs, Table, frame, join, mean
 from ragauge.results.cells import paired
 
 KEYS = ("dataset", "retriever", "k")
 DEPTHS = (1, 2, 5, 10, 20, 50, 100)
 FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
-
-MEASURES = {"recall": ranks.recall, "success": ranks.success, "mrr": ranks.reciprocal_rank, "ndcg": ranks.ndcg}
 
 READS = Reads(retrieval=True)
 
@@ -31,13 +30,10 @@ Question = Mapping[str, Any]
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (study, ranking, quantity, k)."""
     return frame(KEYS, (cell for retrieval in runs.retrievals for cell in _study(runs, retrieval)))
 
 
 def draw(table: Table) -> Figure:
-    """Recall and success over k, a line a ranking."""
-
     def names(row: Row) -> str:
         return {"bm25": "BM25"}.get(row.keys["retriever"], str(row.keys["retriever"]))
 
@@ -100,7 +96,7 @@ def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
             yield Cell({**keys, "retriever": name, "k": k}, quantity, measure)
     for name in questions[0]["ranks"] if questions else ():  # how much the nDCG of others is above the chosen one's
         if name != how["chosen"]:
-            a, b = ([ranks.ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions] for one in (name, how["chosen"]))
+            a, b = ([ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions] for one in (name, how["chosen"]))
             measure = paired(a, b, runs.seed, f"less {how['chosen']}")
             yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
@@ -110,3 +106,32 @@ def _basis(questions: Sequence[Question], answerable: Sequence[Question]) -> str
     gold = f"gold document stated for {stated} of {len(answerable)}"
     cut = f"{without} of {counted(len(questions), 'question')} not counted: no passage answers them"
     return join(gold if stated else "gold are all passages that hold an answer", cut if without else "")
+
+
+# Of one question: `ranks`, from 1, of its gold passages that were found; `gold`, how many there are, at least one; and
+# `k`, how many of the first passages count.
+
+
+def recall(ranks: Sequence[int], gold: int, k: int) -> float:
+    """The share of a question's gold passages that are among the first k."""
+    return sum(rank <= k for rank in ranks) / gold
+
+
+def success(ranks: Sequence[int], gold: int, k: int) -> float:
+    """1.0 if a gold passage is among the first k, else 0.0: what open-domain question answering calls recall."""
+    return float(any(rank <= k for rank in ranks))
+
+
+def reciprocal_rank(ranks: Sequence[int], gold: int, k: int) -> float:
+    """1 / rank of the first gold passage; 0.0 if there is none among the first k."""
+    first = min(ranks, default=math.inf)
+    return 1 / first if first <= k else 0.0
+
+
+def ndcg(ranks: Sequence[int], gold: int, k: int) -> float:
+    """Normalised discounted cumulative gain of the first k (Järvelin and Kekäläinen, 2002), discount log2(rank + 1)."""
+    gained = sum(1 / math.log2(rank + 1) for rank in ranks if rank <= k)
+    return gained / sum(1 / math.log2(rank + 1) for rank in range(1, min(gold, k) + 1))
+
+
+MEASURES = {"recall": recall, "success": success, "mrr": reciprocal_rank, "ndcg": ndcg}

@@ -1,8 +1,8 @@
-"""Figures and files of items: `Dots`, `Grid` and `Lines` are figures as values, `style` has the colours."""
+"""Figures and files of items: `Dots` and `Lines` are figures as values, `style` has the colours."""
 
 from ragauge.rendering.axis import Axis
-from ragauge.rendering.dots import Dots, Grid
+from ragauge.rendering.dots import Dots
 from ragauge.rendering.lines import Lines, Panel, Point, Row
 from ragauge.rendering.style import Axes, Figure
 
-__all__ = ["Axes", "Axis", "Dots", "Figure", "Grid", "Lines", "Panel", "Point", "Row"]
+__all__ = ["Axes", "Axis", "Dots", "Figure", "Lines", "Panel", "Point", "Row"]

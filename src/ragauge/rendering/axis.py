@@ -13,10 +13,7 @@ WIDE = 4.0  # ratio of the largest to the smallest value from which `log_if_wide
 
 @dataclass(frozen=True)
 class Axis:
-    """How one quantity is drawn along an axis.
-
-    base2 is logarithmic with a tick at each value.
-    """
+    """How one quantity is drawn along an axis; base2 is logarithmic with a tick at each value."""
 
     label: str
     scale: Literal["linear", "log", "log_if_wide", "base2"] = "linear"

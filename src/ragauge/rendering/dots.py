@@ -32,80 +32,58 @@ class Block:
 
 @dataclass(frozen=True)
 class Dots:
-    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other models last."""
+    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other models last.
+
+    Of a single quantity `by_dataset` has a column a data set and a row a model.
+    """
 
     axes: Mapping[str, Axis]  # the quantities, left to right
     # of a line of the table: the method, or another word, whose colour and marker it has
     look: Text = lambda line: str(line["method"])
     name: Text | None = None  # the text of its row; by default the name of its look
+    by_dataset: bool = False
 
     def __call__(self, table: Table) -> Figure:
-        named = _named(table, self.look, self.name)
-        shown = blocks(named[named["quantity"].isin(list(self.axes))])
-        panels = [
-            [("" if place else block.title, block.table, *entry) for place, entry in enumerate(self.axes.items())]
-            for block in shown
-        ]
-        return _draw(shown, panels, share="col", room_in=0.42, keys=7)
+        lines = table.to_dict("records")
+        looks = [self.look(line) for line in lines]
+        labels = list(map(self.name, lines) if self.name else map(style.method_label, looks))
+        named = table.assign(style=looks, label=labels)
+        shown = blocks(named[named["quantity"].isin(list(self.axes))], self.by_dataset)
+        if not shown:
+            return style.empty(NOTHING)
+        return _draw(shown, [self._panels(block) for block in shown], self.by_dataset)
+
+    def _panels(self, block: Block) -> list[_Panel]:
+        if not self.by_dataset:
+            return [
+                ("" if place else block.title, block.table, *entry) for place, entry in enumerate(self.axes.items())
+            ]
+        parts = block.table.groupby("dataset", sort=False)
+        names = [f"\n{str(name).removeprefix(LONGBENCH)}" for name, _ in parts]
+        titles = [block.title + names[0], *names[1:]]
+        return [(title, part, *next(iter(self.axes.items()))) for title, (_, part) in zip(titles, parts, strict=True)]
 
 
-@dataclass(frozen=True)
-class Grid:
-    """One quantity of several data sets: a column a data set, a row of panels a model, the paper's models last."""
-
-    quantity: str
-    axis: Axis
-    look: Text = lambda line: str(line["method"])
-    name: Text | None = None
-
-    def __call__(self, table: Table) -> Figure:
-        named = _named(table, self.look, self.name)
-        shown = _by_model(named[named["quantity"] == self.quantity])
-        panels = []
-        for block in shown:
-            row: list[_Panel] = []
-            for name, part in block.table.groupby("dataset", sort=False):
-                title = f"{'' if row else block.title}\n{str(name).removeprefix(LONGBENCH)}"
-                row.append((title, part, self.quantity, self.axis))
-            panels.append(row)
-        return _draw(shown, panels, share="all", room_in=0.5, keys=4)
-
-
-def _named(table: Table, look: Text, name: Text | None) -> Table:
-    lines = table.to_dict("records")
-    looks = [look(line) for line in lines]
-    return table.assign(style=looks, label=list(map(name, lines) if name else map(style.method_label, looks)))
-
-
-def blocks(table: Table) -> list[Block]:
-    """The measured (model, data set) pairs in the table's order, then all other published models as one block.
-
-    Predictions of published numbers are drawn with them.
-    """
+def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
+    """The measured (model, data set) pairs, or models, in the table's order, then all other published models as one,
+    with the predictions of published numbers."""
     others = table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
-    pairs = table[~others].groupby(["model", "dataset"], sort=False)
-    drawn = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
-    if others.any():
-        datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
-        drawn.append(Block("published (the paper's models)" + (datasets and f" · {datasets}"), table[others], True))
-    return drawn
-
-
-def _by_model(table: Table) -> list[Block]:
-    """A block for each measured model, then one of the paper's models, in the order of the measured data sets."""
-    others = (table["status"] == Status.PUBLISHED_ONLY) & table["published"].notna()
     measured, printed = table[~others], table[others]
-    order = {name: place for place, name in enumerate(dict.fromkeys(measured["dataset"]))}
-    printed = printed.sort_values("dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable")
-    blocks = [Block(f"measured: {model}", part, False) for model, part in measured.groupby("model", sort=False)]
-    return [*blocks, Block("published", printed, True)] if len(printed) else blocks
+    parts = measured.groupby(["model"] if by_dataset else ["model", "dataset"], sort=False)
+    drawn = [Block(f"measured: {' · '.join(map(str, key))}", part, False) for key, part in parts]
+    if printed.empty:
+        return drawn
+    if by_dataset:
+        order = {name: place for place, name in enumerate(dict.fromkeys(measured["dataset"]))}
+        printed = printed.sort_values("dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable")
+        return [*drawn, Block("published", printed, True)]
+    title = " · ".join(filter(None, ["published (the paper's models)", ", ".join(dict.fromkeys(printed["dataset"]))]))
+    return [*drawn, Block(title, printed, True)]
 
 
-def _draw(
-    shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], share: Share, room_in: float, keys: int
-) -> Figure:
-    if not shown:
-        return style.empty(NOTHING)
+def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset: bool) -> Figure:
+    share: Share = "all" if by_dataset else "col"
+    room_in, keys = (0.5, 4) if by_dataset else (0.42, 7)
     heights, columns = [len(block.labels) for block in shown], max(map(len, panels))
     with style.theme():
         figure = style.figure(style.TEXT_IN, ROW_IN * sum(heights) + room_in * len(shown) + 0.6)

@@ -31,7 +31,6 @@ def sentence(*parts: str) -> str:
 
 
 def _listed(texts: Iterable[str]) -> str:
-    """Texts in one line, each once, empty ones left out."""
     return ", ".join(dict.fromkeys(filter(None, texts)))
 
 
@@ -129,7 +128,6 @@ def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
 
 
 def _sequences(pipeline: PipelineRun) -> str:
-    """What a pipeline read or wrote, and on which cores."""
     settings = pipeline.settings
     is_cut = any(record.tokens < settings.tokens for record in pipeline.all_records)  # by the ends of short texts
     most = "at most " if is_cut else ""

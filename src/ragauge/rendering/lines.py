@@ -40,8 +40,6 @@ class Row:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a line plot."""
-
     panel: str  # title
     line: str  # text in the legend
     x: float
@@ -109,7 +107,6 @@ class Lines:
         return draw(panels, columns=self.across, share=self.share, nothing=self.nothing)
 
     def points(self, table: Table) -> list[Point]:
-        """The rows that have both numbers."""
         points = (self._point(row, column) for column in self.columns for row in rows(table))
         return [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
 
@@ -139,12 +136,7 @@ def by_panel(points: Iterable[Point]) -> dict[str, list[Point]]:
 def draw(
     panels: Sequence[Panel], *, columns: int = 3, height_in: float = 2.25, share: bool = False, nothing: str = NOTHING
 ) -> Figure:
-    """The panels from left to right, and one legend of their lines.
-
-    Args:
-        share: one scale for all panels.
-        nothing: the text of the figure where there is no point.
-    """
+    """The panels from left to right, on one scale if they `share` it, and one legend."""
     everything = [point for panel in panels for point in panel.points]
     if not everything:
         return style.empty(nothing)

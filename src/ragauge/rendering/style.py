@@ -112,10 +112,7 @@ _SERIES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"
 
 
 def method_style(method: str) -> tuple[str, str, str]:
-    """(label, colour, marker) of a method, an option or a difference "a − b".
-
-    `dense:minilm` is the method `dense` with that encoder.
-    """
+    """(label, colour, marker) of a method, an option or a difference "a − b"; `dense:minilm` has that encoder."""
     if " − " in method:
         return method.replace("_", " "), INK, "o"
     if method in OPTIONS:

@@ -31,17 +31,8 @@ _ESCAPES = str.maketrans(_TEX)
 
 
 def render(item: str, config: Config | None, results_dir: Path, out_dir: Path) -> list[Path]:
-    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their paths.
-
-    Args:
-        item: the name of an item.
-        config: of the run; says what was asked for and is not there.
-        results_dir: the run's folder, `results/<run>`.
-        out_dir: usually `reports/<run>`.
-
-    Raises:
-        UserError: unknown item, or a results file that cannot be read.
-    """
+    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their paths. Raises UserError
+    if there is no such item, or a results file cannot be read."""
     module = registry.module("item", item)
     runs = Runs(Path(results_dir), config)
     table, about = module.table(runs), module.__doc__ or item
@@ -77,8 +68,6 @@ def csv_text(table: Table) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a wide table."""
-
     name: str
     holds: Literal["key", "measured", "published", "n", "notes"]
 
@@ -88,11 +77,8 @@ class Column:
 
 
 def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
-    """The table for readers: (columns, rows of text, numbered notes).
-
-    One row for each set of keys, and for each quantity a measured and, where there is one, a published column; columns
-    that hold nothing are left out.
-    """
+    """The table for readers: (columns, rows of text, numbered notes), one row for each set of keys; columns that hold
+    nothing are left out."""
     keys = [c for c in table.columns if c not in (*VALUES, "quantity")]
     printed = set(table[table["published"].notna()]["quantity"])
     columns = []
@@ -180,10 +166,8 @@ def _pipe(cells: Sequence[str]) -> str:
 
 
 def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
-    """The figure in each format, its axes fixed where the layout put them.
-
-    They are rounded, as the layout's solver differs in the last bits from run to run.
-    """
+    """The figure in each format, its axes at rounded places: the layout's solver differs in the last bits between
+    runs."""
     buffers = {kind: io.BytesIO() for kind in METADATA}
     with style.theme():
         style.footer(figure, footer)

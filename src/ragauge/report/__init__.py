@@ -5,16 +5,9 @@ from typing import Any
 
 
 def write(config: Any, results_dir: Path, out_dir: Path) -> Path:
-    """Write `index.html` below `out_dir` from whatever the run left behind; the page names what is missing.
-
-    Args:
-        config: the ragauge.config.schema.Config of the run; it says what was asked for.
-        results_dir: the run's folder, `results/<run>`.
-        out_dir: the folder with its rendered items, usually `reports/<run>`.
-
-    Raises:
-        UserError: a file cannot be read, or the page cannot be written there.
-    """
+    """Write `index.html` below `out_dir`, the folder with the rendered items, from whatever a run left in
+    `results_dir`; the page names what `config` asked for and is missing. Raises UserError if a file cannot be read or
+    the page be written."""
     from ragauge.io.files import write_file
     from ragauge.report import page
     from ragauge.results import Runs

@@ -28,15 +28,9 @@ NO_LICENSE = "No licence was stated. Questions and documents in the records keep
 
 
 def write(runs: Runs, config: Path, reports: Path, out: Path, license: str | None = None) -> None:
-    """Write the crate of a run into a new folder, or over a crate that this function wrote.
-
-    Args:
-        reports: the run's rendered tables, figures and page.
-        license: an SPDX identifier; None: the crate says that none was stated.
-
-    Raises:
-        UserError: the run has no records or no reports, its times were disturbed, or `out` holds other files.
-    """
+    """Write the crate of a run and its rendered `reports` into a new folder, or over a crate that this function wrote;
+    `license` is an SPDX identifier. Raises UserError if there are no records or reports, times were disturbed, or `out`
+    holds other files."""
     if not runs.run:
         raise UserError(f"{runs.folder}: holds no records: no answers/DATASET/MODEL/VARIANT.jsonl")
     if not reports.is_dir():

@@ -10,7 +10,7 @@ from ragauge.results import Measure, Runs, Variant, difference, quality, scored,
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
 from ragauge.results.measures import FLOOR, REFERENCES
 from ragauge.results.reuse import servable
-from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means, told_apart
+from ragauge.results.stats import hypervolume, resampled_means, told_apart
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 FEWEST, FEW = 4, 10  # questions below which nothing is recommended; below which it is provisional
@@ -119,11 +119,8 @@ def _or_inf(value: float | None) -> float:
 
 
 def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) -> str | None:
-    """Why no variant is recommended, whatever the limits are; None where one may be.
-
-    A model is too weak where the gold documents alone do not help it, or, without those, no variant does. Where answers
-    without documents were asked for, some variant must be better than they are, beyond chance.
-    """
+    """Why no variant is recommended, whatever the limits are: too few questions, a model that is too weak even with the
+    gold documents, or no variant better than answers without documents; None where one may be."""
     if shared < FEWEST:
         return f"the variants share {shared} questions; at least {FEWEST} are needed"
     known = [v for v in variants if v.method in REFERENCES] or list(variants)
@@ -215,10 +212,8 @@ def _known(seconds: Iterable[float | None]) -> list[float]:
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
-    """Give each row its means over the same resampled questions; returns the number of questions they share.
-
-    A variant that answered far fewer questions than the others is left out, lest all are compared on its few.
-    """
+    """Give each row its means over the same resampled questions; returns their number. A variant that answered far
+    fewer questions than the others is left out, lest all are compared on its few."""
     scores = [scored(runs, variant) for variant in variants]
     most = max(map(len, scores), default=0)
     able = [i for i, given in enumerate(scores) if given and len(given) >= SHARED * most]
@@ -245,8 +240,7 @@ def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], 
     for family in dict.fromkeys(rows[i]["label"] for i in usable):
         places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
         mine, values = [prices[p] for p in places], [shared[p] for p in places]
-        low, high = hypervolume_interval(mine, values, limits, runs.seed, n=RESAMPLES)
-        volume = hypervolume(mine, [sum(v) / len(v) for v in values], limits)
+        volume, low, high = hypervolume(mine, values, limits, runs.seed, n=RESAMPLES)
         names = [rows[usable[p]]["name"] for p in places]
         families.append({"family": family, "variants": names, "volume": volume, "low": low, "high": high})
     return sorted(families, key=lambda entry: -entry["volume"])

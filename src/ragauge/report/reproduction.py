@@ -1,5 +1,7 @@
 """The state of reproduction: what became of every number that the three papers print."""
 
+from __future__ import annotations
+
 import csv
 import re
 import subprocess
@@ -11,15 +13,19 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
 
 from ragauge import registry
+from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts
 from ragauge.results.cells import VALUES, CellSource, Status
 from ragauge.results.directions import ON_PAGE
 from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
-from ragauge.results.runs import Runs, known_names
+from ragauge.results.runs import Runs, Variant, known_names
+
+if TYPE_CHECKING:
+    from ragauge.config.schema import Config
 
 PAPERS = ("superposition", "cfic", "piperag")
 KEYS = (
@@ -63,12 +69,8 @@ class Shown:
 
 
 def page(cells: Sequence[Shown], directions: Sequence[Row], figure_5: Sequence[Row], figure_7: Iterable[Row]) -> str:
-    """The state as a Markdown page.
-
-    Args:
-        cells, directions: as `states` and `results.directions` have them.
-        figure_5, figure_7: the rows of `measure.predictions` and of `measure.recomputed`.
-    """
+    """The state as a Markdown page, of cells and directions, and the rows of `measure.predictions` and of
+    `measure.recomputed`."""
     groups: dict[str, list[Shown]] = {}
     for cell in cells:
         groups.setdefault(cell.table, []).append(cell)
@@ -86,6 +88,37 @@ def page(cells: Sequence[Shown], directions: Sequence[Row], figure_5: Sequence[R
         figure_5=figure_5,
         figure_7=figure_7,
     )
+
+
+def planned(config: Config, predictions: list[dict[str, Any]]) -> Runs:
+    """The runs of a configuration without records, as the items read them, with the rows of `ragauge cost
+    --published`."""
+    made = Runs(Path("results") / config.run / "planned", config)
+    latencies = []
+    for protocol in config.protocols:
+        rows = [{"variant": name} for name in protocol.methods]  # without trials
+        for label, model in config.models.items():
+            if model.datasets is None or protocol.dataset in model.datasets:
+                labels = {"model": label, "dataset": protocol.dataset}
+                latencies.append({**labels, "protocol": {"device": model.device}, "rows": rows})
+    variants = tuple(_planned_variant(config, variant) for variant in made.variants)
+    vars(made).update(variants=variants, latencies=tuple(latencies), predictions=tuple(predictions))
+    return made
+
+
+def _planned_variant(config: Config, variant: Variant) -> Variant:
+    model = config.models[variant.model]
+    specification = AnswerSpecification(
+        method=variant.method,
+        options=dict(variant.options),
+        dataset=config.datasets[variant.dataset].dataset,
+        model=model.source,
+        finder=FinderFacts(model=config.models[model.finder].source) if model.finder else None,
+        engine=EngineFacts(device=model.device),
+    )
+    made = replace(variant, missing=None, specification=specification)
+    vars(made)["records"] = {}
+    return made
 
 
 def errors(cells: Iterable[Shown]) -> tuple[str, str]:

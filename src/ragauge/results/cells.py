@@ -18,8 +18,6 @@ NOT_RUN_HERE = "published; this row was not run"
 
 
 class Status(StrEnum):
-    """What a cell holds."""
-
     MEASURED = "measured"
     PREDICTED = "predicted"
     PUBLISHED_ONLY = "published_only"
@@ -37,35 +35,28 @@ class CellSource(StrEnum):
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured value, its bootstrap 95% interval and its number of questions or trials; or why there is none.
-
-    `note` is a remark on the number, `reason` says why there is no number.
-    """
+    """A measured value, its bootstrap 95% interval and its number of questions or trials; or why there is none."""
 
     value: float | None = None
     low: float | None = None
     high: float | None = None
     n: int = 0
     p: float | None = None
-    note: str = ""
-    reason: str = ""
+    note: str = ""  # a remark on the number
+    reason: str = ""  # why there is no number
     source: CellSource = CellSource.RECORDS
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table.
+    """One number of a table."""
 
-    `keys` are its row's. `paper_model` is set where the paper measured this very model, and `paper_dataset` where its
-    table has several data sets.
-    """
-
-    keys: Mapping[str, Any]
+    keys: Mapping[str, Any]  # of its row
     quantity: str
     measure: Measure = field(default_factory=Measure)
     published: float | None = None
-    paper_model: str | None = None
-    paper_dataset: str | None = None
+    paper_model: str | None = None  # where the paper measured this very model
+    paper_dataset: str | None = None  # where, in addition, its table has several data sets
 
     @property
     def status(self) -> Status:
@@ -102,13 +93,11 @@ def frame(keys: Sequence[str], cells: Iterable[Cell]) -> Table:
 def merge(
     measured: Sequence[Cell], published: Sequence[Cell], on: Sequence[str], predicted: Sequence[Cell] = ()
 ) -> list[Cell]:
-    """The measured cells, each with the paper's number where model and row are the paper's; then the other numbers.
+    """The measured cells, each with the paper's number where model and row (the keys `on`) are the paper's; then the
+    others.
 
     A predicted value is used where nothing was measured. The other numbers come model by model, or as they are
     published where the paper's table has several data sets.
-
-    Args:
-        on: the keys that, with the paper's model, data set and quantity, identify a row of its table.
     """
     printed = {_identity(cell, on): cell.published for cell in published}
     guesses = {_identity(cell, on): cell.measure for cell in predicted}

@@ -1,8 +1,7 @@
 """Files of sequence records compared: perplexities, and paired tests on the same sequences.
 
-The control of retrieval: on held-out text, retrieved neighbours must beat neighbours drawn at random from the same
-database, by an interval that excludes zero. A gain over the decoder alone is no evidence: more text of the same kind
-can lower perplexity by itself.
+The control: on held-out text, retrieved neighbours must beat random ones by an interval that excludes zero, as more
+text of the same kind can lower perplexity by itself.
 """
 
 import math
@@ -21,11 +20,7 @@ FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Perplexity, pooled over tokens, or latency of a file of records, with their intervals over sequences.
-
-    Raises:
-        UserError: no sequence succeeded.
-    """
+    """Perplexity, pooled over tokens, or latency of a file of records; UserError where no sequence succeeded."""
     records = _records(path)
     scored = [record for record in records if record.nll is not None]
     if not scored:
@@ -56,11 +51,7 @@ def _latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
 
 
 def difference(path: Path, base: Path) -> dict[str, float]:
-    """Paired difference of mean negative log-likelihood, `path` minus `base`, in nats a token; below 0 is better.
-
-    Raises:
-        UserError: the files hold no scored sequences in common, or one holds no likelihoods.
-    """
+    """Paired difference of mean negative log-likelihood, `path` minus `base`, in nats a token, of shared sequences."""
     first, second = (
         {(record.key, record.scored): record.nll for record in _records(each) if record.nll is not None}
         for each in (path, base)

@@ -14,13 +14,8 @@ Fold = Callable[[Variant, str], float]  # compute cycles of one question
 
 
 def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
-    """MACs of one question on the critical path, under the paper's rules (its columns hold these).
-
-    Prompt processing alone, logits of every token. Superposition: the kept paths' queries count one after another
-    where one document answers (Table 5), once where several must (Table 2).
-    `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
-    add up. NaN without a shape.
-    """
+    """MACs of one question on the critical path under the paper's rules (docs/cost-accounting.md), as its columns have
+    them; `caching` and `parallel` are off where Table 6 has them off. NaN without a shape."""
     trace = variant.traces[key]
     one_hop = variant.param("iterations") == 1 and not variant.is_multi_hop
     if variant.method == "superposition" and variant.prunes and parallel and one_hop:
@@ -58,7 +53,6 @@ def cost(runs: Runs, variant: Variant, fold: Fold = paper_cycles) -> Measure:
 
 
 def costs(variant: Variant, fold: Fold = paper_cycles) -> dict[str, float]:
-    """Compute cycles of each question that has a trace."""
     given = {key: fold(variant, key) for key in variant.traces}
     return {k: v for k, v in given.items() if math.isfinite(v)}
 

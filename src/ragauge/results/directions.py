@@ -47,15 +47,8 @@ class Claims(Section):
 
 
 def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
-    """One row a claim, in the order of the file.
-
-    Args:
-        path: a YAML file of `Claims`.
-        reports: the folder of committed reports.
-
-    Raises:
-        UserError: no such file, a key unknown or missing, or not exactly one row with the values of a claim.
-    """
+    """One row a claim of a YAML file of `Claims`, compared with the tables below `reports`. Raises UserError if a key
+    is unknown or missing, or not exactly one row has the values of a claim."""
     claims = checked(Claims, read(path), str(path)).claims
     return [_direction(claim, f"{path}: claims.{name}", reports) for name, claim in claims.items()]
 

@@ -42,13 +42,8 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | No
 
 
 def judgements(runs: Runs, variant: Variant, aspect: str | None = None) -> dict[str, Mapping[str, Any]]:
-    """The judgements of a variant's evidence or answers by question, the last of each; empty if there are none.
-
-    They are of an aspect, `faithfulness` or none. Truncated lines, which a kill may leave, are skipped.
-
-    Raises:
-        UserError: a line is JSON but not a judgement.
-    """
+    """The judgements of a variant's evidence or answers by question, the last of each, of an aspect (`faithfulness`) or
+    none. Truncated lines, which a kill may leave, are skipped; UserError if a line is JSON but not a judgement."""
     path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
     by_key: dict[str, Mapping[str, Any]] = {}
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():

@@ -115,12 +115,10 @@ class PipelineRun:
 
     @cached_property
     def all_records(self) -> list[SequenceRecord]:
-        """Its records, failed ones included."""
         return [] if self.missing else records.read_kind(self.path, SequenceRecord)
 
     @cached_property
     def records(self) -> list[SequenceRecord]:
-        """The records of the sequences that did not fail."""
         return [record for record in self.all_records if record.status == "ok"]
 
     @property
@@ -135,7 +133,6 @@ class PipelineRun:
 
     @cached_property
     def trials_s(self) -> list[float]:
-        """Seconds of all trials of all sequences."""
         return [s for record in self.records for s in record.trials_s if math.isfinite(s) and s > 0]
 
     @property
@@ -150,11 +147,8 @@ class PipelineRun:
 
 
 def pipelines(runs: Runs) -> list[PipelineRun]:
-    """The pipelines with records, in the configuration's order, then those of it that have none.
-
-    Raises:
-        UserError: metadata that are missing or of another version.
-    """
+    """The pipelines with records, in the configuration's order, then those of it that have none. Raises UserError if
+    metadata are missing or of another version."""
     entries = runs.config.pipelines if runs.config else {}
     paths = {path.stem: path for path in sorted((runs.folder / "pipelines").glob("*.jsonl"))}
     names = [*(name for name in entries if name in paths), *(name for name in paths if name not in entries)]

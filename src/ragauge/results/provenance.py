@@ -9,8 +9,7 @@ from ragauge.results.runs import Runs, Variant
 
 
 def describe(runs: Runs) -> dict[str, Any]:
-    """The provenance of a run as JSON: `answers` (one a variant), `latency`, `load` and `stream` (one a model),
-    `pipelines` (one each), `machines` (each once)."""
+    """The provenance of a run as JSON: its files of answers, times and pipelines, and each machine once."""
     machines: list[dict[str, Any]] = []
     times = {"latency": runs.latencies, "load": runs.loads, "stream": runs.streams}
     return {
@@ -22,7 +21,7 @@ def describe(runs: Runs) -> dict[str, Any]:
 
 
 def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
-    """The machine of a provenance block: the GPU where the decoder ran on one, else the CPU and its threads."""
+    """The GPU of a provenance block where the decoder ran on one, else the CPU and its threads."""
     gpu, cpu = provenance.get("gpu"), provenance.get("cpu")
     if str(device).startswith("cuda") and isinstance(gpu, Mapping):
         return str(gpu.get("name") or "")
@@ -31,7 +30,6 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
 
 
 def place(measured: Mapping[str, Any]) -> str:
-    """The machine of a file of times."""
     device = (measured.get("protocol") or {}).get("device")
     return machine(measured.get("provenance") or {}, device) or "an unrecorded machine"
 
@@ -45,7 +43,6 @@ def provenance_of(variant: Variant) -> dict[str, Any]:
 
 
 def commit(provenance: Mapping[str, Any]) -> str:
-    """The commit of the code in a provenance block; empty if it is not known."""
     git = provenance.get("git") or {}
     return f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}" if git.get("commit") else ""
 

@@ -1,10 +1,4 @@
-"""What keeping documents' keys and values on disk costs and saves, by the seconds that one question's documents take.
-
-A question whose documents are kept waits for them to be read (`loading_s`); one whose documents are not waits until
-they are computed and written (`computing_s + saving_s`). Both then wait for the rest of the answer (`online_s`). A
-part `hit_rate` of the questions are of the first kind. Keeping changes no answer: what is read is, bit for bit, what
-computing would have given (`ragauge.engines.store`), so quality is the same at every hit rate.
-"""
+"""What keeping documents' keys and values on disk costs and saves: the formulas of docs/document-store.md."""
 
 from __future__ import annotations
 
@@ -28,23 +22,13 @@ class Seconds:
     online_s: float  # question, task and response, the documents being ready
 
     def latency_s(self, hit_rate: float) -> float:
-        """Mean seconds that a question takes from nothing in memory, a part `hit_rate` of them having its documents
-        on disk:
-
-            online_s + hit_rate * loading_s + (1 - hit_rate) * (computing_s + saving_s)
-
-        Raises ValueError if the rate is not from 0 to 1.
-        """
-        if not 0 <= hit_rate <= 1:
-            raise ValueError(f"hit rate {hit_rate}: must be from 0 to 1")
+        """Mean seconds of a question, a part `hit_rate` (0 to 1) of them having its documents on disk."""
         return self.online_s + hit_rate * self.loading_s + (1 - hit_rate) * (self.computing_s + self.saving_s)
 
 
 def break_even_reuses(seconds: Seconds) -> int | None:
-    """The fewest times that documents must be asked about again for keeping them to have paid; None: it never does.
-
-    Keeping costs `saving_s` once and spares `computing_s - loading_s` at each reuse.
-    """
+    """The fewest times that documents must be asked about again until the `computing_s - loading_s` spared at each
+    reuse have paid for `saving_s`; None: never."""
     spared = seconds.computing_s - seconds.loading_s
     if seconds.saving_s <= 0:
         return 0
@@ -52,10 +36,8 @@ def break_even_reuses(seconds: Seconds) -> int | None:
 
 
 def break_even_questions(seconds: Seconds, naive_s: float) -> int | None:
-    """The fewest questions about the same documents that take no more time in all than naive's, `naive_s` each.
-
-    The first of them computes and writes what the others read. None: no number of them does.
-    """
+    """The fewest questions about the same documents that take no more time in all than naive's, `naive_s` each, where
+    the first computes and writes what the others read; None: no number of them does."""
     first, again = seconds.latency_s(0), seconds.latency_s(1)
     if first <= naive_s:
         return 1
@@ -71,10 +53,8 @@ def break_even_hit_rate(seconds: Seconds, naive_s: float) -> float | None:
 
 
 def servable(variant: Variant) -> bool:
-    """Whether a store can hold what a variant prepares: it prepares something, and whatever the question will be.
-
-    A compressor that knows the question prepares nothing that could be kept for another one.
-    """
+    """Whether a store can hold what a variant prepares. A compressor that knows the question prepares nothing that
+    could be kept for another one."""
     from ragauge import methods
 
     try:

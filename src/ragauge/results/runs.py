@@ -101,10 +101,7 @@ class Variant:
 
     @cached_property
     def stack(self) -> str | None:
-        """What the server that answered calls itself: times are of its stack, not of this package's decoder.
-
-        None: the model ran here.
-        """
+        """What the server that answered calls itself; None: the model ran here."""
         if self.specification is None or self.specification.engine.served is None:
             return None
         named = (record["served"]["stack"] for record in self.records.values() if record.get("served"))
@@ -117,13 +114,11 @@ class Variant:
 
     @property
     def is_multi_hop(self) -> bool:
-        """Whether its questions need several documents."""
         known = dataset_class(self.specification.dataset if self.specification else self.dataset)
         return known is not None and known.multi_hop
 
     @cached_property
     def failed(self) -> dict[str, str]:
-        """Reasons of the questions that failed, by key."""
         return {k: r.get("reason") or "no reason given" for k, r in self.records.items() if r["status"] == "failed"}
 
     @cached_property
@@ -193,11 +188,8 @@ class Runs:
         return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
-        """The metrics of a data set, the primary one first; where no question has a known answer, those that need none.
-
-        Raises:
-            UserError: its class is not known.
-        """
+        """The metrics of a data set, the primary one first; those without labels where no question has a known
+        answer."""
         facts = self.facts(dataset)
         if facts is None:
             raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
@@ -219,21 +211,19 @@ class Runs:
         return entry.dataset if entry else dataset
 
     @cached_property
-    def latencies(self) -> tuple[Mapping[str, Any], ...]:
-        """What `ragauge time` wrote, each file with its labels, "model" and "dataset"."""
+    def latencies(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge time` wrote
         return self._protocols("latency")
 
     @cached_property
-    def loads(self) -> tuple[Mapping[str, Any], ...]:
-        """What `ragauge load` wrote, each file with its labels, "model" and "dataset"."""
+    def loads(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge load` wrote
         return self._protocols("load")
 
     @cached_property
-    def streams(self) -> tuple[Mapping[str, Any], ...]:
-        """What `ragauge stream` wrote, each file with its labels, "model" and "dataset"."""
+    def streams(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge stream` wrote
         return self._protocols("stream")
 
     def _protocols(self, folder: str) -> tuple[Mapping[str, Any], ...]:
+        """The files of times in a folder, each with its labels, "model" and "dataset"."""
         paths = sorted((self.folder / folder).glob("*/*.json"))
         return tuple({**_checked_times(path), "model": path.stem, "dataset": path.parent.name} for path in paths)
 

@@ -32,21 +32,11 @@ NORMALISING = ("best_subspan_em", "em", "f1")  # metrics for which an answer tha
 def score_file(
     path: Path, metric: str, *, prediction_key: str = "prediction", answers_key: str = "answers", seed: int = 0
 ) -> dict[str, Any]:
-    """A metric over a file of JSON lines: our records, or any predictions with their answers.
+    """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with their answers.
 
-    Args:
-        path: `.jsonl` or `.jsonl.gz`.
-        metric: its name.
-        prediction_key, answers_key: the fields that hold the prediction (text) and the answers (list of texts).
-        seed: of the bootstrap.
-
-    Returns:
-        `metric`, `file`, `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records (all three
-        null where n is 0), `records` in the file, of them `failed`; `remark` where normalisation empties answers.
-
-    Raises:
-        UserError: unknown metric, an unreadable file or line, a field that the metric needs missing or of another
-            type; file, line and field are named.
+    Returns the `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records, null where n is 0;
+    `records` in the file, of them `failed`; `remark` where normalisation empties answers. Raises UserError, naming file
+    and line, if one cannot be read or a field is missing or of another type.
     """
     names = {"prediction": prediction_key, "answers": answers_key}
     lines = [(f"{path}:{number}", line) for number, line in read_jsonl(path)]
@@ -78,21 +68,8 @@ def score_file(
 
 
 def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *, seed: int = 0) -> dict[str, Any]:
-    """Two methods on the questions that both files hold, question by question.
-
-    Args:
-        a, b: finished files of records.
-        metric_names: which metrics; None is every one that applies to at least one shared question.
-        seed: of the resampling.
-
-    Returns:
-        `a`, `b` (the files), `questions` in both, `only_a`, `only_b` (questions left out), and `metrics`: for each
-        name the means `a` and `b` and the numbers of `ragauge.results.stats.paired_test` over the questions that have a
-        score in both files (a failed question has none).
-
-    Raises:
-        UserError: an unreadable file, no shared question, or one key that stands for two questions.
-    """
+    """Two methods on the questions that both files hold: for each metric (None: every one that applies) their means and
+    the numbers of `paired_test`. Raises UserError if no question is shared, or a key stands for two."""
     first, second = _by_key(a), _by_key(b)
     shared = [key for key in first if key in second]
     if not shared:

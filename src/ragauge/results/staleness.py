@@ -53,11 +53,7 @@ class StalenessEntry:
 
 
 def comparisons(runs: Runs) -> list[StalenessEntry]:
-    """The comparisons with a report, then those of the configuration that have none.
-
-    Raises:
-        UserError: a file that holds no comparison.
-    """
+    """The comparisons with a report, then those of the configuration that have none."""
     entries, by_name = runs.config.staleness if runs.config else {}, {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         try:

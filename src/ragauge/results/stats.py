@@ -14,14 +14,8 @@ _DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
 
 
 def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean (Efron and Tibshirani, 1993, chapter 13).
-
-    Args:
-        values: (question,) one score a question.
-
-    Raises:
-        ValueError: there is no value or one is not finite.
-    """
+    """Percentile bootstrap interval of the mean of (question,) scores (Efron and Tibshirani, 1993, chapter 13). Raises
+    ValueError if there is none or one is not finite."""
     scores = _checked(values, "values")
     rng = np.random.default_rng(seed)
     means = np.concatenate([scores[rows].mean(axis=1) for rows in _resamples(rng, len(scores), n)])
@@ -31,11 +25,8 @@ def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> 
 def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
     """Means over tokens of each text (text,) such that their plain mean is the mean over the tokens of all texts.
 
-    The mean over tokens is a ratio of two sums over texts; these are its linearised terms (Cochran, 1977, section
-    6.4), so that resampling them gives its interval. With equal counts they are the values.
-
-    Args:
-        values, tokens: (text,) the mean of each text, and the number of its tokens.
+    The mean over tokens is a ratio of two sums over texts; these are its linearised terms (Cochran, 1977, section 6.4),
+    so that resampling them gives its interval. With equal counts they are the values.
     """
     means, counts = _checked(values, "values"), _checked(tokens, "tokens")
     mean = float((means * counts).sum() / counts.sum())
@@ -43,18 +34,11 @@ def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
 
 
 def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> dict[str, float]:
-    """The difference of two methods on the same questions, and whether it is significant.
+    """The difference of two methods on the same questions, by their (question,) scores, and whether it is significant.
 
-    Args:
-        a, b: (question,) scores of the two methods, question by question.
-        n: of resamples, and of sign flips.
-
-    Returns:
-        `difference` (mean of a - b), `low` and `high` (its bootstrap interval), `p` (two-sided, from random flips of
-        the differences' signs; never 0, since the observed signs count as one of the flips), `n` (questions).
-
-    Raises:
-        ValueError: the two differ in length, are empty or hold a value that is not finite.
+    Returns `difference` (mean of a - b), `low` and `high` (its bootstrap interval), `p` (two-sided, from `n` random
+    flips of the differences' signs; never 0, since the observed signs count as one of the flips) and `n` (questions).
+    Raises ValueError if the two differ in length, are empty or hold a value that is not finite.
     """
     first, second = _checked(a, "a"), _checked(b, "b")
     if len(first) != len(second):
@@ -89,26 +73,12 @@ def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[fl
 
 
 def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> np.ndarray:
-    """The probability that each method is on the frontier of cost and quality, over resampled questions.
+    """(method,) probabilities that each method is on the frontier of cost and quality, over resampled questions.
 
-    A method is on the frontier unless another one is at least as cheap and at least as good, and better in one of
-    the two. Methods of equal cost and quality share their place.
-
-    Args:
-        costs: (method,) known costs, lower is better.
-        values: (method, question) scores of all methods on the same questions, higher is better.
-
-    Returns:
-        (method,) probabilities. They need not sum to 1.
-
-    Raises:
-        ValueError: the shapes do not fit, there is no question, or a number is not finite.
+    A method is on the frontier unless another one is at least as cheap and at least as good, and better in one of the
+    two. Costs are known ones (method,), lower is better; values are (method, question), higher is better.
     """
     quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
-    if quality.ndim != 2 or quality.size == 0 or price.shape != quality.shape[:1]:
-        raise ValueError(f"values {quality.shape} must be (method, question), costs {price.shape} (method,)")
-    if not (np.isfinite(quality).all() and np.isfinite(price).all()):
-        raise ValueError("costs and values must be finite")
     rng = np.random.default_rng(seed)
     on = np.zeros(len(quality))
     for rows in _resamples(rng, quality.shape[1], RESAMPLES, width=2 * len(quality)):
@@ -124,54 +94,26 @@ def told_apart(n: int) -> float:
     return min(1.0, 1.96 * (0.5 / n) ** 0.5)
 
 
-def hypervolume(costs: ArrayLike, qualities: ArrayLike, limits: tuple[float, float]) -> float:
+def hypervolume(
+    costs: ArrayLike, values: Sequence[Sequence[float]], limits: tuple[float, float], seed: int = 0, n: int = RESAMPLES
+) -> tuple[float, float, float]:
     """The best quality that a family of methods reaches at a cost, averaged over the costs between two limits.
 
     It is the area below the family's frontier over log cost, divided by the width: the hypervolume indicator (Zitzler
-    and Thiele, 1999) of two objectives, in the unit of quality. Costs at which the family has no method count 0.
-
-    Args:
-        costs: (method,) positive, lower is better.
-        qualities: (method,) at least 0, higher is better.
-        limits: the lowest and highest cost, the same for all families that are compared.
-
-    Raises:
-        ValueError: the shapes do not fit, a number is not finite, a cost is not positive or the limits do not rise.
+    and Thiele, 1999) of two objectives, in the unit of quality. Costs (method,) at which the family has no method count
+    0. Returns it with the ends of its bootstrap interval over resampled questions of the values (method, question),
+    which is biased upwards over few questions, as the maximum over several noisy methods is.
     """
-    quality = np.asarray(qualities, dtype=float)
-    return float(_hypervolumes(np.asarray(costs, dtype=float), quality[:, None], limits)[0])
+    price = np.asarray(costs, dtype=float)
+    means = np.array([[sum(scores) / len(scores)] for scores in values])
+    resampled = _hypervolumes(price, resampled_means(values, seed, n), limits)
+    return float(_hypervolumes(price, means, limits)[0]), *_interval(resampled)
 
 
-def hypervolume_interval(
-    costs: ArrayLike, values: ArrayLike, limits: tuple[float, float], seed: int = 0, n: int = RESAMPLES
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of `hypervolume` over resampled questions.
-
-    The maximum over several noisy methods is biased upwards: over few questions the interval is too.
-
-    Args:
-        costs: (method,) known costs, positive.
-        values: (method, question) scores of the family's methods on the same questions.
-        limits: those of `hypervolume`.
-
-    Raises:
-        ValueError: those of `hypervolume`, or there is no question.
-    """
-    return _interval(_hypervolumes(np.asarray(costs, dtype=float), resampled_means(values, seed, n), limits))
-
-
-def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
-    """(method, resample) means of all methods over the same resampled questions, so that they can be paired.
-
-    Args:
-        values: (method, question) scores on the same questions.
-
-    Raises:
-        ValueError: there is no method or no question, or a score is not finite.
-    """
+def resampled_means(values: ArrayLike | Sequence[ArrayLike], seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
+    """(method, resample) means of the (method, question) scores over the same resampled questions, so that they can be
+    paired."""
     quality = np.asarray(values, dtype=float)
-    if quality.ndim != 2 or quality.size == 0 or not np.isfinite(quality).all():
-        raise ValueError("values must be (method, question) with at least one finite score")
     rng = np.random.default_rng(seed)
     portions = _resamples(rng, quality.shape[1], n, width=len(quality))
     return np.concatenate([quality[:, rows].mean(axis=2) for rows in portions], axis=1)
@@ -196,12 +138,6 @@ def _slack(values: np.ndarray) -> float:
 
 def _hypervolumes(costs: np.ndarray, qualities: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     """(resample,) hypervolumes of methods of known costs (method,) and qualities (method, resample)."""
-    if costs.ndim != 1 or costs.size == 0 or qualities.shape[0] != len(costs):
-        raise ValueError(f"costs {costs.shape} and qualities {qualities.shape} must be of the same methods")
-    if not (np.isfinite(qualities).all() and np.isfinite(costs).all() and (costs > 0).all()):
-        raise ValueError("costs must be finite and positive, qualities finite")
-    if not 0 < limits[0] < limits[1] < np.inf:
-        raise ValueError(f"limits must be two rising positive costs, not {limits}")
     order = np.argsort(costs, kind="stable")
     best = np.maximum.accumulate(qualities[order], axis=0)
     edges = np.log(np.clip(np.append(costs[order], limits[1]), *limits))

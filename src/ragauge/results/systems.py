@@ -86,11 +86,8 @@ class System:
 
 
 def systems(runs: Runs) -> list[System]:
-    """All systems, in the order of KINDS, then of interval and nprobe; a latency without its perplexity borrows one.
-
-    An index that was filled finds what the database without drawn vectors has, so that the perplexity beside its
-    latency is that of another index of the same database; the row says so.
-    """
+    """All systems, in the order of KINDS, then of interval and nprobe. A latency without its perplexity has that of
+    another index of the same database, since a filled one finds what the database without drawn vectors has."""
     grouped: dict[tuple[str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]] = {}
     for p in pipelines(runs):
         made = p.settings
@@ -108,21 +105,14 @@ def systems(runs: Runs) -> list[System]:
 
 
 def plain(group: Sequence[System]) -> list[System]:
-    """The systems of a model and text that have no option but those that all of it have.
-
-    What all have is the model's own: RETRO is read by its own form in every pipeline, in ONNX Runtime in the papers'.
-    """
+    """The systems of a model and text that have no option but those that all of it have, which are the model's own."""
     reading = [set(s.options.changed) for s in group if s.kind != "no_retrieval"]  # the others have no form
     common = set.intersection(*reading) if reading else {o for s in group for o in s.options.changed}
     return [s for s in group if set(s.options.changed) <= common]
 
 
 def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()) -> Table:
-    """A table of the cells of each model and data set, then of `printed` ones.
-
-    Args:
-        cells: of the systems of one model and data set.
-    """
+    """A table of the `cells` of the systems of each model and data set, then of `printed` ones."""
     groups: dict[tuple[str, str], list[System]] = {}
     for system in systems(runs):
         groups.setdefault((system.model, system.dataset), []).append(system)
@@ -130,10 +120,8 @@ def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], p
 
 
 def _proxy(system: System, systems: Sequence[System]) -> System | None:
-    """The system whose perplexity stands beside a latency without one: scored, and another in nprobe or index at most.
-
-    S3 chooses nprobe by the clock, so its text is scored at the largest nprobe that is at most the one it chose.
-    """
+    """The system whose perplexity stands beside a latency without one: scored, and another in nprobe or index at most;
+    of S3, which chooses nprobe by the clock, at the largest nprobe that is at most the one it chose."""
     if system.scored is not None or system.timed is None:
         return None
     schedule = attrgetter("model", "dataset", "kind", "interval", "options")

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
@@ -16,11 +16,9 @@ TIMED = "measured_speedup"  # of which machine, the device's name says
 QUARTILES = "low and high are quartiles"
 
 
-def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None]) -> list[Cell]:
-    """A cell of `measured_speedup_<device>` for each timed variant to which `keys` gives the rest of its row's keys.
-
-    The row's data set is the one whose prompts were timed, and its model that of the latency file.
-    """
+def speedup_cells(runs: Runs, more_keys: Callable[[Variant], Mapping[str, Any] | None]) -> list[Cell]:
+    """A cell of `measured_speedup_<device>` for each timed variant to which `more_keys` gives others, in a row of the
+    data set whose prompts were timed."""
     cells = []
     for latency in runs.latencies:
         if runs.kind(latency["dataset"]) == "long":
@@ -29,8 +27,8 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
         names = known_names(runs.source(latency["model"]))
         of_paper = named_model(names, "superposition_table_7") if device == "cuda" else None
         for name in variants(latency):
-            if (more := keys(runs.named(latency["model"], name))) is not None:
-                row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **more}
+            if (more := more_keys(runs.named(latency["model"], name))) is not None:
+                row = {**keys(runs, latency, name), **more}
                 cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
     return cells
 
@@ -64,11 +62,8 @@ def quartiles(
 
 
 def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
-    """The latency file of a model on prompts of a data set, one that was not refused where there are several.
-
-    A file may name the registered data set in place of the label, unless that is the label of another one here: other
-    documents of the same questions take another time.
-    """
+    """The latency file of a model on prompts of a data set, one that was not refused where there are several. It may
+    name the registered data set in place of the label, unless that is the label of another one here."""
     registered = runs.registered(dataset)
     labels = {label for label, _ in runs.groups()}
     names = (dataset,) if registered in labels else (dataset, registered)
@@ -81,17 +76,25 @@ def busy(latency: Mapping[str, Any]) -> str:
     return str((latency.get("load") or {}).get("busy") or "")
 
 
+def keys(runs: Runs, measured: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The keys of the row of a variant in a file of times."""
+    method = runs.named(measured["model"], name).row
+    return {"model": measured["model"], "dataset": measured["dataset"], "method": method, "variant": name}
+
+
+def unsupported(runs: Runs, measured: Mapping[str, Any], quantity: str) -> Iterator[Cell]:
+    """A cell for each variant that the engine of a file of times does not run, with the reason."""
+    for name, reason in (measured.get("unsupported") or {}).items():
+        yield Cell(keys(runs, measured, name), quantity, Measure(reason=f"not supported: {reason}"))
+
+
 def variants(latency: Mapping[str, Any]) -> list[str]:
     """The names of the variants that were timed."""
     return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
 
 
 def trials(latency: Mapping[str, Any], name: str, key: str | None = None) -> list[Mapping[str, Any]]:
-    """The trials of a variant: the undisturbed ones, or all where other processes kept the machine busy.
-
-    Args:
-        key: the section that has them; by default that of answers.
-    """
+    """The trials of a variant in a section: the undisturbed ones, or all where others kept the machine busy."""
     rows = ((latency.get(key) or {}) if key else latency).get("rows") or ()
     return [row for row in rows if row.get("variant") == name and (busy(latency) or not row.get("disturbed"))]
 

@@ -15,9 +15,9 @@ from ragauge.config import loading
 from ragauge.config.plan import Plan
 from ragauge.errors import UserError
 from ragauge.items import study_retrieval
+from ragauge.items import study_retrieval as ranks
 from ragauge.rankers.cross_encoder import CrossEncoder
 from ragauge.rankers.dense import Encoder
-from ragauge.results import ranks
 from ragauge.results.runs import Runs
 from ragauge.study import retrieval
 from ragauge.study.passages import Passage

@@ -1,15 +1,21 @@
-"""What CFIC's items share: which variant is which row of the paper's tables, its evidence, published F1 as shares."""
+"""What CFIC's items share: which variant is which row of the paper's tables, its evidence and times, published F1.
+
+Times are seconds until evidence is found, from the latency rule's files alone: medians of one machine.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ragauge.results import LONGBENCH, Cell, Measure, Runs, Variant, noted, read_csv
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Variant, join, noted, read_csv, timing
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import GENERATORS
 from ragauge.results.runs import defaults, identities
+from ragauge.results.timing import TIMED, described, quartiles, ratio
 
 SECTION = "gold_section_recall"
 NO_FREE = "not run: no variant of method free_extraction in this experiment"
+STAGES = ("query", "prefix", "skip")  # of CFIC, before the answer is generated
+ANSWER = "prompt"  # the stage that reads the evidence and the question for the answer
 # The names that the paper's generators are known by here.
 ENCODERS = {"bge-large": "bge", "llm-embedder": "llm_embedder", "llm_embedder": "llm_embedder", "minilm": "minilm"}
 
@@ -48,10 +54,8 @@ def as_published(variants: Iterable[Variant]) -> Variant | None:
 
 
 def base_of(runs: Runs, model: str) -> str | None:
-    """The label of what this was before fine-tuning, its own or its finder's, or the source; None where there was none.
-
-    With a finder it is the same model with the finder as it was, or by itself where that is the same.
-    """
+    """The label of what this, or its finder, was before fine-tuning, or the source; None where it was not fine-
+    tuned."""
     config, entry = runs.config, runs.config.models.get(model) if runs.config else None
     if config is None or entry is None or not config.trainings(model):
         return None
@@ -129,3 +133,65 @@ def at(variant: Variant) -> str:
 def with_size(variant: Variant, measures: Mapping[str, Measure]) -> dict[str, Measure]:
     """The measures of a variant of CFIC, with a note where k or d are not the paper's."""
     return {q: noted(m, at(variant)) for q, m in measures.items()}
+
+
+def timed_groups(runs: Runs) -> list[tuple[str, str]]:
+    """The (data set, model) pairs of long documents with records or with times of CFIC; fine-tuned models are as fast
+    as their base and are left out."""
+    answered = [(d, m) for d, m in runs.groups("long") if base_of(runs, m) is None]
+    with_cfic = [t for t in runs.latencies if any(v.method == "cfic" for v in timed_variants(runs, t))]
+    timed = [(t["dataset"], t["model"]) for t in with_cfic]
+    return list(dict.fromkeys(answered + timed))
+
+
+def timed_variants(runs: Runs, latency: Mapping[str, Any]) -> list[Variant]:
+    return [runs.named(latency["model"], name) for name in timing.variants(latency)]
+
+
+def why_not(runs: Runs, dataset: str, model: str) -> str:
+    latency = timing.find(runs, dataset, model)
+    if latency is None:
+        return f"not timed: no file of the latency rule for {dataset}"
+    return f"timing refused: {latency['refused']}" if latency.get("refused") else ""
+
+
+def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None) -> Measure:
+    """Median milliseconds from the question to the first token of the answer, less the reading of its prompt; or of a
+    stage."""
+    latency, reason = timing.find(runs, dataset, variant.model), why_not(runs, dataset, variant.model)
+    if latency is None or reason:
+        return Measure(reason=reason)
+    if variant.name not in {v.name for v in timed_variants(runs, latency)}:
+        return Measure(reason=f"not timed: {variant.name} is not in the latency protocol of {dataset}")
+    values, nothing = _milliseconds(latency, variant, stage), "no undisturbed trial with the seconds of its stages"
+    return quartiles(values, described(latency), nothing=nothing)
+
+
+def finding_in_batch(runs: Runs, dataset: str, variant: Variant) -> Measure:
+    """Milliseconds of one of several questions whose evidence is found side by side; of one alone where none were."""
+    latency = timing.find(runs, dataset, variant.model) or {}
+    if why_not(runs, dataset, variant.model) or not (batches := latency.get("evidence_batches")):
+        return finding(runs, dataset, variant)
+    values = [1000 * trial["evidence_s"] for trial in timing.trials(latency, variant.name, "evidence_batches")]
+    note = join(described(latency), f"{batches['questions']} questions side by side, each with its part of the time")
+    return quartiles(values, note, nothing=f"not timed with {batches['questions']} questions side by side")
+
+
+def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str, Measure]:
+    """(`measured_speedup_<device>`, slow over fast until the evidence is known), in the same interleaved trials."""
+    latency, reason = timing.find(runs, dataset, fast.model), why_not(runs, dataset, fast.model)
+    quantity = f"{TIMED}_{str(((latency or {}).get('protocol') or {}).get('device') or 'cpu').partition(':')[0]}"
+    if latency is None or reason:
+        return quantity, Measure(reason=reason)
+    a, b = _milliseconds(latency, slow), _milliseconds(latency, fast)
+    if not a or not b:
+        return quantity, Measure(reason=f"{(slow if not a else fast).name} was not timed")
+    return quantity, ratio(a, b, runs.seed, n=min(len(a), len(b)))
+
+
+def _milliseconds(latency: Mapping[str, Any], variant: Variant, stage: str | None = None) -> list[float]:
+    """Each undisturbed trial's milliseconds until the evidence was known, or of one stage."""
+    trials = [trial for trial in timing.trials(latency, variant.name) if trial.get("stages")]
+    if stage is None:
+        return [1000 * float(trial["first_token_s"] - trial["stages"].get(ANSWER, 0.0)) for trial in trials]
+    return [1000 * float(trial["stages"].get(stage, 0.0)) for trial in trials]

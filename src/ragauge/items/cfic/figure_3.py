@@ -21,7 +21,6 @@ READS = Reads(answers=(defaults("cfic", top_k=ANY, d=ANY),), datasets="long")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, k, d, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     best = next(line for line in read_csv("cfic_statements") if line["item"] == "best_max_decoding_length_tokens")
     note = Measure(note="published in the text; the curves are only drawn")
@@ -30,7 +29,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """F1 and the recall of gold sections against d on a base-2 scale."""
     table = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
     axes = Axis("d (tokens)", "base2"), Axis("share, 95% interval", from_zero=True)
     plots = [Lines("d", axes[0], q, axes[1], text, "", share=True) for q, text in LINES.items()]

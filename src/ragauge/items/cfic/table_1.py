@@ -23,7 +23,6 @@ READS = Reads(answers=(every(),), datasets="long", training_data=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, statistic); words do not depend on the model, tokens do."""
     cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     trainings = sorted(runs.config.training) if runs.config else []
     cells += [cell for label in trainings for cell in _training(runs, label)]
@@ -86,7 +85,6 @@ def _training(runs: Runs, label: str) -> list[Cell]:
 
 
 def _printed() -> dict[str, dict[str, float]]:
-    """The paper's numbers by our name of the data set."""
     return {
         ("" if line["dataset"] == SFT else LONGBENCH) + line["dataset"]: {q: float(line[q]) for q in QUANTITIES}
         for line in read_csv("cfic_table_1")

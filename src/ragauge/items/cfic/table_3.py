@@ -15,7 +15,7 @@ from typing import Any
 from ragauge.config.reads import ANY, Reads, defaults, others
 from ragauge.items.cfic import _shared
 from ragauge.items.cfic._shared import MethodRow
-from ragauge.rendering import Axis, Grid, style
+from ragauge.rendering import Axis, Dots, style
 from ragauge.results import Cell, Runs, Table, Variant, frame, merge, read_csv
 from ragauge.results.runs import known_names
 
@@ -36,7 +36,6 @@ READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), data
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, method, chunking, finder, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     return frame(KEYS, merge(measured, _published(), on=ON))
 
@@ -49,7 +48,7 @@ def _name(line: Mapping[Any, Any]) -> str:
     return label + (f" ({finder.removesuffix('_7b')})" if by_another else "")
 
 
-draw = Grid("f1", Axis("F1"), name=_name)
+draw = Dots({"f1": Axis("F1")}, name=_name, by_dataset=True)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
@@ -89,12 +88,8 @@ def _finder(runs: Runs, variant: Variant) -> str | None:
         names = [name for base in bases for name in known_names(base)]
         return "cfic_7b" if any(name.startswith(FOUNDATIONS) for name in names) else None
     stated = variant.specification.finder if variant.specification else None
-    return _extractor(stated.model if stated else runs.source(variant.model))
-
-
-def _extractor(source: str) -> str | None:
-    known = (paper for name in known_names(source) for start, paper in EXTRACTORS.items() if name.startswith(start))
-    return next(known, None)
+    names = known_names(stated.model if stated else runs.source(variant.model))
+    return next((paper for name in names for start, paper in EXTRACTORS.items() if name.startswith(start)), None)
 
 
 def _keys(dataset: str, model: str, row: MethodRow) -> dict[str, Any]:

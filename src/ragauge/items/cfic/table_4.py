@@ -18,7 +18,7 @@ from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared
-from ragauge.rendering import Axis, Grid
+from ragauge.rendering import Axis, Dots
 from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, join, merge, noted
 
 KEYS = ("model", "dataset", "setting", "variant")
@@ -43,14 +43,13 @@ READS = Reads((every("full_article", "naive", "free_extraction"), VARIED), datas
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, setting, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     printed, free = _shared.published_f1("cfic_table_4", {"setting": "variant"}), {"setting": "without_sft_free"}
     printed = [replace(c, keys={**c.keys, **free}) if c.keys["setting"] == "without_sft" else c for c in printed]
     return frame(KEYS, merge(measured, printed, on=("setting",)))
 
 
-draw = Grid("f1", Axis("F1"), look=lambda line: str(line["setting"]))
+draw = Dots({"f1": Axis("F1")}, look=lambda line: str(line["setting"]), by_dataset=True)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:

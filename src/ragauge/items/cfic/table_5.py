@@ -26,7 +26,6 @@ READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=A
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (data set, system, model): of a single question."""
     datasets = dict.fromkeys(dataset for dataset, _ in runs.groups(READS.datasets))
     return frame(KEYS, [cell for dataset in datasets for cell in _case(runs, dataset)])
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults, every
-from ragauge.items.cfic import _shared, _timing
+from ragauge.items.cfic import _shared
 from ragauge.rendering import Axes, Figure, style
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, mean, read_csv, timing
 from ragauge.results.measures import evidence_quality
@@ -32,8 +32,7 @@ READS = Reads(ANSWERS, datasets="long", trained=False, latency="long")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, quantity); a stage is a system of its own, as in the paper."""
-    cells = [cell for group in _timing.groups(runs) for cell in _group(runs, *group)]
+    cells = [cell for group in _shared.timed_groups(runs) for cell in _group(runs, *group)]
     steps = {line["dataset"]: line["value"] for line in read_csv("cfic_statements")}
     note = Measure(note="published; of another model on another machine")
     for line in read_csv("cfic_table_6"):
@@ -70,13 +69,13 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     cfic, free = _systems(runs, dataset, model)
     if cfic is not None:
         yield from _system(runs, dataset, "cfic", cfic)
-        for stage in () if _timing.why_not(runs, dataset, model) else _timing.STAGES:
+        for stage in () if _shared.why_not(runs, dataset, model) else _shared.STAGES:
             keys = _keys(dataset, cfic, f"cfic_{stage}_stage")
-            yield Cell(keys, LATENCY, _timing.finding(runs, dataset, cfic, stage))
+            yield Cell(keys, LATENCY, _shared.finding(runs, dataset, cfic, stage))
     if free is not None:
         yield from _system(runs, dataset, FREE, free)
     if cfic is not None and free is not None:
-        yield Cell(_keys(dataset, cfic, "cfic"), *_timing.speedup(runs, dataset, free, cfic))
+        yield Cell(_keys(dataset, cfic, "cfic"), *_shared.speedup(runs, dataset, free, cfic))
     elif cfic is not None:
         keys = {"model": model, "dataset": dataset, "system": FREE}
         yield Cell(keys, LATENCY, Measure(reason=_shared.NO_FREE))
@@ -85,7 +84,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
 def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
     """CFIC and free generation: those that were timed, else those with records."""
     latency, answered = timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
-    names = sorted(v.name for v in _timing.variants(runs, latency)) if latency else []
+    names = sorted(v.name for v in _shared.timed_variants(runs, latency)) if latency else []
     timed = [answered.get(name) or runs.named(model, name) for name in names]
     cfic = _shared.as_published(timed) or _shared.as_published(answered.values())
     return cfic, next((v for v in [*timed, *answered.values()] if v.method == "free_extraction"), None)
@@ -98,7 +97,7 @@ def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cel
     measures = {
         "input_tokens": mean(inputs, runs.seed, note),
         "output_tokens": evidence_quality(runs, variant, "evidence_tokens"),
-        LATENCY: _timing.finding(runs, dataset, variant),
+        LATENCY: _shared.finding(runs, dataset, variant),
     }
     if system == "cfic":
         # tokens that prefix decoding takes one after another; the first needs no pass of its own
@@ -119,7 +118,7 @@ def _panel(ax: Axes, part: Table, model: str, dataset: str) -> None:
     for place, system in enumerate(rows):
         widths, start = {"free": values[system]}, 0.0
         if system == "cfic":  # its stages one after another; what no stage accounts for last
-            widths = {stage: values.get(f"cfic_{stage}_stage", 0.0) for stage in _timing.STAGES}
+            widths = {stage: values.get(f"cfic_{stage}_stage", 0.0) for stage in _shared.STAGES}
             widths["rest"] = max(0.0, values[system] - sum(widths.values()))
         for stage, width in widths.items():
             ax.barh(place, width, left=start, height=0.6, color=STAGES[stage])

@@ -30,7 +30,6 @@ READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judge
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, quantity); shares, where the paper prints per cent."""
     cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     note = Measure(note="published; judged, not compared")
     for line in read_csv("cfic_table_7"):

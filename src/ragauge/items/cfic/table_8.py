@@ -13,7 +13,7 @@ Limits: Figure 3 has other d. The paper's times are of another model on another 
 from collections.abc import Iterator
 
 from ragauge.config.reads import ANY, Reads, defaults, every
-from ragauge.items.cfic import _shared, _timing
+from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Figure, Lines, Panel, lines
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, noted, quality, read_csv, timing
 from ragauge.results.cells import OTHER_MODEL
@@ -30,7 +30,6 @@ READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=A
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, k, quantity)."""
     cells, note = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)], Measure(note=OTHER_MODEL)
     for line in read_csv("cfic_table_8"):
         keys = {"model": PAPER, "dataset": LONGBENCH + line["dataset"], "series": "d=256", "k": int(line["k"])}
@@ -40,7 +39,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """F1 above, milliseconds below, against k; a column a model and data set."""
     table = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
     k, f1, ms = Axis("k"), Axis("F1", from_zero=True), Axis("ms to the evidence", from_zero=True)
     quality_ = Lines("k", k, "f1", f1, lambda row: f"F1, {row.keys['series']}").points(table)
@@ -70,15 +68,15 @@ def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> 
     entry = runs.config.models.get(variant.model) if runs.config else None
     finder = entry.finder if entry else None
     if finder and (latency := timing.find(runs, dataset, finder)):
-        timed = next((v for v in _timing.variants(runs, latency) if v.method == "free_extraction"), None)
+        timed = next((v for v in _shared.timed_variants(runs, latency) if v.method == "free_extraction"), None)
         note = f"of its finder, {finder}"
-        without = noted(_timing.finding_in_batch(runs, dataset, timed), note, ONE_TEXT) if timed else UNTIMED
-        own = _timing.finding_in_batch(runs, dataset, runs.named(finder, variant.name))
+        without = noted(_shared.finding_in_batch(runs, dataset, timed), note, ONE_TEXT) if timed else UNTIMED
+        own = _shared.finding_in_batch(runs, dataset, runs.named(finder, variant.name))
         return {LATENCY: noted(own, note), WITHOUT: without}
     base = _shared.base_of(runs, variant.model)
     if base is not None and timing.find(runs, dataset, variant.model) is None:
         return dict.fromkeys((LATENCY, WITHOUT), Measure(reason=f"not timed: as fast as {base}, of which it was made"))
     without = (
-        noted(_timing.finding_in_batch(runs, dataset, free), ONE_TEXT) if free else Measure(reason=_shared.NO_FREE)
+        noted(_shared.finding_in_batch(runs, dataset, free), ONE_TEXT) if free else Measure(reason=_shared.NO_FREE)
     )
-    return {LATENCY: _timing.finding_in_batch(runs, dataset, variant), WITHOUT: without}
+    return {LATENCY: _shared.finding_in_batch(runs, dataset, variant), WITHOUT: without}

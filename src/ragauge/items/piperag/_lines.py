@@ -22,7 +22,6 @@ class SystemLines(Lines):
     kinds: Sequence[str] = ()  # schedules that are drawn; all of the table by default
 
     def points(self, table: Table) -> list[Point]:
-        """The rows that have both numbers."""
         points = super().points(table[table["method"].isin(self.kinds)] if self.kinds else table)
         measured = [point.row for point in points if not point.published]
         if self.y == "perplexity":
@@ -70,10 +69,7 @@ FRONTIERS = Frontiers("perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, 
 
 
 def _interval(row: Row) -> tuple[float, float]:
-    """The interval of the paired difference from no retrieval, around a perplexity.
-
-    Perplexities differ far more between texts than between systems, which all read the same texts.
-    """
+    """The interval of the paired difference from no retrieval, around a perplexity: all systems read the same texts."""
     value, nats = row.number("perplexity"), row.number(AGAINST_NONE)
     low, high = (value * math.exp(end - nats) for end in row.interval(AGAINST_NONE))
     return low, high

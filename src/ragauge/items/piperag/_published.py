@@ -1,18 +1,21 @@
-"""The numbers that PipeRAG prints in its table and text, and those of the logs that its repository ships."""
+"""The numbers that PipeRAG prints and that its repository logs; the claims of its text, over all pairs of systems."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.items.piperag._lines import PAPER
-from ragauge.results import Cell, Measure, read_csv
-from ragauge.results.pipelines import IndexName
-from ragauge.results.systems import KEYS, S3
+from ragauge.results import Cell, Measure, Runs, noted, read_csv, sequences
+from ragauge.results.pipelines import IndexName, Text
+from ragauge.results.systems import KEYS, S3, System, plain
 
 OTHER = "published for another model, corpus and machine"
 OTHER_MACHINE = "published for another machine"
 DIFFERENCES = ("latency_difference_s", "perplexity_difference")  # from no retrieval, in brackets in Table 1
 LOGGED = "from the logs of the paper's repository, sequences of 512 tokens; published for another model"
 KINDS = {"no_retrieval": "no_retrieval", "retro": "retro", "piperag_s3": "piperag"}
+SPEEDUP, GAIN = "speedup_at_no_higher_perplexity", "perplexity_gain_at_no_higher_latency"
+Scored = tuple[System, float, float]  # a system, its perplexity and its median seconds
+Pair = tuple[Scored, Scored]  # a baseline, a PipeRAG
 
 
 def statement(name: str) -> float:
@@ -59,3 +62,58 @@ def _options(line: Mapping[str, str]) -> str:
     if line["staleness"] == "1":
         parts.append("stale context dropped" if line["remove_stale_context"] == "1" else "stale context kept")
     return ", ".join(parts)
+
+
+def best_speedups(runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]) -> Iterator[Cell]:
+    """For each index the largest speedup over the baseline at equal or lower perplexity."""
+    for keys, pairs in _by_index(runs, group, baseline, shared):
+        fitting = [pair for pair in pairs if pair[1][1] <= pair[0][1]]
+        best = max(fitting, key=lambda pair: pair[0][2] / pair[1][2], default=None)
+        measure = noted(sequences.speedup(runs, best[0][0], best[1][0]), _named(best)) if best else _none(pairs)
+        yield Cell(keys, SPEEDUP, measure)
+
+
+def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Cell]:
+    """For each index how much lower PipeRAG's perplexity is at most, at equal or lower latency than RETRO's."""
+    for keys, pairs in _by_index(runs, group, "retro", shared):
+        fitting = [pair for pair in pairs if pair[1][2] <= pair[0][2]]
+        best = max(fitting, key=lambda pair: pair[0][1] - pair[1][1], default=None)
+        measure = Measure(best[0][1] - best[1][1], n=1, note=_named(best)) if best else _none(pairs)
+        yield Cell(keys, GAIN, measure)
+
+
+def printed() -> list[Cell]:
+    """Both claims over RETRO as the paper's text has them, in a row of their own: they are of another model."""
+    keys, note = row("the paper's text", "piperag − retro"), Measure(note=OTHER)
+    named = {
+        SPEEDUP: "max_speedup_over_retro_at_equal_or_lower_perplexity",
+        GAIN: "max_perplexity_reduction_at_equal_latency",
+    }
+    return [Cell(keys, quantity, note, statement(name)) for quantity, name in named.items()]
+
+
+def _by_index(
+    runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]
+) -> Iterator[tuple[dict[str, object], list[Pair]]]:
+    """(keys of the row, pairs) of each index that PipeRAG was run on."""
+    without_options = plain(group)
+    for index in dict.fromkeys(s.index for s in group if s.kind == "piperag"):
+        members = [s for s in group if s.index == index]
+        keys = {key: members[0].keys[key] for key in ("model", "dataset", "index")}
+        known: list[Scored] = []
+        for system in (s for s in members if s in without_options):
+            quality, seconds = sequences.perplexity(runs, system, shared).value, sequences.latency(system).value
+            known += [(system, quality, seconds)] if quality is not None and seconds is not None else []
+        pairs = [(a, b) for a in known for b in known if (a[0].kind, b[0].kind) == (baseline, "piperag")]
+        yield keys | {"method": f"piperag − {baseline}"}, pairs
+
+
+def _named(pair: Pair) -> str:
+    systems = (f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair)
+    return f"the luckiest pair: {', '.join(systems)}"
+
+
+def _none(pairs: Sequence[Pair]) -> Measure:
+    if pairs:
+        return Measure(reason="no PipeRAG is at once as good and as fast as the baseline")
+    return Measure(reason="not run: no baseline and PipeRAG over this index were both scored and timed")

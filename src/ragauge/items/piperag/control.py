@@ -27,7 +27,6 @@ READS = Reads(pipelines=KINDS)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, quantity)."""
     return grouped(runs, _group)
 
 

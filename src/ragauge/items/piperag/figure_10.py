@@ -23,7 +23,6 @@ READS = Reads(pipelines=("no_retrieval", *SHOWN))
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, interval, quantity)."""
     return grouped(runs, _group)
 
 

@@ -26,12 +26,10 @@ READS = Reads(pipelines=KINDS)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, index, quantity)."""
     return grouped(runs, _group, _published.logged(swept=False))
 
 
 def draw(table: Table) -> Figure:
-    """Perplexity against chunks, one line per system that was run over several sizes."""
     axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
 
     def line(row: Row, options: Options) -> str:

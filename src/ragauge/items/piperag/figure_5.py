@@ -23,14 +23,12 @@ READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, interval, nprobe, quantity)."""
     logged = _published.logged(swept=True)
     lists = [Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in logged if c.keys["nprobe"]]
     return grouped(runs, _group, logged + lists)
 
 
 def draw(table: Table) -> Figure:
-    """Perplexity against nprobe on a base-2 scale, a line an interval; and an index where several were searched."""
     several = table[table["measured"].notna()]["index"].nunique() > 1
 
     def line(row: Row) -> str:

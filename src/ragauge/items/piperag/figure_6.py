@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
-from ragauge.items.piperag import _claims, _lines, _published
+from ragauge.items.piperag import _lines, _published
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.systems import KINDS, System, grouped
 
@@ -24,8 +24,7 @@ READS = Reads(pipelines=KINDS)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, quantity), then the claims of the text."""
-    return grouped(runs, _group, _published.table_1() + _claims.printed())
+    return grouped(runs, _group, _published.table_1() + _published.printed())
 
 
 draw = replace(_lines.FRONTIERS, columns=("measured", "published"), kinds=DRAWN)  # Table 1's points shaded
@@ -38,5 +37,5 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         if system.kind != "random":
             yield Cell(system.keys, "latency_s", sequences.latency(system))
         yield from sequences.control(runs, group, system)
-    yield from _claims.best_speedups(runs, group, "retro", shared)
-    yield from _claims.best_gains(runs, group, shared)
+    yield from _published.best_speedups(runs, group, "retro", shared)
+    yield from _published.best_gains(runs, group, shared)

@@ -35,7 +35,6 @@ READS = Reads(pipelines=SHOWN)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, projection)."""
     keys = _published.row("the paper's text", "piperag")
     note = Measure(note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model")
     printed = [Cell(keys, quantity, note, _published.statement(name)) for quantity, name in STATEMENTS.items()]

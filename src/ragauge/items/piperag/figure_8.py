@@ -10,7 +10,7 @@ Limits: the paper prints no numbers for its points.
 from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
-from ragauge.items.piperag import _claims, _lines
+from ragauge.items.piperag import _lines, _published
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.systems import System, grouped
 
@@ -20,7 +20,6 @@ READS = Reads(pipelines=SHOWN)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, quantity)."""
     return grouped(runs, _group)
 
 
@@ -33,4 +32,4 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     for system in shown:
         yield from sequences.quality(runs, group, system, shared)
         yield Cell(system.keys, "latency_s", sequences.latency(system))
-    yield from _claims.best_speedups(runs, group, "retro_plus", shared)
+    yield from _published.best_speedups(runs, group, "retro_plus", shared)

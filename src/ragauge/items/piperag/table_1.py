@@ -32,7 +32,6 @@ READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, system, quantity)."""
     printed = _published.table_1(("perplexity", "latency_s", *_published.DIFFERENCES))
     values = {_line(cell): cell.published for cell in printed}
     compared: set[Line] = set()

@@ -29,7 +29,6 @@ READS = Reads(staleness=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (encoder, data set, index, stale tokens, quantity), then the paper's."""
     lines = [line for line in read_csv("piperag_table_2") if line["stale_tokens"] != "0"]  # 0: the query itself
     printed = {(line["dataset"], int(line["stale_tokens"])): float(line["cosine_similarity"]) for line in lines}
     cells = [cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)]
@@ -42,7 +41,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Cosine against stale tokens on a base-2 scale; one panel per encoder, measured and published."""
     axes = ("stale_tokens", Axis("stale tokens", "base2"), COSINE, Axis("cosine similarity"))
 
     def line(row: Row) -> str:

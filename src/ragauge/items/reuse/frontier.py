@@ -30,12 +30,10 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (variant, quantity) of the data sets with a curve."""
     return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
 
 
 def draw(table: Table) -> Figure:
-    """A panel a (model, data set): quality against the time to the first token."""
     panels = [_panel(" · ".join(map(str, key)), part) for key, part in table.groupby(["model", "dataset"], sort=False)]
     nothing = "Nothing to draw yet: no method was run at several values of its option."
     return lines.draw(panels, columns=2, height_in=2.9, nothing=nothing)

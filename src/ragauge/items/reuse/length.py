@@ -31,7 +31,6 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, variant, quantity)."""
     families: dict[tuple[str, str], list[str]] = defaultdict(list)
     for label, model in runs.groups():
         families[model, runs.registered(label)].append(label)
@@ -48,7 +47,10 @@ def draw(table: Table) -> Figure:
 
 def _panels(title: str, part: Table) -> Iterator[Panel]:
     """Over length the data sets with the most text, over number those with the shortest documents."""
-    shown, text, tokens = _one_a_method(part), part["text_tokens"].astype(float), part["document_tokens"].astype(float)
+    of_methods = (variants.groupby("variant", sort=False)["dataset"] for _, variants in part.groupby("method"))
+    chosen = [datasets.nunique().idxmax() for datasets in of_methods]  # the first on the most data sets
+    text, tokens = part["text_tokens"].astype(float), part["document_tokens"].astype(float)
+    shown = part[part["variant"].isin(chosen)]
     same = {
         "document_tokens": ("tokens of a document", text >= (1 - ALIKE) * text.max()),
         "documents": ("documents", tokens <= (1 + ALIKE) * tokens.min()),
@@ -87,10 +89,3 @@ def _size(variant: Variant) -> dict[str, float]:
     lengths = [n for documents in counts for n in documents]
     values = {"documents": [*map(len, counts)], "document_tokens": lengths, "text_tokens": [*map(sum, counts)]}
     return {name: statistics.median(numbers) for name, numbers in values.items()} if lengths else {}
-
-
-def _one_a_method(part: Table) -> Table:
-    """The variant of each method on the most data sets, the first of several."""
-    of_methods = (variants.groupby("variant", sort=False)["dataset"] for _, variants in part.groupby("method"))
-    chosen = [datasets.nunique().idxmax() for datasets in of_methods]
-    return part[part["variant"].isin(chosen)]

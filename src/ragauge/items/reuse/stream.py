@@ -18,7 +18,7 @@ from typing import Any
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axes, Figure, style
 from ragauge.rendering.axis import log_axis
-from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join, mean
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join, mean, timing
 from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 
@@ -30,12 +30,10 @@ READS = Reads(stream="any")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, variant, quantity)."""
     return frame(KEYS, (cell for stream in runs.streams for cell in _file(runs, stream)))
 
 
 def draw(table: Table) -> Figure:
-    """A row a model and data set: hit rate and first token of each method; the mean wait over the reuse."""
     groups = list(table.groupby(["model", "dataset"], sort=False))
     if not groups:
         return style.empty("Nothing to draw yet: no model was asked a stream of questions.")
@@ -55,18 +53,15 @@ def draw(table: Table) -> Figure:
 
 def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
     protocol = measured.get("protocol") or {}
-    common = {key: measured[key] for key in ("model", "dataset")}
-    common |= {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
+    more = {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
     streams = {str(stream["variant"]): stream for stream in measured.get("streams") or ()}
     plain = (stream for name, stream in streams.items() if runs.named(measured["model"], name).method == "naive")
     naive_s = _first(next(plain, {}), "p50").value
     for name, stream in streams.items():
-        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
-        note = join(_described(measured), stream.get("busy") or "")
+        keys, note = timing.keys(runs, measured, name) | more, join(_described(measured), stream.get("busy") or "")
         yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, note))
-    for name, reason in (measured.get("unsupported") or {}).items():
-        keys = {**common, "method": runs.named(measured["model"], name).row, "variant": name}
-        yield Cell(keys, "first_token_p50_s", Measure(reason=f"not supported: {reason}"))
+    for cell in timing.unsupported(runs, measured, "first_token_p50_s"):
+        yield replace(cell, keys={**cell.keys, **more})
 
 
 def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: str) -> Iterator[tuple[str, Measure]]:

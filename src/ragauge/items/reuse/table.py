@@ -27,7 +27,6 @@ READS = Reads(answers=answers(), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, variant, quantity); then the papers' claims."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     claims = published("reuse_table", ("model", "method"), {"first_token_speedup": "first_token_speedup"}, "")
     return frame(KEYS, merge(measured, claims, ("method",)))

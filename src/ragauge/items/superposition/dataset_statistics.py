@@ -23,7 +23,6 @@ READS = Reads(answers=(every(),), datasets="short")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, statistic); the model stands for its tokenizer."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     note = Measure(note="published; the paper does not name the tokenizer")
     printed = [

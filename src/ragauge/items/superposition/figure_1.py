@@ -20,7 +20,6 @@ READS = Reads(ANSWERS, datasets="single_hop")
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, method, top_k, quantity)."""
     variants = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)]
     measures = {v: standard(runs, v) for v in variants if v.method != "superposition" or v.is_superposition()}
     measured = [c for v, m in measures.items() for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})]

@@ -24,7 +24,6 @@ READS = Reads(answers=(every("naive", "superposition"),), datasets="short", pred
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, series, factor, quantity), then the predicted ones of the paper's models."""
     cells = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
     guesses = predicted(runs, "superposition_figure_5", ("model", "series", "factor"), "nq_open")
     return frame(KEYS, [*cells, *(c for c in guesses if c.quantity == "theoretical_speedup")])
@@ -35,7 +34,6 @@ plot = Lines("theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, line=lambda r
 
 
 def draw(table: Table) -> Figure:
-    """A panel for each model and data set, points labelled by their factor; one for the predicted speedups."""
     points = [replace(p, order=p.row.number("factor"), label=f"g={p.row.keys['factor']}") for p in plot.points(table)]
     panels = [lines.Panel(title, SPEEDUP, ACCURACY, part) for title, part in lines.by_panel(points).items()]
     shapes = [row for row in lines.rows(table) if not row.keys["variant"]]
@@ -60,7 +58,6 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 
 def _series(variant: Variant) -> str:
-    """The options but the factor, in words."""
     usual, same = defaults(variant.method), ("top_k", "factor", "path_pruning")
     others = {k: v for k, v in variant.options.items() if k not in same and v != usual.get(k)}
     paths = f"k={variant.param('top_k')}" if variant.prunes else "all paths kept"

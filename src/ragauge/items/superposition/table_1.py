@@ -28,7 +28,6 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, method, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_1", ("method",), QUANTITIES))
 
@@ -39,25 +38,20 @@ draw = Dots({"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoreti
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     chosen = {row: _chosen(runs, dataset, model, row) for row in _rows(runs, dataset, model)}
     of_paper = next((paper_model(v, runs) for v in runs.of(dataset, model)), None)
-    cells: list[Cell] = []
+    best, cells = chosen.get("superposition"), []
     for row, variant in chosen.items():
         if variant is None:
             cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, of_paper)
-        else:
-            cells += _measured(runs, variant, chosen.get("superposition"))
+            continue
+        measures = standard(runs, variant)
+        tried = [str(v.param("top_k")) for v in find(runs, dataset, model, variant.method) if v.row == row]
+        if variant.method in RANKED and len(tried) > 1:
+            choice = f"top_k: the best of {', '.join(tried)} on these questions"
+            measures["accuracy"] = noted(measures["accuracy"], choice)
+        if best is not None and best is not variant:
+            measures["superposition_gain"] = difference(runs, best, variant)
+        cells += _tables.cells(runs, variant, measures)
     return cells
-
-
-def _measured(runs: Runs, variant: Variant, best: Variant | None) -> list[Cell]:
-    measures = standard(runs, variant)
-    candidates = find(runs, variant.dataset, variant.model, variant.method)
-    tried = [str(v.param("top_k")) for v in candidates if v.row == variant.row]
-    if variant.method in RANKED and len(tried) > 1:
-        choice = f"top_k: the best of {', '.join(tried)} on these questions"
-        measures["accuracy"] = noted(measures["accuracy"], choice)
-    if best is not None and best is not variant:
-        measures["superposition_gain"] = difference(runs, best, variant)
-    return _tables.cells(runs, variant, measures)
 
 
 def _rows(runs: Runs, dataset: str, model: str) -> list[str]:

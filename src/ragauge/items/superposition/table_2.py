@@ -28,7 +28,6 @@ READS = Reads(ANSWERS, datasets="multi_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, method, iterations, top_k, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     on = ("method", "iterations", "top_k")
     return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_2", on, QUANTITIES, "musique"))

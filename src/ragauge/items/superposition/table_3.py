@@ -8,7 +8,7 @@ Limits: the paper's defaults for all other options, and single-hop questions.
 """
 
 from ragauge.config.reads import COMPARED, Reads, defaults
-from ragauge.items.superposition._ablation import Ablation
+from ragauge.items.superposition._tables import Ablation
 
 POSITIONS = ("left_aligned", "equilibrium")
 

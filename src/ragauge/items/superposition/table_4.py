@@ -10,7 +10,7 @@ of Table 6, and it does not say how they differ.
 """
 
 from ragauge.config.reads import ANY, COMPARED, Reads, defaults
-from ragauge.items.superposition._ablation import Ablation
+from ragauge.items.superposition._tables import Ablation
 
 PRUNING = ("attention", "query", "bayesian")
 

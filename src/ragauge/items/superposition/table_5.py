@@ -26,7 +26,6 @@ READS = Reads(ANSWERS, datasets="single_hop", latency="short", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, method, top_k, quantity)."""
     swept = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m) if _keys(v)]
     measured = [cell for v in swept for cell in _tables.cells(runs, v, standard(runs, v))]
     measured += timing.speedup_cells(runs, _keys)

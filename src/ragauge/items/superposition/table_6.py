@@ -36,7 +36,6 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, pruning, caching, parallelism, quantity)."""
     measured = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
     return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
 
@@ -59,10 +58,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 
 def _switches(variant: Variant) -> Switches | None:
-    """The variant's switches; None where another option than they is not at its default.
-
-    Without saliency every path is kept, which is pruning switched off by another name.
-    """
+    """The variant's switches; None where another option is not at its default. Without saliency nothing is pruned."""
     options = {n: variant.param(n) for n in ("path_pruning", "path_caching", "path_parallelization")}
     saliency = {"saliency": "none"} if variant.param("saliency") == "none" else {}
     if not variant.is_superposition(**options, **saliency):

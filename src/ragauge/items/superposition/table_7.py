@@ -22,7 +22,6 @@ READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short"
 
 
 def table(runs: Runs) -> Table:
-    """One line for each (model, data set, method, quantity)."""
     measured = []
     for group, method in product(runs.groups(READS.datasets), METHODS):
         if variants := find(runs, *group, method):
@@ -34,7 +33,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Accuracy and measured speedups; a panel a device."""
     devices = sorted(q for q in table["quantity"].unique() if q.startswith("measured_speedup"))
     timed = {q: Axis(f"measured speedup ({q.rpartition('_')[2].upper()})", "log") for q in devices}
     return Dots({"accuracy": Axis("accuracy"), **timed})(table)
