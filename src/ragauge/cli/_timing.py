@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,8 +13,9 @@ from pydantic import BaseModel
 
 from ragauge.cli import _options as options
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import Config, ModelEntry
+from ragauge.config.schema import SERVED, Config, ModelEntry
 from ragauge.errors import UserError
+from ragauge.measure.servers import SERVERS
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
@@ -27,6 +29,8 @@ def add_measured(parser: argparse.ArgumentParser, settings: type[BaseModel], exc
     add = parser.add_argument
     add("--methods", type=options.names, metavar="M,...", help="methods; with --config, its variants")
     options.add_answered_questions(parser, exclude={"engine"})
+    served = "start llama.cpp's server for --model openai:NAME, NAME being a model with a GGUF file, and end it after"
+    add("--serve", choices=SERVERS, help=served)
     add("--out", type=Path, required=True, metavar="FILE.json")
     options.add_settings(parser, settings, exclude)
 
@@ -61,10 +65,23 @@ def read(
     if model.finder:
         problem = "answers from evidence that another model finds; such a pair is not timed"
         raise UserError(f"--model: {args.model} {problem}")
-    if model.engine != "torch":
-        raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
+    if model.engine != "torch" and not model.served:
+        problem = f"has engine {model.engine!r}; models of 'torch' and served ones (openai:NAME) are timed"
+        raise UserError(f"--model: {args.model} {problem}")
     questions = options.questions(args, config) if has_weights else None
     return settings, variants, model, questions, options.first(args.seed, config and config.seed, 0)
+
+
+def serving(args: argparse.Namespace, model: ModelEntry) -> AbstractContextManager[object]:
+    """The server that --serve starts for the model; nothing without it."""
+    if args.serve is None:
+        return nullcontext()
+    if model.served is None:
+        raise UserError(f"--serve: needs a model openai:NAME, got --model {args.model}")
+    from ragauge.measure.servers import serving
+
+    name = model.source.removeprefix(SERVED)
+    return serving(args.serve, name, threads=args.threads, environment=model.served.environment)
 
 
 def write_result(

@@ -8,7 +8,7 @@ from ragauge.cost.settings import LoadSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "threads"})
+    _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "models", "threads"})
 
 
 def run(args: argparse.Namespace) -> None:
@@ -19,6 +19,16 @@ def run(args: argparse.Namespace) -> None:
 
     settings, variants, model, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
     assert questions is not None  # `load` has no random weights
+    if model.served:
+        from ragauge.measure import served, served_load
+
+        with (
+            _timing.serving(args, model),
+            served.bench(questions, settings.prompts, model, settings.new_tokens) as remote,
+        ):
+            result = served_load.measure_load(variants, remote, settings, seed=seed)
+        _timing.write_result(args, result, result["levels"], load.table(result))
+        return
     bench = timing.bench_of_questions(questions, settings.prompts, model, settings.new_tokens, settings.threads)
     result = load.measure_load(variants, bench, settings, seed=seed)
     _timing.write_result(args, result, result["levels"], load.table(result))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge import engines, registry
 from ragauge.assets import catalog, pins, refuse_path, refuse_secret
 from ragauge.config.schema import SERVED
+from ragauge.cost.settings import LatencySettings
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.generation.settings import PipelineSettings, check_model
 from ragauge.io.human_judgements import read_human_judgements
@@ -45,7 +46,7 @@ def check(config: Config) -> None:
     _check_scoring(config)
     for label, compared in config.staleness.items():
         check_source(compared.encoder, f"staleness.{label}.encoder", "encoder")
-    _check_latency(config)
+    _check_timed(config)
     if config.judge and config.judge.model != ENDPOINT:
         check_source(config.judge.model, "judge.model")
     _check_human_judgements(config)
@@ -218,16 +219,19 @@ def _check_human_judgements(config: Config) -> None:
             raise UserError(f"{place}: {reason}")
 
 
-def _check_latency(config: Config) -> None:
-    for where, protocol in config.placed_protocols():
+def _check_timed(config: Config) -> None:
+    for where, protocol in (*config.placed_protocols(), ("load", config.load), ("stream", config.stream)):
+        if protocol is None:
+            continue
         for label, model in ((label, config.models[label]) for label in protocol.models or ()):
             place = f"{where}.models: {label!r}"
             if model.finder is not None:
                 reason = f"name {model.finder!r} instead, which finds evidence in the same time"
                 raise UserError(f"{place} has a finder; {reason}")
-            if model.engine != "torch":
-                raise UserError(f"{place} has engine {model.engine!r}; only engine 'torch' can be timed")
+            if model.engine != "torch" and (where.startswith("latency") or not model.served):
+                also = " here; `ragauge time` times served models" if model.served else ""
+                raise UserError(f"{place} has engine {model.engine!r}; only engine 'torch' can be timed{also}")
             if model.datasets is not None and protocol.dataset not in model.datasets:
                 raise UserError(f"{place} does not answer {protocol.dataset!r}")
-        if config.protocol(protocol.dataset) is not protocol:
+        if isinstance(protocol, LatencySettings) and config.protocol(protocol.dataset) is not protocol:
             raise UserError(f"{where}.dataset: there is already a protocol for {protocol.dataset!r}")

@@ -10,7 +10,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 PERCENTILES = (50, 95, 99)
 RESAMPLES = 1000
 TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
+OF_ANSWERS = ("first_token_at_s", *TIMES[:3])  # which a request that failed has not
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class TimedRequest:
     first_token_s: float
     end_s: float
     new_tokens: int
+    failure: str | None = None  # why there is no answer
+    pause_s: float = 0.0  # that the server wishes before its client's next request
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further ones of its record
 
 
 class Clock:
@@ -67,8 +71,8 @@ class SteppingServer(Protocol):
 
     def admit(self, request: Request) -> None: ...
 
-    def step(self) -> Sequence[TimedRequest]:
-        """Work for a while; returns the requests whose answers were completed."""
+    def step(self, until: float) -> Sequence[TimedRequest]:
+        """Work for a while, or wait until that moment at most; returns the requests that were completed."""
 
 
 class OneByOne:
@@ -86,7 +90,7 @@ class OneByOne:
     def admit(self, request: Request) -> None:
         self._queue.append(request)
 
-    def step(self) -> Sequence[TimedRequest]:
+    def step(self, until: float) -> Sequence[TimedRequest]:
         request, start = self._queue.popleft(), self._clock.now()
         return [TimedRequest(request, start, *self._answer(request.prompt))]
 
@@ -115,10 +119,10 @@ def drive(
         if not server.busy:
             clock.wait_until(coming[0].arrival_s)
             continue
-        for served in server.step():
+        for served in server.step(coming[0].arrival_s if coming else math.inf):
             done.append(served)
             if level.clients and sent < requests:
-                coming.append(Request(sent, sent % prompts, served.end_s))
+                coming.append(Request(sent, sent % prompts, served.end_s + served.pause_s))
                 sent += 1
     return done
 
@@ -140,6 +144,8 @@ def rows(served: Sequence[TimedRequest], warmup: int) -> list[dict[str, Any]]:
             "first_token_s": one.first_token_s - one.request.arrival_s,
             "per_token_s": (one.end_s - one.first_token_s) / (one.new_tokens - 1) if one.new_tokens > 1 else None,
             "total_s": one.end_s - one.request.arrival_s,
+            **one.facts,
+            **({"failure": one.failure, **dict.fromkeys(OF_ANSWERS)} if one.failure else {}),
         }
         for one in sorted(served, key=lambda one: one.request.number)
     ]
@@ -150,6 +156,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Percentiles of the times with their intervals, throughput and goodput, of the requests after the warm-up.
 
+    A request that failed has no times, and is no good answer.
+
     `targets`: limits of a good answer by time (one of TIMES), in seconds; without any, every answer is good.
 
     Returns: for each of TIMES its `percentiles`; `requests`; `seconds` from the first arrival to the last answer; and
@@ -158,14 +166,16 @@ def summarise(
     counted = [row for row in records if not row["warmup"]]
     seconds = max(row["end_at_s"] for row in counted) - min(row["arrival_at_s"] for row in counted)
     limits = [(key, limit) for key, limit in (targets or {}).items() if limit is not None]
-    good = sum(all(row[key] is None or row[key] <= limit for key, limit in limits) for row in counted)
+    answered = [row for row in counted if not row.get("failure")]
+    good = sum(all(row[key] is None or row[key] <= limit for key, limit in limits) for row in answered)
     served_s = sum(row["end_at_s"] - row["start_at_s"] for row in counted)
     values = {key: [row[key] for row in counted if row[key] is not None] for key in TIMES}
     return {
         **{key: percentiles(times, seed) for key, times in values.items() if times},
         "requests": len(counted),
+        "failed": len(counted) - len(answered),
         "seconds": seconds,
-        "questions_per_s": len(counted) / seconds,
+        "questions_per_s": len(answered) / seconds,
         "tokens_per_s": sum(row["new_tokens"] for row in counted) / seconds,
         "goodput_per_s": good / seconds,
         "good_share": good / len(counted),

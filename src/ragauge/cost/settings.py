@@ -1,6 +1,6 @@
 """What is timed: the sections `latency`, `load` and `stream` of a configuration."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -8,6 +8,9 @@ from ragauge.errors import SettingError
 from ragauge.io.sections import Section
 
 TRIALS, WARMUP = 30, 2  # as Superposition Prompting, appendix C, has it: the median of 30
+LOADED: Any = Field(
+    None, min_length=1, description="labels of the models measured, served ones too; default: those timed by latency"
+)
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -19,6 +22,9 @@ class TimedSettings(Section):
         True,
         description="show times of a machine that other processes kept busy, with their share of it beside them; "
         "false, for times that are published: refuse them",
+    )
+    server_cache: Literal["cold", "warm", "found"] = Field(
+        "cold", description="the cache of a served model: docs/served-models.md"
     )
 
 
@@ -71,6 +77,7 @@ class LoadSettings(TimedSettings):
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set whose questions are asked")
+    models: list[str] | None = LOADED
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
     clients: list[Count] = Field([], description="numbers of clients, which ask again when they were answered")
     requests: int = Field(50, ge=1, description="requests at each rate and number of clients")
@@ -102,6 +109,7 @@ class StreamSettings(TimedSettings):
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set whose questions and documents are taken")
+    models: list[str] | None = LOADED
     questions: int = Field(10, ge=1, description="different questions; the corpus is all of their documents")
     documents: int = Field(5, ge=1, description="documents of each request, drawn from the corpus")
     requests: int = Field(50, ge=1, description="requests, one after another")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from ragauge.io.http import TornStreamError, events
 
@@ -43,6 +43,8 @@ class Completion:
     ended: float = 0.0
     events: int = 0  # 1: the reply was not streamed
     stack: str = ""  # the server's name for itself
+    model: str = ""  # that the server says it answers with
+    timings: Mapping[str, Any] = field(default_factory=dict)  # of llama.cpp, by its own clock
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add an event of a stream, or a whole reply; raises ValueError if it is an error."""
@@ -51,6 +53,8 @@ class Completion:
             raise ValueError(f"the reply holds an error: {str(words)[:4096]}")
         self.ended, self.events = time.perf_counter(), self.events + 1
         self.usage = event["usage"] if isinstance(event.get("usage"), dict) else self.usage
+        self.timings = event["timings"] if isinstance(event.get("timings"), dict) else self.timings
+        self.model = str(event.get("model") or self.model)
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         message = next((choice[key] for key in ("delta", "message") if isinstance(choice.get(key), dict)), choice)
@@ -67,6 +71,14 @@ class Completion:
                 self.pieces[-1] = last._replace(text=last.text[:-1])
                 text = last.text[-1] + text
             self.pieces.append(Piece(of_part, text, self.ended))
+
+    def checked(self) -> Self:
+        """The reply itself; raises ValueError if the server broke it off or it holds no completion."""
+        if self.finish in BROKEN:
+            raise ValueError(f"the server broke the response off: {self.finish}")
+        if self.finish is None and not self.pieces:
+            raise ValueError("the reply holds no completion")
+        return self
 
     def split(self) -> tuple[list[Piece], list[Piece]]:
         """(answer, thoughts): thoughts have a channel of their own or stand between marks in front of the answer."""
@@ -117,11 +129,7 @@ def read_completion(response: HTTPResponse) -> Completion:
     except (OSError, HTTPException, TornStreamError):
         if completion.finish is None:  # else the answer is complete, and only the end mark is missing
             raise
-    if completion.finish in BROKEN:
-        raise ValueError(f"the server broke the response off: {completion.finish}")
-    if completion.finish is None and not completion.pieces:
-        raise ValueError("the reply holds no completion")
-    return completion
+    return completion.checked()
 
 
 def text_of(pieces: Sequence[Piece]) -> str:

@@ -26,12 +26,13 @@ Read = TypeVar("Read")
 class EndpointError(UserError):
     """The endpoint returned no usable reply in any attempt.
 
-    `status` is the last HTTP status, None without one, and `detail` what the endpoint said.
+    `status` is the last HTTP status, None without one, `detail` what the endpoint said, and `wish_s` the seconds after
+    which it wishes to be asked again.
     """
 
-    def __init__(self, message: str, status: int | None = None, detail: str = "") -> None:
+    def __init__(self, message: str, status: int | None = None, detail: str = "", wish_s: float = 0.0) -> None:
         super().__init__(message)
-        self.status, self.detail = status, detail
+        self.status, self.detail, self.wish_s = status, detail, wish_s
 
 
 class TornStreamError(ValueError):
@@ -75,28 +76,40 @@ class JsonServer:
 
         Raises EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
         """
-        pause, headers = self.pause_s, {"Content-Type": "application/json", "User-Agent": "ragauge"}
-        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        address = self.url.rstrip("/").removesuffix(f"/{path}") + f"/{path}"
+        pause = self.pause_s
         for attempt in count(1):
             if sent is not None:
                 sent.append(time.perf_counter())
             try:
-                request = Request(address, json.dumps(body).encode(), headers, method="POST")
+                request = Request(self.address(path), json.dumps(body).encode(), self.headers, method="POST")
                 with build_opener(_NoRedirect).open(request, timeout=self.timeout_s) as response:
                     return read(response)
             except (OSError, HTTPException, ValueError) as error:  # unreachable, cut off, busy, or invalid
-                problem, status = _problem(error, self.key), getattr(error, "code", None)
+                failure = self.failure(error, name, attempt)
+                status = failure.status
                 if attempt >= self.attempts or not (status is None or status >= 500 or status in TRANSIENT):
-                    place = f"endpoint {self.url}{f', model {name}' if name else ''}"
-                    tries = f" (asked {attempt} times)" if attempt > 1 else ""
-                    raise EndpointError(f"{place}: {problem[:MAX_PROBLEM]}{tries}", status, problem) from None
-                wish_s = 0.0
-                with suppress(AttributeError, ValueError):  # none, or a date, as clocks disagree
-                    wish_s = float(error.headers.get("Retry-After", 0))  # type: ignore[union-attr]
-                time.sleep(min(max(pause, wish_s), MAX_PAUSE_S))
+                    raise failure from None
+                time.sleep(min(max(pause, failure.wish_s), MAX_PAUSE_S))
                 pause *= 2
         raise AssertionError("unreachable")
+
+    def address(self, path: str) -> str:
+        return self.url.rstrip("/").removesuffix(f"/{path}") + f"/{path}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "User-Agent": "ragauge"}
+        return headers | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
+
+    def failure(self, error: Exception, name: str = "", attempt: int = 1) -> EndpointError:
+        """The error of a request that failed at last, without the key; `name`: of the model."""
+        problem, wish_s = _problem(error, self.key), 0.0
+        with suppress(AttributeError, ValueError):  # none, or a date, as clocks disagree
+            wish_s = float(error.headers.get("Retry-After", 0))  # type: ignore[attr-defined]
+        place = f"endpoint {self.url}{f', model {name}' if name else ''}"
+        tries = f" (asked {attempt} times)" if attempt > 1 else ""
+        message = f"{place}: {problem[:MAX_PROBLEM]}{tries}"
+        return EndpointError(message, getattr(error, "code", None), problem, wish_s)
 
 
 def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
@@ -116,14 +129,14 @@ def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
             if data == b"[DONE]":
                 return
             if data:
-                yield _object(data, "an event of the stream")
+                yield json_object(data, "an event of the stream")
         elif line.startswith((b"{", b"<", b"[")):
-            yield _object(line + response.read(left), "the reply is not a stream of events and")
+            yield json_object(line + response.read(left), "the reply is not a stream of events and")
             return
     raise TornStreamError("the stream broke off before its end")
 
 
-def _object(data: bytes, place: str) -> dict[str, Any]:
+def json_object(data: bytes, place: str) -> dict[str, Any]:
     """Parse a JSON object; raises ValueError naming the place if it is none."""
     with suppress(ValueError, RecursionError):
         value = json.loads(data)

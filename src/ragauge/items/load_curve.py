@@ -16,7 +16,7 @@ from typing import Any
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Figure, Lines
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join, timing
-from ragauge.results.provenance import place
+from ragauge.results.provenance import SERVER, place
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON, CLIENTS = "poisson", "clients"
@@ -65,7 +65,13 @@ def _described(load: Mapping[str, Any]) -> str:
     protocol = load.get("protocol") or {}
     limits = {"first token": "target_first_token_s", "each further token": "target_per_token_s"}
     targets = [f"{what} within {protocol[key]:g} s" for what, key in limits.items() if protocol.get(key)]
+    served = protocol.get("device") == SERVER
+    state = (
+        f"cache {protocol['cache']}"
+        if served
+        else f"documents {protocol.get('documents', '?')}, {protocol.get('dtype')}"
+    )
     return (
-        f"{protocol.get('new_tokens', '?')} tokens a response, documents {protocol.get('documents', '?')}, "
-        f"{protocol.get('dtype', '')} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"
+        f"{protocol.get('new_tokens', '?')} tokens a response, {state} on {place(load)}; "
+        f"goodput: {', '.join(targets) or 'no target'}"
     )

@@ -155,7 +155,7 @@ class _Batched:
     def admit(self, request: Request) -> None:
         self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
 
-    def step(self) -> Sequence[TimedRequest]:
+    def step(self, until: float) -> Sequence[TimedRequest]:
         served = []
         for task in self._batch.step():
             start, end, new_tokens = task.result()
@@ -166,13 +166,15 @@ class _Batched:
 
 def table(result: Mapping[str, Any]) -> str:
     """A line a variant and level: the percentiles and what was served."""
-    lines = [["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good"]]
+    lines = [["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good", "failed"]]
     for level in result["levels"]:
-        cells, summary = ["refused", *[""] * 5], level["summary"]
-        if summary:
+        cells, summary = ["refused", *[""] * 6], level["summary"]
+        if summary and "first_token_s" not in summary:
+            cells[0] = "nothing answered"
+        elif summary:
             first, token = summary["first_token_s"], summary.get("per_token_s")
             cells = [f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES]
             cells += [f"{token['p95']['value']:.3g}" if token else "", f"{summary['questions_per_s']:.3g}"]
-            cells.append(f"{summary['good_share']:.0%}")
+            cells += [f"{summary['good_share']:.0%}", str(summary["failed"])]
         lines.append([level["variant"], Level(level["rate"], level["clients"]).name, *cells])
     return aligned(lines)

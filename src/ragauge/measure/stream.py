@@ -128,7 +128,7 @@ class _Stream:
             "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
             "missed_s": statistics.median(missed_s),
             "found_s": statistics.median(found_s),
-            "summary": {} if seen["refused"] else _summary(rows, seed),
+            "summary": {} if seen["refused"] else summarise(rows, seed),
             "requests": [{**row, "found": share} for row, share in zip(rows, shares, strict=True)],
         }
 
@@ -189,7 +189,7 @@ def line(stream: Mapping[str, Any]) -> str:
     return f"{stream['variant']}: {hits}, {wait}, {summary['questions_per_s']:.3g} questions/s"
 
 
-def _summary(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """As of load; requests came one after another, so the rates are over the time of answering."""
     made = arrivals.summarise(rows, seed=seed)
     seconds = sum(row["total_s"] for row in rows)

@@ -15,7 +15,7 @@ from ragauge.cost import tokens as lengths
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Limits, load_lm, random_lm
+from ragauge.engines import LM, Engine, Limits, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 from ragauge.measure.inputs import Questions, specification
@@ -66,12 +66,16 @@ def bench_of_questions(
     Args:
         batch: prompts of the bench's `batch`, the first questions in turn where there are fewer.
     """
-    common = specification("naive", make("naive"), questions, model, new_tokens)
     lm = _load(model, threads)
-    set_template_arguments(lm.tokenizer, common.template_arguments, common.template_date)
-    examples = questions.examples(max(count, batch))
-    prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in examples]
+    prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)
     return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))
+
+
+def prompts_of(questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int) -> list[Prompt]:
+    """The prompts of the first `count` questions for a model."""
+    common = specification("naive", make("naive"), questions, model, new_tokens)
+    set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
+    return [prompt_of(one, common, engine.tokenizer, engine.max_context) for one in questions.examples(count)]
 
 
 def bench_of_random_tokens(counts: str, dataset: str, model: ModelEntry, threads: int | None = None) -> Bench:

@@ -29,6 +29,9 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
     return f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}" if cpu and threads else str(cpu or "")
 
 
+SERVER = "server"  # the device of times of a served model
+
+
 def place(measured: Mapping[str, Any]) -> str:
     device = (measured.get("protocol") or {}).get("device")
     return machine(measured.get("provenance") or {}, device) or "an unrecorded machine"

@@ -93,7 +93,7 @@ class SideBySide:
     def admit(self, request: Request) -> None:
         self.held.append(request)
 
-    def step(self) -> Sequence[TimedRequest]:
+    def step(self, until: float) -> Sequence[TimedRequest]:
         begin, held = self.clock.at, self.held
         self.held, self.clock.at = [], begin + 1.0
         return [TimedRequest(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]

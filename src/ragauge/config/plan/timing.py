@@ -55,8 +55,13 @@ class TimingPlan(PlanPart):
 
     def code(self, protocol: Protocol) -> Callable[[Labels], str]:
         """What measures, and what is measured."""
-        module = f"measure.{protocol}"
-        return lambda labels: code_of(module, components=self._answers.modules(self._section(protocol, labels).methods))
+
+        def of_job(labels: Labels) -> str:
+            module = "served_load" if self.config.models[labels.model].served else protocol
+            methods = self._answers.modules(self._section(protocol, labels).methods)
+            return code_of(f"measure.{module}", components=methods)
+
+        return of_job
 
     def _section(self, protocol: Protocol, labels: Labels) -> LatencySettings | LoadSettings | StreamSettings:
         sections = {"latency": self.config.protocol(labels.dataset), "load": self.config.load}

@@ -23,6 +23,7 @@ from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Exch
 from ragauge.errors import UserError
 from ragauge.io.completions import Completion, count, read_completion, text_of
 from ragauge.io.http import EndpointError, JsonServer
+from ragauge.io.streams import StreamClient
 
 PREFIX = "openai:"  # of sources
 CAPABILITIES: Capabilities = SERVED
@@ -32,7 +33,8 @@ USER, ASSISTANT = "\ufdd0", "\ufdd1"  # before and after the user's turn; code p
 ROUGH_PIECES = re.compile(rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s")
 COUNTS = "prompt_tokens", "cached_tokens", "new_tokens", "thought_tokens", "attempts"  # of an exchange
 PROMPT_ERRORS = {400, 413, 422}  # HTTP statuses that refuse one request, as a prompt beyond the context
-REFUSABLE = {"stream_options": "", "max_tokens": "max_completion_tokens", "stop": ""}  # key -> the key in its place
+REFUSABLE = {"stream_options": "", "max_tokens": "max_completion_tokens", "stop": "", "ignore_eos": ""}
+"""Keys of a request, and the keys in their place."""
 
 
 class PieceTokenizer:
@@ -109,6 +111,10 @@ class ServedEngine(Traced):
         self.first_token_at: float | None = None
         self.cut = False
         self.exchange: Exchange | None = None
+        self.completion: Completion | None = None  # the last one
+        # Of measurements: sends each request once, in place of the server; and what stands before a prompt.
+        self.client: StreamClient | None = None
+        self.nonce: Callable[[], str] = str
         self._turn: Lock | None = None
         self._quirks = _Quirks()
 
@@ -141,14 +147,15 @@ class ServedEngine(Traced):
             if self._turn:
                 self._turn.acquire()
         earlier = self.exchange if self._trace is not None else None
-        self.exchange = self._exchange(completion, sent)
+        self.completion, self.exchange = completion, self._exchange(completion, sent)
         self._record_calls(text, completion, sent[-1])
         # The time of earlier attempts and of the pauses between them is not the model's; `attempts` shows them.
+        begin = sent[-1] if self.client else begin
         self.first_token_at = begin + (self.exchange.token_s or [completion.ended - sent[-1]])[0]
         new = self.exchange.new_tokens
         self.cut = completion.finish == "length" and new is not None and new < limits.max_new_tokens
         self.exchange = _added(earlier, self.exchange)
-        if problem := completion.problem():
+        if (problem := completion.problem()) and not (limits.ignore_stop and completion.pieces):
             raise UserError(problem)
         answer, _ = completion.split()
         ids = self.tokenizer.ids([piece.text for piece in answer])
@@ -160,9 +167,11 @@ class ServedEngine(Traced):
         turn, _, after = rest.partition(ASSISTANT)
         if chat and (before or after):
             raise UserError("a served model reads a chat as one turn; this prompt has text around it")
+        text, turn = self.nonce() + text, self.nonce() + turn
         body: dict[str, Any] = {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
         body |= {"model": self.model, "max_tokens": limits.max_new_tokens, "temperature": 0, "stream": True}
         body |= {"stream_options": {"include_usage": True}}
+        body |= {"ignore_eos": True} if limits.ignore_stop else {}
         if limits.stop and not (limits.ignore_stop or (chat and self._quirks.may_think)):
             body["stop"] = list(limits.stop)
         stated = {key: value for key, value in (body | self.body).items() if value is not None}
@@ -172,7 +181,10 @@ class ServedEngine(Traced):
         """The reply; `sent` gets the time at which each attempt began."""
         quirks, stated = self._quirks, self._adapted(body)
         try:
-            completion = self.server.ask(path, stated, read_completion, self.model, sent)
+            if self.client:
+                completion = self.client.complete(self.server, path, stated, self.model, sent)
+            else:
+                completion = self.server.ask(path, stated, read_completion, self.model, sent)
         except EndpointError as error:
             if key := _refused_key(error, stated):
                 quirks.refused.add(key)
@@ -182,6 +194,8 @@ class ServedEngine(Traced):
                     if again.detail == error.detail:  # the key was not at fault
                         quirks.refused.discard(key)
                     raise
+            if self.client:
+                raise
             unclear = error.status is None or error.status >= 500  # may be of this prompt or of all
             if error.status in PROMPT_ERRORS or (unclear and self._answers(path, body)):
                 raise

@@ -19,7 +19,7 @@ from ragauge.config.reads import Reads
 from ragauge.rendering import Axes, Figure, style
 from ragauge.rendering.axis import log_axis
 from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join, mean, timing
-from ragauge.results.provenance import place
+from ragauge.results.provenance import SERVER, place
 from ragauge.results.reuse import Seconds, break_even_questions
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
@@ -74,7 +74,7 @@ def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: 
     yield "questions_per_s", Measure(stream["summary"]["questions_per_s"], n=n, note=note, source=CellSource.LATENCY)
     shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
     yield "hit_rate", mean(shares, runs.seed, nothing="nothing is kept of documents")
-    if shares:
+    if shares and all(stream[end] for end in ENDS):
         for end in ENDS:
             yield end, Measure(stream[end], n=n, source=CellSource.LATENCY)
         yield "break_even_reuses", _break_even(stream, naive_s)
@@ -101,11 +101,10 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
 
 def _described(measured: Mapping[str, Any]) -> str:
     protocol = measured.get("protocol") or {}
-    return (
-        f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}, store of "
-        f"{protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, "
-        f"{protocol.get('dtype', '')} on {place(measured)}"
-    )
+    store = f"store of {protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, {protocol.get('dtype', '')}"
+    store = "the server's own cache" if protocol.get("device") == SERVER else store
+    of_corpus = f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}"
+    return f"{of_corpus}, {store} on {place(measured)}"
 
 
 def _rows(part: Table, quantity: str) -> list[dict[Any, Any]]:

@@ -1,0 +1,118 @@
+"""What a server says of itself at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text format."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ragauge.engines.backends.openai import ServedEngine
+from ragauge.io.http import EndpointError
+
+SAMPLE_S = 0.5  # between two looks at the queue
+SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})?\s+(\S+)", re.MULTILINE)
+VLLM, SGLANG, LLAMA = "vllm:", "sglang:", "llamacpp:"
+TOTALS = {  # name -> counters, of which a server has one
+    "prompt_tokens": (f"{VLLM}prompt_tokens_total", f"{SGLANG}prompt_tokens_total", f"{LLAMA}prompt_tokens_total"),
+    "cached_tokens": (
+        f"{VLLM}prefix_cache_hits_total",
+        f"{SGLANG}cached_tokens_total",
+        f"{LLAMA}prompt_tokens_cached_total",
+    ),
+    "new_tokens": (
+        f"{VLLM}generation_tokens_total",
+        f"{SGLANG}generation_tokens_total",
+        f"{LLAMA}tokens_predicted_total",
+    ),
+    "preemptions": (f"{VLLM}num_preemptions_total", f"{SGLANG}num_retractions_total"),
+    "passes": (f"{LLAMA}n_decode_total", f"{VLLM}iteration_tokens_total_count"),
+}
+MEANS = {  # name -> histograms of seconds
+    "first_token_s": (f"{VLLM}time_to_first_token_seconds", f"{SGLANG}time_to_first_token_seconds"),
+    "per_token_s": (
+        f"{VLLM}inter_token_latency_seconds",
+        f"{VLLM}time_per_output_token_seconds",
+        f"{SGLANG}inter_token_latency_seconds",
+    ),
+    "queued_s": (f"{VLLM}request_queue_time_seconds", f"{SGLANG}queue_time_seconds"),
+    "total_s": (f"{VLLM}e2e_request_latency_seconds", f"{SGLANG}e2e_request_latency_seconds"),
+}
+GAUGES = {  # looked at again and again
+    "running": (f"{VLLM}num_requests_running", f"{SGLANG}num_running_reqs", f"{LLAMA}requests_processing"),
+    "waiting": (f"{VLLM}num_requests_waiting", f"{SGLANG}num_queue_reqs", f"{LLAMA}requests_deferred"),
+    "cache_usage": (f"{VLLM}kv_cache_usage_perc", f"{VLLM}gpu_cache_usage_perc", f"{SGLANG}token_usage"),
+}
+
+
+def parse(text: str) -> dict[str, float]:
+    """Samples by name, those of several label sets added up."""
+    samples: dict[str, float] = defaultdict(float)
+    for name, value in SAMPLE.findall(text):
+        try:
+            samples[name] += float(value)
+        except ValueError:
+            continue
+    return dict(samples)
+
+
+def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Counts and mean seconds of what a server did between two readings, as far as it states them."""
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    counts = {key: grown[name] for key, names in TOTALS.items() if (name := _first(names, grown))}
+    if f"{LLAMA}prompt_tokens_total" in grown and "cached_tokens" in counts:  # its prompt tokens are those it read
+        counts["prompt_tokens"] += counts["cached_tokens"]
+    for key, names in MEANS.items():
+        name = _first([f"{name}_count" for name in names], grown)
+        if name and grown[name] > 0:
+            counts[key] = grown[f"{name.removesuffix('_count')}_sum"] / grown[name]
+    return counts
+
+
+def _first(names: Any, samples: Mapping[str, float]) -> str | None:
+    return next((name for name in names if name in samples), None)
+
+
+@contextmanager
+def watched(engine: ServedEngine) -> Iterator[dict[str, float]]:
+    """Watch a server during the block.
+
+    Yields: a mapping that has, after the block, what `difference` returns, and the mean and most of each gauge; empty
+        where the server has no metrics.
+    """
+    seen: dict[str, float] = {}
+    before, ended, gauges = _read(engine), threading.Event(), defaultdict[str, list[float]](list)
+
+    def look() -> None:
+        while not ended.wait(SAMPLE_S):
+            samples = _read(engine)
+            for key, names in GAUGES.items():
+                if name := _first(names, samples):
+                    gauges[key].append(samples[name])
+
+    thread = threading.Thread(target=look, daemon=True)
+    if before:
+        thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+    if before:
+        thread.join()
+        seen |= difference(before, _read(engine))
+        for key, values in gauges.items():
+            seen |= {f"mean_{key}": sum(values) / len(values), f"max_{key}": max(values)}
+
+
+def _read(engine: ServedEngine) -> dict[str, float]:
+    """The server's samples; empty where it has none."""
+    assert engine.client is not None
+    try:
+        samples = parse(
+            engine.client.read(engine.server, f"{engine.server.url.rstrip('/').removesuffix('/v1')}/metrics")
+        )
+    except EndpointError:
+        return {}
+    return {name: value for name, value in samples.items() if name.startswith((VLLM, SGLANG, LLAMA))}

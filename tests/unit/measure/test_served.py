@@ -1,0 +1,204 @@
+"""Time, load and streams of a served model: against llama.cpp's own server, and a stand-in that misbehaves."""
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import Reply, chunk, sse
+from endpoints import served as serving
+from ragauge.cli import main
+from ragauge.measure.servers import serving as started
+from ragauge.testing import write_questions
+
+KEY = "sk-very-secret"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return ["--dataset", "nq_open", "--data", str(write_questions(tmp_path_factory.mktemp("data") / "questions.jsonl"))]
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[str]:
+    """llama.cpp's server, whose address stands in the environment."""
+    pytest.importorskip("xllamacpp")
+    with started("llama.cpp", "smollm2-135m-instruct", threads=1) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragauge.measure.served.PAUSE_S", 0.01)
+    if "OPENAI_API_KEY" not in os.environ:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def measured(verb: str, out: Path, *options: str, model: str = "openai:m") -> dict[str, Any]:
+    assert main([verb, "--model", model, *options, "--out", str(out)]) == 0
+    assert KEY not in out.read_text()
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
+
+
+def tokens(number: int, model: str = "m", cached: int = 0, prompt: int = 100) -> Reply:
+    """A streamed reply of so many tokens, with counts as vLLM and SGLang state them."""
+    usage = {"prompt_tokens": prompt, "completion_tokens": number, "prompt_tokens_details": {"cached_tokens": cached}}
+    events = [chunk(content="x") for _ in range(number)] + [chunk("length"), {"choices": [], "usage": usage}]
+    return sse(*({**event, "model": model} for event in events))
+
+
+# --- llama.cpp ---
+
+
+def test_times_agree_with_llama_cpps_own(llama: str, data: list[str], tmp_path: Path) -> None:
+    options = [*data, "--methods", "naive,closed_book,superposition", "--trials=2", "--warmup=1", "--new-tokens=8"]
+    result = measured("time", tmp_path / "time.json", *options, "--prompts=2")
+    assert result["unsupported"] == {"superposition": "requires an engine with key-value caches"}
+    assert result["lost"] == []
+    assert len(result["rows"]) == 4
+    for row in result["rows"]:
+        assert row["new_tokens"] == 8
+        assert row["first_token_s"] == pytest.approx(row["server"]["first_token_s"], rel=0.05, abs=0.02)
+        assert row["per_token_s"] == pytest.approx(row["server"]["per_token_s"], rel=0.05, abs=0.005)
+        assert row["cached_tokens"] < 64  # the chat template's own beginning
+        assert row["total_s"] == pytest.approx(row["first_token_s"] + 7 * row["per_token_s"])
+    assert {row["model"] for row in result["rows"]} == {"smollm2-135m-instruct"}
+    warm = measured("time", tmp_path / "warm.json", *options, "--server-cache=warm")
+    assert warm["server"]["naive"]["cached_share"] > 0.9
+    assert warm["summary"]["naive"]["first_token_s"]["median"] < result["summary"]["naive"]["first_token_s"]["median"]
+    assert warm["protocol"]["cache"] == "warm"
+
+
+def test_a_started_server_ends_and_leaves_the_environment_as_it_was(data: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    before = {name: value for name, value in os.environ.items() if name.startswith("OPENAI_")}
+    options = [*data, "--methods=naive", "--trials=1", "--new-tokens=2", "--prompts=1", "--threads=1"]
+    result = measured(
+        "time", tmp_path / "x.json", *options, "--serve", "llama.cpp", model="openai:smollm2-135m-instruct"
+    )
+    assert result["server"]["naive"]["first_token_s"] > 0
+    assert {name: value for name, value in os.environ.items() if name.startswith("OPENAI_")} == before
+
+
+def test_load_and_streams_on_llama_cpp(llama: str, data: list[str], tmp_path: Path, capsys: Any) -> None:
+    options = [*data, "--methods=naive", "--requests=4", "--new-tokens=4"]
+    levels = ["--rates=2", "--clients=2", "--warmup=1", "--target-first-token-s=60"]
+    result = measured("load", tmp_path / "load.json", *options, *levels)
+    for level in result["levels"]:
+        assert level["summary"]["requests"] == 4
+        assert level["summary"]["good_share"] == 1
+        assert [row["new_tokens"] for row in level["requests"]] == [4] * 5
+        assert level["server"]["metrics"]["new_tokens"] == 20
+        prompts = sum(row["prompt_tokens"] for row in level["requests"])
+        assert level["server"]["metrics"]["prompt_tokens"] == pytest.approx(prompts, rel=0.01)
+        assert level["server"]["metrics"]["max_running"] >= 1
+    closed = result["levels"][1]["requests"]
+    assert closed[2]["arrival_at_s"] == pytest.approx(min(row["end_at_s"] for row in closed[:2]), abs=0.02)
+    assert closed[1]["start_at_s"] < closed[0]["end_at_s"]  # both were under way
+    result = measured("stream", tmp_path / "stream.json", *options, "--documents=2", "--questions=3")
+    [stream] = result["streams"]
+    assert stream["found_s"] < stream["missed_s"]
+    assert stream["requests"][0]["found"] < 0.5 < max(row["found"] for row in stream["requests"])
+    assert f"naive: found {stream['hit_rate']:.0%}" in capsys.readouterr().out
+
+
+# --- servers in trouble ---
+
+
+@pytest.mark.parametrize(
+    ("cache", "replies", "expected"),
+    [
+        ("cold", [tokens(3, cached=90)], "the server's cache had 90% of the prompts, which were to be cold"),
+        ("warm", [tokens(3, cached=10)], "the server's cache had 10% of the prompts, which were to be warm"),
+        ("found", [tokens(3, cached=90)], None),
+        (
+            "cold",
+            [tokens(3)] * 3 + [tokens(3, "other")],
+            "the server changed its model while it was measured: m, other",
+        ),
+    ],
+)
+def test_the_declared_cache_is_checked_and_the_model_stays(
+    cache: str, replies: list[Reply], expected: str | None, data: list[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    with serving(replies) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = [*data, "--methods=naive", "--trials=4", "--warmup=1", "--new-tokens=3", "--server-cache", cache]
+        result = measured("time", tmp_path / "x.json", *options)
+    assert (result["refused"] or "").startswith(expected or "")
+    assert bool(result["summary"]) == (expected is None)
+    assert len(result["rows"]) == 4
+    prompts = [request["body"]["messages"][0]["content"] for request in server.requests]
+    assert len(set(prompts)) == (len(prompts) if cache == "cold" else 3)
+    assert all(request["body"]["ignore_eos"] for request in server.requests)
+
+
+BUSY = Reply(b'{"error": {"message": "busy"}}', 429, {"Retry-After": "0.02"})
+DOWN = Reply(b"", 503)
+TORN = sse(chunk(content="x"), done=False)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (BUSY, "HTTP 429 Too Many Requests"),
+        (DOWN, "HTTP 503 Service Unavailable"),
+        (TORN, "the stream broke off before its end"),
+        (Reply(b"", 0), "0 bytes read"),
+        (Reply(b"not a stream"), "holds no completion"),
+    ],
+)
+def test_what_was_measured_stays_and_losses_are_counted(
+    trouble: Reply, reason: str, data: list[str], tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    with serving([tokens(3), tokens(3), trouble, trouble, tokens(3)]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = [*data, "--methods=naive", "--trials=5", "--warmup=1", "--new-tokens=3"]
+        result = measured("time", tmp_path / "x.json", *options)
+    assert (len(result["rows"]), len(result["lost"])) == (3, 2)
+    assert result["summary"]["naive"]["total_s"]["n"] == 3
+    assert all(reason in one["reason"] for one in result["lost"])
+    assert "2 requests lost: endpoint" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("level", ["--rates=200", "--clients=2"])
+def test_a_load_goes_on_when_requests_fail(level: str, data: list[str], tmp_path: Path, monkeypatch: Any) -> None:
+    left = [*[tokens(3)] * 4, BUSY, TORN, DOWN, Reply(b"", 0)]
+    replies: Any = lambda text: left.pop() if len(left) > 1 else left[0]  # noqa: E731
+    with serving(replies) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = [*data, "--methods=naive,bm25", "--requests=10", "--warmup=1", "--new-tokens=3"]
+        result = measured("load", tmp_path / "x.json", *options, level)
+    first, second = result["levels"]
+    assert [run["summary"]["requests"] for run in (first, second)] == [10, 10]
+    assert second["summary"]["failed"] == 0
+    failures = [row["failure"] for row in first["requests"] if row.get("failure")]
+    assert len(failures) <= 4
+    assert all(row["first_token_s"] is None for row in first["requests"] if row.get("failure"))
+
+
+def test_nothing_waits_for_a_server_for_ever(data: list[str], tmp_path: Path, monkeypatch: Any) -> None:
+    """One that takes the connection and is silent is given up after its time."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "run: x\nmodels: {m: {source: 'openai:m', served: {timeout_s: 0.3}}}\n"
+        f"datasets: {{nq_open: {{data: {data[-1]}}}}}\nmethods: {{naive: {{}}}}\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+        options = ["--config", str(config), "--dataset=nq_open", "--methods=naive", "--new-tokens=3"]
+        began = time.monotonic()
+        load = measured("load", tmp_path / "x.json", *options, "--clients=2", "--requests=200", model="m")
+        timed = measured("time", tmp_path / "y.json", *options, "--trials=200", model="m")
+    assert time.monotonic() - began < 20
+    assert load["levels"][0]["summary"]["failed"] == 200
+    reasons = {re.sub(r"^endpoint .*?: ", "", one["reason"]) for one in timed["lost"]}
+    assert any("no complete response within 0.3 s" in reason for reason in reasons)
+    assert "not asked: the server answered nothing for 0.3 s" in reasons
