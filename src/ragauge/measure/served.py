@@ -174,7 +174,7 @@ def refusal(
         return f"the server changed its model while it was measured: {', '.join(models)}"
     late, first = p99(late_s), [row["first_token_s"] for row in rows if row.get("first_token_s") is not None]
     if first and not settings.allow_load and late > max(MAX_LATE_S, MAX_LATE_SHARE * statistics.median(first)):
-        return timing.refused(f"made this client {late:.3f} s late (99th percentile)")
+        return f"this client was {late:.3f} s late (99th percentile), as its machine was busy; or allow the load"
     return None
 
 
