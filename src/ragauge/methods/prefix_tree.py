@@ -57,7 +57,14 @@ class PrefixTree(Method):
         root = state.roots[tuple(prompt.preamble)]
         order = state.longest(root, dict(enumerate(prompt.documents)))[1] if self.reorder else []
         order += [i for i in range(len(prompt.documents)) if i not in order]
+        return self.read_ordered(engine, state, prompt, order, limits)
+
+    def read_ordered(
+        self, engine: SpanEngine, state: _Tree, prompt: Prompt, order: Sequence[int], limits: Limits
+    ) -> Answer:
+        """Answer from these documents, by number, in this order."""
         documents, question = [prompt.documents[i] for i in order], prompt.ending
+        root = state.roots[tuple(prompt.preamble)]
         cache = state.read(engine, root, documents, len(question) + limits.max_new_tokens)
         past = cache.length
         read = engine.extend(cache, [plain_row(question, past)], stage="prompt", last_logits=True)
