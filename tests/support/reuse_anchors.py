@@ -22,6 +22,11 @@ def compressed(inner: str, **options: Any) -> Variant:
     return "compressed", {"inner": inner, **options}
 
 
+def parts(**options: Any) -> Variant:
+    """Prefix-Scale-Recompute with these parts alone."""
+    return "prefix_scale_recompute", {"prefix": False, "temperature": 1.0, "scale": 1.0, "recompute": 0.0, **options}
+
+
 INNER = ("naive", "naive_reuse", "superposition", "full_article")
 AWARE, UNAWARE = ("snapkv", "finch"), ("kvzip", "attention_matching", "expected_attention", "knorm", "keydiff")
 
@@ -58,6 +63,12 @@ ANCHORS: list[tuple[Variant, Variant, str]] = [
     (variant("cache_clip", recompute=1.0), variant("naive"), WHOLE),
     (variant("cache_clip", recompute=0.0), variant("naive"), ONE_DOCUMENT),
     (variant("prefix_tree"), variant("naive"), WHOLE),
+    (variant("context_pilot"), variant("naive"), WHOLE),
+    (parts(prefix=True), variant("epic", tokens=0), WHOLE),
+    (parts(), variant("naive_reuse"), WHOLE),
+    (parts(recompute=0.2), variant("cache_blend", recompute=0.2, criterion="key"), WHOLE),
+    (parts(recompute=1.0, criterion="value"), variant("naive"), WHOLE),
+    (parts(temperature=0.8, scale=0.7, prefix=True), variant("ape", temperature=0.8, scale=0.7), FIRST_TOKEN),
     (variant("superposition", factor=1), variant("naive"), WHOLE),
     *[(compressed(inner, ratio=0.0), variant(inner), WHOLE) for inner in INNER],
     *[

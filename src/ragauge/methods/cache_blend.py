@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.engines.protocol import Extension, Limits, SpanEngine
 from ragauge.methods.base import Answer
 from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest
 from ragauge.prompts import Prompt
@@ -36,18 +36,24 @@ class CacheBlend(Reuse):
     criterion: Literal["value", "key"] = "value"  # what is compared: values (paper and release), rotated keys (LMCache)
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        assembled, last = state.assembled(prompt, limits), engine.shape.layers
+        assembled = state.assembled(prompt, limits)
+        return assembled.response(self.blended(assembled), limits)
+
+    def blended(self, assembled: Assembled) -> Extension:
+        """Read all documents in the first layers, what changed the most in the others, and the question, if any, in all."""
+        engine, last = assembled.engine, assembled.engine.shape.layers
+        stage, logits = ("prompt", True) if assembled.question else ("again", False)
         span, checked = assembled.document_slots, (0, min(CHECK + 1, last))
+        everything = assembled.row(range(*span))
         if checked == (0, last):
-            return assembled.answer(range(*span), limits)
+            return engine.extend(assembled.cache, [everything], stage=stage, last_logits=logits)
         stored = self._compared(assembled).clone()
-        read = engine.extend(assembled.cache, [assembled.row(range(*span))], stage="check", layers=checked)
+        read = engine.extend(assembled.cache, [everything], stage="check", layers=checked)
         changed = (self._compared(assembled).float() - stored.float()).pow(2).sum((0, 2))
         chosen = largest(engine, changed, int(self.recompute * len(span)))
         question = range(len(span), len(span) + len(assembled.question))
         row = assembled.row([span.start + i for i in chosen], read.states[0][[*chosen, *question]])
-        blended = engine.extend(assembled.cache, [row], stage="prompt", layers=(checked[1], last), last_logits=True)
-        return assembled.response(blended, limits)
+        return engine.extend(assembled.cache, [row], stage=stage, layers=(checked[1], last), last_logits=logits)
 
     def _compared(self, assembled: Assembled) -> Tensor:
         """The documents' keys or values at the layer where they are compared: (kv_head, token, dim)."""

@@ -25,7 +25,7 @@ from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import cache_clip, long_llmlingua
 from ragauge.methods.base import plain_row
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
-from reuse_anchors import ANCHORS, AWARE, INNER, LIMITS, UNAWARE, Variant, answered, compressed, shortened, variant
+from reuse_anchors import ANCHORS, AWARE, INNER, LIMITS, UNAWARE, Variant, answered, compressed, parts, shortened, variant
 from tiny_models import dense, tiny_prompt
 
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
@@ -348,8 +348,24 @@ def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None
     assert sum(c.offline for c in calls) == 5
 
 
-def test_cache_blend_without_weights_makes_the_same_calls(lm: LM) -> None:
-    traces = [traced(engine, variant("cache_blend"), tiny_prompt([12] * 3))[0] for engine in (lm, ShapeLM(lm.shape))]
+def test_parts_are_combined_as_if_each_were_alone(lm: LM) -> None:
+    """CacheBlend over documents behind a begin of text; and the temperature over documents that are all read again."""
+    prompt, whole = tiny_prompt(), {"prefix": True, "recompute": 0.2}
+    apart = methods.make("epic", tokens=0).prepare(lm, prompt)
+    blend = methods.make("cache_blend", criterion="key", recompute=0.2)
+    assert answered(lm, parts(**whole), prompt)[0] == blend.answer(lm, apart, prompt, LIMITS).ids
+    cache, context = lm.new_cache(99), prompt.plain(prompt.documents)[: -len(prompt.ending)]
+    lm.extend(cache, [plain_row(context)], stage="x")
+    cache.temper(Span(len(prompt.preamble), len(context)), 0.6, 1.2)
+    row = plain_row(prompt.ending, len(context))
+    expected = lm.extend(cache, [row], stage="x", last_logits=True).last_logits
+    _, logits = answered(lm, parts(recompute=1.0, temperature=0.6, scale=1.2), prompt)
+    torch.testing.assert_close(logits, expected[0], **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["cache_blend", "prefix_scale_recompute"])
+def test_cache_blend_without_weights_makes_the_same_calls(lm: LM, name: str) -> None:
+    traces = [traced(engine, variant(name), tiny_prompt([12] * 3))[0] for engine in (lm, ShapeLM(lm.shape))]
     assert [replace(c, seconds=None) for c in traces[0]] == traces[1]
 
 
@@ -728,6 +744,52 @@ def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> No
     assert [read_online(llama, method, prompt) for _ in range(2)] == [[10, 10, 10], [10]]
 
 
+# ---- the context index
+
+REQUESTS = [  # documents as retrieved, and as the released code (EfficientContext/ContextPilot at 1fa0a14) orders them
+    ("ABC", "ABC"),
+    ("DAB", "ABD"),  # splits a leaf
+    ("DBE", "BDE"),  # shares documents with ABD, but not its first
+    ("ECA", "ACE"),
+    ("BFA", "ABF"),
+    ("EBD", "BDE"),  # as before, in another order
+    ("GH", "GH"),
+    ("HFG", "GHF"),
+]
+
+
+def test_the_context_index_orders_as_the_released_code_does(llama: LM) -> None:
+    """The tokens read anew, and the answers, are those of the prefix tree in that order."""
+    documents, pilot, tree = tiny_prompt([4] * 8), methods.make("context_pilot"), methods.make("prefix_tree")
+    for asked, expected in REQUESTS:
+        prompt, order = of(documents, *map("ABCDEFGH".index, asked)), tuple(map(asked.index, expected))
+        with llama.tracing() as trace:
+            answer = pilot.answer(llama, pilot.prepare(llama, prompt), prompt, LIMITS)
+        assert answer.kept == order
+        ordered = of(prompt, *order)
+        assert [c.lengths[0] for c in trace if c.stage == "documents"] == read_online(llama, tree, ordered)
+        assert answer.ids == answered(llama, variant("naive"), ordered)[0]
+
+
+def test_a_document_given_twice_is_read_once(llama: LM) -> None:
+    prompt = of(tiny_prompt(), 1, 0, 1)
+    for options, order in (({}, (0, 1)), ({"deduplicate": False, "reorder": False}, (0, 1, 2))):
+        answer = answered(llama, variant("context_pilot", **options), prompt)[0]
+        assert answer == answered(llama, variant("naive"), of(prompt, *order))[0]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_order_given_is_written_before_the_question(llama: LM, stored: bool) -> None:
+    from ragauge.methods.context_pilot import _annotated
+
+    prompt = tiny_prompt()
+    written = _annotated(llama, prompt, [2, 0, 3, 1])
+    line = llama.tokenizer.decode(written.query[: len(written.query) - len(prompt.query)])
+    assert line.startswith("Read the documents in this importance ranking: 2 > 4 > 1 > 3\n")
+    found, _ = answered(llama, variant("context_pilot", annotate=True, stored=stored), prompt)
+    assert found == answered(llama, variant("naive"), _annotated(llama, prompt, range(4)))[0]
+
+
 @pytest.mark.parametrize(
     ("asked", "share"),
     [
@@ -735,6 +797,7 @@ def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> No
         (variant("epic", tokens=3), 12 / 39),
         (variant("prophet_kv", recompute=0.2), 7 / 39),
         (variant("cache_blend", recompute=0.2), 2 / 3 + 7 / 39 / 3),
+        (variant("prefix_scale_recompute", recompute=0.2), 2 / 3 + 7 / 39 / 3),
         (variant("prefix_tree"), 0.0),
     ],
     ids=str,

@@ -70,8 +70,8 @@ def read_again(variant: Variant) -> dict[str, float]:
     for key, trace in variant.traces.items():
         counts = variant.records[key].get("tokens") or {}
         tokens, question = sum(counts.get("documents") or []), counts.get("query", 0) + counts.get("task", 0)
-        part = [(sum(c.again), c.layers or (0, layers)) for c in trace if c.again]
-        again = sum((n - (question if first else 0)) * (last - first) / layers for n, (first, last) in part)
-        if tokens:  # a call that goes on from a layer writes the question again as well
+        part = [(sum(c.again), c.layers or (0, layers), c.stage == "prompt") for c in trace if c.again]
+        again = sum((n - question * (first > 0 and asks)) * (last - first) / layers for n, (first, last), asks in part)
+        if tokens:  # a call that goes on from a layer with the question writes it again as well
             shares[key] = again / tokens
     return shares
