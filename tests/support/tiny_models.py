@@ -138,6 +138,18 @@ def encoder(folder: Path) -> Path:
     return folder
 
 
+def cross_encoder(folder: Path, classes: int = 1) -> str:
+    """A random classifier of pairs of byte strings, as a folder in the hub's layout."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=VOCAB, num_labels=classes, max_position_embeddings=64, **sizes)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    byte_tokenizer(chat=False).save_pretrained(folder)
+    return str(folder)
+
+
 # ---- the reference: one dense pass over all tokens with a mask
 
 

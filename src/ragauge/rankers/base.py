@@ -36,6 +36,12 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
     return tokenizer, model.eval()
 
 
+def encoder_macs(config: Any, tokens: int) -> int:
+    """Count multiply-accumulates of one text: projections and MLP linear in its tokens, attention quadratic."""
+    d, ffn = config.hidden_size, config.intermediate_size
+    return int(config.num_hidden_layers * ((4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2))
+
+
 def check_finite(values: np.ndarray, texts: Sequence[str], model: str) -> None:
     """Raise UserError if the vector or the score of a text, a row of `values`, is not finite."""
     bad = [text for text, row in zip(texts, values, strict=True) if not np.isfinite(row).all()]

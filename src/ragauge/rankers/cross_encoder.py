@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from ragauge.assets.tokenizer import plain_reader
 from ragauge.errors import UserError
-from ragauge.rankers.base import batches_by_length, check_finite, load_checkpoint
+from ragauge.rankers.base import batches_by_length, check_finite, encoder_macs, load_checkpoint
 
 BATCH_SIZE = 16  # pairs
 
@@ -39,13 +40,20 @@ class CrossEncoder:
     def scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """(document,) float32, higher is better. Documents of like length share a batch, to pad little."""
         scores = np.empty(len(documents), dtype=np.float32)
-        reads = plain_reader(self.tokenizer, [query, *documents])
         for rows in batches_by_length(list(map(len, documents)), BATCH_SIZE):
-            texts = [query] * len(rows), [documents[i] for i in rows]
-            pairs = reads(*texts, truncation="longest_first", max_length=self.max_tokens)
+            pairs = self._read(query, [documents[i] for i in rows])
             scores[rows] = self.model(**self.tokenizer.pad(pairs, return_tensors="pt")).logits[:, 0].numpy()
         check_finite(scores, documents, f"cross-encoder {self.path}")
         return scores
+
+    def pair_macs(self, query: str, documents: Sequence[str]) -> int:
+        """Count the multiply-accumulates of scoring documents, pair by pair."""
+        return sum(encoder_macs(self.model.config, len(ids)) for ids in self._read(query, documents)["input_ids"])
+
+    def _read(self, query: str, documents: Sequence[str]) -> Any:
+        """Token ids of the pairs."""
+        reads, pairs = plain_reader(self.tokenizer, [query, *documents]), ([query] * len(documents), list(documents))
+        return reads(*pairs, truncation="longest_first", max_length=self.max_tokens)
 
 
 @lru_cache(maxsize=1)

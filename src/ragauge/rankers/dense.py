@@ -17,7 +17,7 @@ import torch
 
 from ragauge.assets.tokenizer import padded, plain_reader
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.rankers.base import batches_by_length, check_finite, load_checkpoint
+from ragauge.rankers.base import batches_by_length, check_finite, encoder_macs, load_checkpoint
 
 BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -94,11 +94,8 @@ class Encoder:
         return sum(map(self.macs, self.count_tokens(texts, query)))
 
     def macs(self, tokens: int) -> int:
-        """Count the multiply-accumulates of one text: projections and MLP linear in its tokens, attention quadratic."""
-        config = self.model.config
-        d, ffn = config.hidden_size, config.intermediate_size
-        per_layer = (4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2
-        return int(config.num_hidden_layers * per_layer)
+        """Count the multiply-accumulates of one text."""
+        return encoder_macs(self.model.config, tokens)
 
     def pool(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Embeddings (text, dim) of hidden states (text, token, dim); `attended` (text, token) is False for padding."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from ragauge.cli import main
@@ -24,7 +23,7 @@ from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import Retrieval, gold_passages
 from ragauge.testing import write_checkpoint
-from tiny_models import VOCAB, byte_tokenizer, encoder
+from tiny_models import cross_encoder, encoder
 
 TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state.", "Nothing of that kind."]
 PASSAGES = [Passage(title, text) for title, text in zip("abcd", TEXTS, strict=True)]
@@ -44,18 +43,6 @@ def test_dense_retrieval_is_the_encoders_dot_products(tmp_path: Path) -> None:
     model = Encoder(folder)
     expected = np.argsort(-(model.encode(TEXTS) @ model.encode(["Where is tea?"], query=True)[0]), kind="stable")
     assert made == [expected.tolist()]
-
-
-def cross_encoder(folder: Path, classes: int = 1) -> str:
-    """A random classifier of pairs of byte strings, as a folder in the hub's layout."""
-    from transformers import BertConfig, BertForSequenceClassification
-
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    config = BertConfig(vocab_size=VOCAB, num_labels=classes, max_position_embeddings=64, **sizes)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    byte_tokenizer(chat=False).save_pretrained(folder)
-    return str(folder)
 
 
 def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""Sentences that are left out of a plain prompt: which, and what the prompt then is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
+from ragauge import methods
+from ragauge.errors import UserError
+from ragauge.methods import sentence_pruning
+from ragauge.prompts import Prompt
+from ragauge.rankers.cross_encoder import CrossEncoder
+from tiny_models import cross_encoder, encoder
+
+DOCUMENTS = (
+    ("Ants", "Ants run fast. They do not fly. Nobody knows why.\n"),
+    ("Bees", "Bees fly high!  Bees sting. Mr. Smith likes honey."),
+    ("Cats", "Cats sleep long."),
+)
+PLAIN = "Read this."
+
+
+@pytest.fixture(scope="module")
+def rankers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("rankers")
+    return {
+        "bm25": {"ranker": "bm25"},
+        "dense": {"encoder": f"path:{encoder(folder / 'encoder')}"},
+        "reranker": {"reranker": f"path:{cross_encoder(folder / 'pairs')}"},
+    }
+
+
+def shown(prompt: Prompt, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[tuple[int, ...], str]:
+    """The documents that were read, and their text as the prompt has it."""
+    lm, texts = long_lm(), list[str]()
+    own = dict(zip(map(tuple, prompt.documents), prompt.text.documents if prompt.text else (), strict=True))
+    monkeypatch.setattr(
+        sentence_pruning,
+        "read_plain",
+        lambda _e, _p, documents, _l: texts.extend(d if isinstance(d, str) else own[tuple(d)] for d in documents) or [],
+    )
+    method = methods.make("sentence_pruning", **options)
+    answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    return answer.kept, "".join(texts)
+
+
+@pytest.mark.parametrize("tokenization", ["whole", "segments"])
+@pytest.mark.parametrize("instruction", [PLAIN, INSTRUCTION])
+@pytest.mark.parametrize("name", ["bm25", "dense", "reranker"])
+def test_a_threshold_of_0_is_the_ranked_prompt(
+    name: str, instruction: str, tokenization: Any, rankers: dict[str, dict[str, Any]]
+) -> None:
+    prompt = prompt_of(*DOCUMENTS, question="Do bees fly?", instruction=instruction, tokenization=tokenization)
+    pruned = answered("sentence_pruning", prompt, top_k=2, threshold=0.0, **rankers[name])
+    if name == "reranker":
+        scores = CrossEncoder(Path(rankers[name]["reranker"][5:])).scores(prompt.question, prompt.document_texts)
+        order = tuple(np.argsort(-scores, kind="stable").tolist()[:2])
+        ids = methods.read_plain(long_lm(), prompt, [prompt.documents[i] for i in order], LIMITS)
+        assert (pruned.kept, pruned.ids) == (order, ids)
+        return
+    options = {"idf": "lucene"} if name == "bm25" else {"encoder": rankers[name]["encoder"]}
+    ranked = answered(name, prompt, top_k=2, path_caching=False, **options)
+    assert (pruned.kept, pruned.ids) == (ranked.kept, ranked.ids)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "kept", "text"),
+    [
+        (0.01, (1, 0), "[Document](Title: Bees) Bees fly high!  Bees sting. Mr. Smith likes honey.\n"
+                       "[Document](Title: Ants) They do not fly.\n\n"),
+        (0.4, (1, 0), "[Document](Title: Bees) Bees fly high!\n[Document](Title: Ants) They do not fly.\n\n"),
+        (0.5, (0,), "[Document](Title: Ants) They do not fly.\n\n"),
+        (1.0, (), ""),
+    ],
+)  # fmt: skip
+def test_sentences_with_the_questions_words_stay_behind_their_title(
+    threshold: float, kept: tuple[int, ...], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The title's words count for each of its sentences."""
+    prompt = prompt_of(*DOCUMENTS, question="Do bees fly?", instruction=PLAIN)
+    assert shown(prompt, monkeypatch, ranker="bm25", threshold=threshold) == (kept, text)
+
+
+def test_a_cross_encoders_probability_decides(
+    rankers: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = prompt_of(("", "Bees fly high. Bees sting. Ants run."), question="Do bees fly?")
+    model = CrossEncoder(Path(rankers["reranker"]["reranker"][5:]))
+    sentences = ["Bees fly high. ", "Bees sting. ", "Ants run."]
+    probabilities = [1 / (1 + np.exp(-model.scores(prompt.question, [s.strip()])[0])) for s in sentences]
+    least, middle, _ = sorted(probabilities)
+    expected = "".join(s for s, p in zip(sentences, probabilities, strict=True) if p > least).rstrip()
+    threshold = float(least + middle) / 2
+    assert shown(prompt, monkeypatch, threshold=threshold, **rankers["reranker"]) == ((0,), expected)
+
+
+@pytest.mark.parametrize("name", ["bm25", "dense", "reranker"])
+def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(
+    name: str, rankers: dict[str, dict[str, Any]]
+) -> None:
+    lm, method, prompt = long_lm(), methods.make("sentence_pruning", **rankers[name]), prompt_of(*DOCUMENTS)
+    with lm.tracing() as trace:
+        method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    ranks = [(call.offline, bool(call.macs)) for call in trace if call.stage == "rank"]
+    twice = [(False, name == "reranker")] * 2  # documents, then sentences
+    assert ranks == ([(True, True), (False, True)] if name == "dense" else twice)
+
+
+def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path: Path) -> None:
+    """As Provence's are, whose heads are in a file of the hub's."""
+    source = cross_encoder(tmp_path / "provence")
+    config = json.loads((tmp_path / "provence/config.json").read_text())
+    config |= {"model_type": "Provence", "architectures": ["Provence"]}
+    config["auto_map"] = {"AutoConfig": "modeling_provence.ProvenceConfig", "AutoModel": "modeling_provence.Provence"}
+    (tmp_path / "provence/config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"^cross-encoder .*provence: cannot be loaded: ") as caught:
+        answered("sentence_pruning", prompt_of(*DOCUMENTS), reranker=f"path:{source}")
+    print(caught.value)
+    assert "\n" not in str(caught.value)
