@@ -137,10 +137,14 @@ PANELS = [
     Panel("cache_blend", "what changed is read again", again(spread, "twice"), apart()),
     Panel("prophet_kv", "what Q attends to, again", again(spread), apart()),
     Panel("cache_clip", "windows of tokens, again", again(windows), apart(3)),
+    Panel("prefix_scale_recompute", "what changed again; Q weighed", again(spread, "twice"), apart(), weighed=True),
     Panel("parallel_experts", "a stream for each document", paths(task=False), path_sees),
     Panel("superposition", "paths; the best is kept (B)", paths(task=True), path_sees),
     Panel("compressed", "around naive_reuse", tokens(STORED), dropped(*GONE, readers="Q")),
     Panel("prefix_tree", "P, A, B are found as stored", tokens(dict.fromkeys("PAB", "offline")), causal),
+    Panel(
+        "context_pilot", "in the order that is stored", tokens(dict.fromkeys("PBA", "offline"), order="PBACQ"), causal
+    ),
     Panel("long_llmlingua", "tokens left out of the text", SHORT, causal),
 ]
 

@@ -41,8 +41,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"compressor": "finch"},
     ],
 }
-BY_CONTENT = {"cfic", "chunks", "free_extraction", "long_llmlingua"}  # calls follow from the text itself
-BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; methods/test_reuse.py
+# calls follow from the text itself
+BY_CONTENT = {"cfic", "chunks", "free_extraction", "long_llmlingua", "sentence_pruning"}
+# calls name layers, of which the tiny decoder has fewer: methods/test_reuse.py
+BY_DEPTH = {"cache_blend", "prefix_scale_recompute"}
 TINY = {"kv_link": tiny_models.LINKS}
 VARIANTS = [
     (name, options)

@@ -57,9 +57,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {  # of methods, in two families; def
     ],
     "cfic": [{}, {"search": "exhaustive"}, {"search": "first_token"}, {"prefix": False}, {"skip": False, "d": 24}],
 }
-NEEDED: dict[str, dict[str, Any]] = {"chunks": {"ranker": "bm25"}, "kv_link": tiny_models.LINKS}
+BM25: dict[str, Any] = {"ranker": "bm25"}
+NEEDED: dict[str, dict[str, Any]] = {"chunks": BM25, "sentence_pruning": BM25, "kv_link": tiny_models.LINKS}
 DIFFERENT = ("naive", "superposition", "compressed", "cfic", "prefix_tree")  # of families that are much like another
-READ_TEXT = {"cfic", "chunks", "free_extraction", "long_llmlingua"}
+READ_TEXT = {"cfic", "chunks", "free_extraction", "long_llmlingua", "sentence_pruning"}
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ class CacheBlend(Reuse):
         return assembled.response(self.blended(assembled), limits)
 
     def blended(self, assembled: Assembled) -> Extension:
-        """Read all documents in the first layers, what changed the most in the others, and the question, if any, in all."""
+        """Read all documents in the first layers, what changed most in the others, and the question, if any, in all."""
         engine, last = assembled.engine, assembled.engine.shape.layers
         stage, logits = ("prompt", True) if assembled.question else ("again", False)
         span, checked = assembled.document_slots, (0, min(CHECK + 1, last))

@@ -24,7 +24,7 @@ ANNOTATION = (
 class ContextPilot(PrefixTree):
     """A context index of the prompts so far decides the order of a question's documents; repeated ones are left out.
 
-    Section 4 of the paper; released code: EfficientContext/ContextPilot, `server/live_index.py`, as it serves one
+    The paper's order, in the form of the released code, EfficientContext/ContextPilot, `server/live_index.py`, for one
     request after another. The index is a tree of document lists. A question goes down by the least distance, 1 - shared
     / longer list + 0.001 x mean difference of places; documents that it shares with the node where it arrives come
     first, in that node's order, the others follow in their own. The keys and values come from `prefix_tree`'s store, or

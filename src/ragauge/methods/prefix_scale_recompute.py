@@ -16,12 +16,12 @@ from ragauge.prompts import Prompt
 class PrefixScaleRecompute(CacheBlend):
     """Stored documents without attention sinks, partly read again, on which the question attends with a temperature.
 
-    What the study of chunk caching proposes after comparing the parts: EPIC's LegoLink-0 (a document is read behind the
-    prompt's first token, which is dropped), CacheBlend's selection by keys, and APE's temperature and scale. Its text
-    could not be read here; the parts are named so in arXiv 2603.20218's abstract and by papers that cite it, no code was
-    found. Ours are the order (documents are read again first, without the temperature, which the question and the
-    response alone have, as in APE) and the temperature and scale, APE's own defaults. With one part alone it is that
-    part: `epic` with 0 tokens, `cache_blend`, or APE's attention over `naive_reuse`. Requires what these require.
+    What a study of chunk caching proposes after comparing the parts: EPIC's LegoLink-0 (a document is read behind the
+    prompt's first token, which is then dropped), CacheBlend's selection by keys at 15%, and APE's temperature and
+    scale. No code was found, and the parts are taken from summaries and from arXiv papers that cite the study, not from
+    its equations. Ours are the order, in which documents are read again without the temperature, which the question and
+    the response have, as in APE; and the values of temperature and scale, APE's. With one part alone it is `epic`
+    with 0 tokens, `cache_blend`, or `naive_reuse` with APE's attention. Requires what these require.
     """
 
     recompute: Annotated[float, Field(ge=0, le=1)] = 0.15  # share of the documents' tokens; 0: none, in no layer

@@ -25,7 +25,19 @@ from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import cache_clip, long_llmlingua
 from ragauge.methods.base import plain_row
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
-from reuse_anchors import ANCHORS, AWARE, INNER, LIMITS, UNAWARE, Variant, answered, compressed, parts, shortened, variant
+from reuse_anchors import (
+    ANCHORS,
+    AWARE,
+    INNER,
+    LIMITS,
+    UNAWARE,
+    Variant,
+    answered,
+    compressed,
+    parts,
+    shortened,
+    variant,
+)
 from tiny_models import dense, tiny_prompt
 
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}

@@ -12,9 +12,10 @@ from ragauge.results.measures import FLOOR
 from ragauge.results.runs import Record
 from ragauge.results.runs import defaults as default_options
 
-READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip")
+READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip", "prefix_scale_recompute")
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "parallel_experts")
-METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
+TEXTS = ("long_llmlingua", "sentence_pruning", "prefix_tree", "context_pilot")
+METHODS = ("naive", "prompt_cache", *STORED, "compressed", *TEXTS)
 RANKERS = ("top", "bm25", "tfidf", "dense")
 AT_FLOOR = "nothing can be told here"  # of the notes of tables
 OWN = "of the answering run"
@@ -27,8 +28,10 @@ KNOBS = {
     "cache_blend": "recompute",
     "prophet_kv": "recompute",
     "cache_clip": "recompute",
+    "prefix_scale_recompute": "recompute",
     "compressed": "ratio",
     "long_llmlingua": "rate",
+    "sentence_pruning": "threshold",
 }
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from endpoints import Reply, streams
 from endpoints import served as serving
-from ragauge import assets, engines
+from ragauge import assets, engines, methods
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cli import main
 from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine
-from ragauge.engines.protocol import EngineLostError, Limits
+from ragauge.engines.protocol import SERVED, EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.prompts import build_prompt
@@ -247,6 +247,38 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
     assert meta["specification"]["options"]["path_caching"] is False  # the server has the cache
     assert meta["specification"]["engine"]["served"] == {"tokenizer": None, "body": {}}
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", [["context_pilot"], ["sentence_pruning", "--set=ranker=bm25"]], ids=str)
+def test_methods_that_change_the_prompt_alone_run_on_a_server(
+    options: list[str], server: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*command(*options), "--out", str(out)]) == 0
+    assert [(record.status, record.prediction) for record in records.read(out)] == [("ok", "Ada")] * 4
+    assert all(record.kept for record in records.read(out))
+
+
+def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
+    sources = [("A", "Ants run."), ("B", "Bees fly. Cats sit."), ("C", "Cats sleep.")]
+    pruning = methods.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
+    with serving([streams("x")] * 3) as server:
+        engine, pilot = at(server.url), methods.make("context_pilot", annotate=True).adapted_to(SERVED)
+        for method, given in (
+            (pilot, sources),
+            (pilot, sources[::-1]),
+            (methods.make("sentence_pruning", **pruning), sources),
+        ):
+            prompt = build_prompt("Do bees fly", given, instruction="Say.", template="chat", tokenizer=engine.tokenizer)
+            assert method.refusal(engine) is None
+            method.answer(engine, method.prepare(engine, prompt), prompt, Limits(5))
+    first, second, pruned = (one["body"]["messages"][0]["content"] for one in server.requests)
+    shown = "".join(f"[Document](Title: {title}) {text}\n" for title, text in sources)
+    last = "Prioritize information from higher-ranked documents.\nQuestion: Do bees fly?"
+    ranking = "Read the documents in this importance ranking:"
+    assert first == f"Say.\n\n{shown}{ranking} 1 > 2 > 3\n{last}"
+    assert second == f"Say.\n\n{shown}{ranking} 3 > 2 > 1\n{last}"
+    assert pruned == "Say.\n\n[Document](Title: B) Bees fly.\nQuestion: Do bees fly?"
 
 
 def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own(
