@@ -23,7 +23,7 @@ from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.timing import Bench
 from ragauge.methods import Method
-from ragauge.methods.prefix_tree import PrefixTree
+from ragauge.methods.base.tree import TreeMethod
 from ragauge.prompts import Prompt
 
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
@@ -41,7 +41,7 @@ def measure_stream(
     """The same stream for one variant after another, each with a store of its own that begins empty.
 
     A request's documents are known with its question, so all that is read of them is on the clock: from the store, or
-    anew. `prefix_tree` has its own store, in memory, of the same size.
+    anew. A tree of prefixes is its own store, in memory, of the same size.
 
     Args:
         folder: on the disk that the store is meant to be on; what is written there is removed again.
@@ -149,7 +149,7 @@ class _Stream:
 
     def _fresh(self) -> Method:
         """The method without what it stored for other questions."""
-        sized = {"store_gb": self.settings.store_gb} if isinstance(self.method, PrefixTree) else {}
+        sized = {"store_gb": self.settings.store_gb} if isinstance(self.method, TreeMethod) else {}
         return replace(self.method, **sized)
 
     @contextmanager

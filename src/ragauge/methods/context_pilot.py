@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits
 from ragauge.methods.base import SPANS, Answer, read_plain
-from ragauge.methods.prefix_tree import PrefixTree
+from ragauge.methods.base.tree import TreeMethod
 from ragauge.prompts import Prompt
 from ragauge.prompts.templates import token_ids
 
@@ -21,7 +21,7 @@ ANNOTATION = (
 
 
 @dataclass(frozen=True)
-class ContextPilot(PrefixTree):
+class ContextPilot(TreeMethod):
     """A context index of the prompts so far decides the order of a question's documents; repeated ones are left out.
 
     The paper's order, in the form of the released code, EfficientContext/ContextPilot, `server/live_index.py`, for one
@@ -54,7 +54,7 @@ class ContextPilot(PrefixTree):
         if self.annotate:
             prompt = _annotated(engine, prompt, order)
         if self.stored:
-            return self.read_ordered(engine, state, prompt, order, limits)
+            return self.answer_in_order(engine, state, prompt, order, limits)
         return Answer(read_plain(engine, prompt, (prompt.documents[i] for i in order), limits), tuple(order))
 
     def _order(self, engine: Engine, documents: Sequence[Sequence[int]]) -> list[int]:

@@ -7,13 +7,12 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.methods.base import Answer
-from ragauge.methods.base.stored import Stored, read_apart
-from ragauge.methods.cache_blend import CacheBlend
+from ragauge.methods.base.stored import Blending, Stored, read_apart
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class PrefixScaleRecompute(CacheBlend):
+class PrefixScaleRecompute(Blending):
     """Stored documents without attention sinks, partly read again, on which the question attends with a temperature.
 
     What a study of chunk caching proposes after comparing the parts: EPIC's LegoLink-0 (a document is read behind the

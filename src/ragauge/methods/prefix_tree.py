@@ -1,30 +1,15 @@
 """RAGCache's knowledge tree (Jin et al., 2024, arXiv 2404.12457), with CacheWeaver's order (arXiv 2606.19667)."""
 
-from __future__ import annotations
+from dataclasses import dataclass
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal
-from weakref import WeakKeyDictionary
-
-from pydantic import Field
-
-from ragauge.cost.flop import call_macs
-from ragauge.cost.trace import Call
-from ragauge.engines.protocol import Limits, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.methods.base import Answer
+from ragauge.methods.base.tree import DocumentTree, TreeMethod
 from ragauge.prompts import Prompt
-
-if TYPE_CHECKING:
-    from ragauge.engines.cache import KVCache
-
-Policy = Literal["pgdsf", "lru"]
 
 
 @dataclass(frozen=True)
-class PrefixTree(Method):
+class PrefixTree(TreeMethod):
     """A store of documents after the documents before them, filled by the questions of a run; answers are `naive`'s.
 
     Section 5 of the paper; no released code was found. A node is a document behind all that stand before it in a
@@ -36,122 +21,10 @@ class PrefixTree(Method):
     are answered side by side have a store each: answer them one by one.
     """
 
-    requires = SPANS
-
-    policy: Policy = "pgdsf"
-    store_gb: Annotated[float, Field(gt=0)] = 1.0  # keys and values of all nodes
     reorder: bool = False  # put the documents first that make the longest stored prefix (CacheWeaver)
 
-    def sequential(self) -> bool:
-        return True
-
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Tree:
-        tree = self._trees.setdefault(engine, _Tree(self.policy, self.store_gb * 1e9))
-        if tuple(prompt.preamble) not in tree.roots:
-            cache = engine.new_cache(len(prompt.preamble))
-            engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
-            tree.roots.setdefault(tuple(prompt.preamble), _Node(cache, 0, None))
-        return tree
-
-    def answer(self, engine: SpanEngine, state: _Tree, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: DocumentTree, prompt: Prompt, limits: Limits) -> Answer:
         root = state.roots[tuple(prompt.preamble)]
         order = state.longest(root, dict(enumerate(prompt.documents)))[1] if self.reorder else []
         order += [i for i in range(len(prompt.documents)) if i not in order]
-        return self.read_ordered(engine, state, prompt, order, limits)
-
-    def read_ordered(
-        self, engine: SpanEngine, state: _Tree, prompt: Prompt, order: Sequence[int], limits: Limits
-    ) -> Answer:
-        """Answer from these documents, by number, in this order."""
-        documents, question = [prompt.documents[i] for i in order], prompt.ending
-        root = state.roots[tuple(prompt.preamble)]
-        cache = state.read(engine, root, documents, len(question) + limits.max_new_tokens)
-        past = cache.length
-        read = engine.extend(cache, [plain_row(question, past)], stage="prompt", last_logits=True)
-        ids = generate(engine, cache, read.last_logits, float(past + len(question)), limits)
-        return Answer(ids, tuple(order))
-
-    @cached_property
-    def _trees(self) -> WeakKeyDictionary[SpanEngine, _Tree]:
-        """One for each engine, as long as this method and the engine live."""
-        return WeakKeyDictionary()
-
-
-@dataclass(eq=False)
-class _Node:
-    cache: KVCache  # the document's own tokens
-    cost: float  # multiply-accumulates of reading them after the ancestors
-    parent: _Node | None
-    ids: tuple[int, ...] = ()
-    children: dict[tuple[int, ...], _Node] = field(default_factory=dict)
-    uses: int = 0
-    used: int = 0  # when last, counted in uses of the tree
-    priority: float = 0.0
-
-
-class _Tree:
-    """Nodes within a limit of bytes; preambles are roots and stay."""
-
-    def __init__(self, policy: Policy, max_bytes: float) -> None:
-        self.policy, self.max_bytes = policy, max_bytes
-        self.roots: dict[tuple[int, ...], _Node] = {}
-        self.clock, self.now = 0.0, 0
-
-    def nodes(self, node: _Node | None = None) -> Iterator[_Node]:
-        """All documents below a node, or in the tree."""
-        for child in (node.children if node else self.roots).values():
-            if child.parent:
-                yield child
-            yield from self.nodes(child)
-
-    def longest(self, node: _Node, documents: Mapping[int, Sequence[int]]) -> tuple[int, list[int]]:
-        """The tokens and the documents, by number, of the stored path below a node that holds the most tokens."""
-        best: tuple[int, list[int]] = (0, [])
-        for i, ids in documents.items():
-            if child := node.children.get(tuple(ids)):
-                tokens, rest = self.longest(child, {j: other for j, other in documents.items() if j != i})
-                best = max(best, (tokens + len(ids), [i, *rest]), key=lambda path: path[0])
-        return best
-
-    def read(self, engine: SpanEngine, root: _Node, documents: Sequence[Sequence[int]], room: int) -> KVCache:
-        """A cache of the root and the documents in this order, with `room` for more: stored ones and new ones."""
-        path, node, started = list[_Node](), root, time.perf_counter()
-        cache = engine.join(root.cache, [Span(0, root.cache.length)], sum(map(len, documents)) + room)
-        for ids in documents:
-            if tuple(ids) not in node.children:
-                break
-            node = node.children[tuple(ids)]
-            path.append(node)
-            cache.append(node.cache, Span(0, node.cache.length))
-        if path:
-            engine.note(Call("load", (), (), macs=0, seconds=time.perf_counter() - started))
-        for ids in documents[len(path) :]:
-            past = cache.length
-            [span] = engine.extend(cache, [plain_row(ids, past)], stage="documents").spans
-            cost = call_macs(Call("documents", (len(ids),), (past,)), engine.shape)
-            node = _Node(engine.join(cache, [span], 0), cost, node, tuple(ids))
-            path.append(node)
-        self._store(path)
-        return cache
-
-    def _store(self, path: Sequence[_Node]) -> None:
-        """Count a use of these nodes, and add those that are new as far as they fit together."""
-        self.now += 1
-        used = sum(node.cache.bytes for node in self.nodes())
-        for node in path:
-            node.uses, node.used = node.uses + 1, self.now
-            node.priority = self.clock + node.uses * node.cost / node.cache.bytes
-            assert node.parent is not None
-            if node.ids in node.parent.children:
-                continue
-            while used + node.cache.bytes > self.max_bytes:
-                leaves = [leaf for leaf in self.nodes() if not leaf.children and leaf.used < self.now]
-                if not leaves:
-                    return
-                evicted = min(leaves, key=lambda leaf: leaf.priority if self.policy == "pgdsf" else leaf.used)
-                assert evicted.parent is not None
-                del evicted.parent.children[evicted.ids]
-                self.clock = max(self.clock, evicted.priority)
-                used -= evicted.cache.bytes
-            node.parent.children[node.ids] = node
-            used += node.cache.bytes
+        return self.answer_in_order(engine, state, prompt, order, limits)

@@ -47,7 +47,7 @@ class SentencePruning(Method):
     requires = frozenset({Capability.TEXT, Capability.WEIGHTS})
 
     top_k: Annotated[int, Field(ge=1)] = 5  # documents that are pruned and read
-    threshold: Annotated[float, Field(ge=0, le=1)] = 0.1  # the least score of a sentence that stays
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5  # the least score of a sentence that stays
     ranker: Literal["dense", "bm25"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
     reranker: str = ""  # in place of the ranker: a cross-encoder's source, such as "hf:org/name"

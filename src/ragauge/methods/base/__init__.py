@@ -1,7 +1,7 @@
 """What every method is made of: `Method` with its two verbs, the `Answer`, and helpers to read and generate.
 
-The other modules of this folder are building blocks that some methods share: `ranked`, `reading`, `stored`, `windows`,
-`wrapper`, `compression`, `grounding`. docs/building-blocks.md describes all of them.
+The other modules of this folder are building blocks that some methods share: `ranked`, `reading`, `stored`, `tree`,
+`windows`, `wrapper`, `compression`, `grounding`. docs/building-blocks.md describes all of them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Extension, Limits, Row, Span, SpanEngine
 from ragauge.methods.base import FULL_ATTENTION, Answer, Method, generate, plain_row, traced
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from ragauge.engines.cache import KVCache
     from ragauge.methods.base import Compress
+
+CHECKED = 1  # the layer whose keys or values are compared
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,36 @@ class Reuse(Method):
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
         assembled = state.assembled(self.delimited(engine, prompt), limits)
         return assembled.answer(self.chosen(assembled), limits)
+
+
+@dataclass(frozen=True)
+class Blending(Reuse):
+    """Reuse that reads all documents again in the first layers and, in the others, what changed there the most."""
+
+    recompute: Annotated[float, Field(ge=0, le=1)] = 0.16  # share of the documents' tokens
+    criterion: Literal["value", "key"] = "value"  # what is compared: values (CacheBlend), rotated keys (LMCache)
+
+    def blended(self, assembled: Assembled) -> Extension:
+        """Read all documents in the first layers, what changed most in the others, and the question, if any, in all."""
+        engine, last = assembled.engine, assembled.engine.shape.layers
+        stage, logits = ("prompt", True) if assembled.question else ("again", False)
+        span, checked = assembled.document_slots, (0, min(CHECKED + 1, last))
+        everything = assembled.row(range(*span))
+        if checked == (0, last):
+            return engine.extend(assembled.cache, [everything], stage=stage, last_logits=logits)
+        stored = self._compared(assembled).clone()
+        read = engine.extend(assembled.cache, [everything], stage="check", layers=checked)
+        changed = (self._compared(assembled).float() - stored.float()).pow(2).sum((0, 2))
+        chosen = largest(engine, changed, int(self.recompute * len(span)))
+        question = range(len(span), len(span) + len(assembled.question))
+        row = assembled.row([span.start + i for i in chosen], read.states[0][[*chosen, *question]])
+        return engine.extend(assembled.cache, [row], stage=stage, layers=(checked[1], last), last_logits=logits)
+
+    def _compared(self, assembled: Assembled) -> Tensor:
+        """The documents' keys or values at the layer where they are compared: (kv_head, token, dim)."""
+        cache, span = assembled.cache, assembled.document_slots
+        layers = cache.v if self.criterion == "value" else cache.k
+        return layers[CHECKED][:, span.start : span.stop]
 
 
 def largest(engine: SpanEngine, scores: Tensor, count: int) -> list[int]:
