@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
-from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits
+from ragauge.engines.protocol import Capabilities, Capability, Limits
 from ragauge.methods.base import SPANS, Answer, read_plain
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.prompts import Prompt
@@ -22,16 +22,15 @@ ANNOTATION = (
 
 @dataclass(frozen=True)
 class ContextPilot(TreeMethod):
-    """A context index of the prompts so far decides the order of a question's documents; repeated ones are left out.
+    """An index of the prompts so far decides the order of a question's documents; repeated ones are left out.
 
-    The paper's order, in the form of the released code, EfficientContext/ContextPilot, `server/live_index.py`, for one
-    request after another. The index is a tree of document lists. A question goes down by the least distance, 1 - shared
-    / longer list + 0.001 x mean difference of places; documents that it shares with the node where it arrives come
-    first, in that node's order, the others follow in their own. The keys and values come from `prefix_tree`'s store, or
-    with `stored` = false from an engine's own prefix cache, as a server has one: only the prompt differs there. The
-    paper's annotation names the documents by their place in the prompt, in the order given; ours is off by default, so
-    that answers are `naive`'s in the order read. Left out: the scheduling of several requests, evictions that an engine
-    reports, and references to earlier turns or to equal blocks of lines, which question answering has none of.
+    The paper's order as the released code has it for one request after another (EfficientContext/ContextPilot,
+    `server/live_index.py`). The index is a tree of document lists, down which a question goes by the least distance,
+    1 - shared / longer list + 0.001 x mean difference of places; documents shared with the node where it arrives come
+    first, in that node's order, the others follow. Keys and values come from `prefix_tree`'s store or, with `stored` =
+    false, from an engine's own prefix cache. The paper ranks documents in the prompt, too: `annotate`, off by default,
+    so that answers are `naive`'s in the order read. Left out: scheduling, evictions that an engine reports, references
+    to earlier turns and to equal lines.
     """
 
     reorder: bool = True  # order documents by the index; else as given
@@ -43,39 +42,31 @@ class ContextPilot(TreeMethod):
         return (SPANS if self.stored else frozenset()) | ({Capability.TEXT} if self.annotate else frozenset())
 
     def adapted_to(self, capabilities: Capabilities) -> Self:
-        """Return a copy that leaves caching to an engine without key-value caches here."""
         return self if Capability.SPANS in capabilities else replace(self, stored=False)
 
     def prepare(self, engine: Any, prompt: Prompt) -> Any:
         return super().prepare(engine, prompt) if self.stored else None
 
     def answer(self, engine: Any, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        order = self._order(engine, prompt.documents)
+        names = list(map(tuple, prompt.documents))
+        order = [i for i, name in enumerate(names) if not self.deduplicate or names.index(name) == i]
+        if self.reorder:
+            place = self._index.arranged([names[i] for i in order]).index
+            order.sort(key=lambda i: place(names[i]))
         if self.annotate:
-            prompt = _annotated(engine, prompt, order)
+            prompt = annotated(engine.tokenizer, prompt, order)
         if self.stored:
             return self.answer_in_order(engine, state, prompt, order, limits)
         return Answer(read_plain(engine, prompt, (prompt.documents[i] for i in order), limits), tuple(order))
 
-    def _order(self, engine: Engine, documents: Sequence[Sequence[int]]) -> list[int]:
-        """The numbers of the documents in reading order."""
-        names = list(map(tuple, documents))
-        numbers = [i for i, name in enumerate(names) if not self.deduplicate or names.index(name) == i]
-        if not self.reorder:
-            return numbers
-        root = self._indexes.setdefault(engine, _Context([]))
-        place = root.arranged([names[i] for i in numbers]).index
-        return sorted(numbers, key=lambda i: place(names[i]))
-
     @cached_property
-    def _indexes(self) -> WeakKeyDictionary[Engine, _Context]:
-        """One for each engine, as long as this method and the engine live."""
-        return WeakKeyDictionary()
+    def _index(self) -> _Context:
+        return _Context([])
 
 
 @dataclass(eq=False)
 class _Context:
-    """A node of the context index: the documents of a prompt, or those that its children's prompts begin with."""
+    """A node of the index: the documents of a prompt, or those that its children's prompts begin with."""
 
     documents: list[tuple[int, ...]]
     children: list[_Context] = field(default_factory=list)
@@ -88,22 +79,15 @@ class _Context:
             if node.documents[0] not in known:
                 break
         shared = [one for one in node.documents if one in known]
-        ordered = shared + [one for one in documents if one not in shared]
-        if node is self or (node.children and node.documents[0] in known):
-            node.children.append(_Context(ordered))
+        new = _Context(shared + [one for one in documents if one not in shared])
+        common = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(node.documents, new.documents, strict=False))))
+        if node is self or (node.children and common):
+            node.children.append(new)
+        elif common and node.documents != new.documents:  # a node for what the two begin with, above them
+            parent.children[parent.children.index(node)] = _Context(new.documents[:common], [node, new])
         else:
-            parent.add_beside(node, ordered)
-        return ordered
-
-    def add_beside(self, child: _Context, documents: list[tuple[int, ...]]) -> None:
-        """Add a prompt next to a child; what both begin with becomes a node above them."""
-        pairs = enumerate(zip(child.documents, documents, strict=False))
-        common = next((i for i, (one, other) in pairs if one != other), min(len(child.documents), len(documents)))
-        if common and child.documents != documents:
-            at = self.children.index(child)
-            self.children[at] = _Context(documents[:common], [child, _Context(documents)])
-        else:
-            self.children.append(_Context(documents))
+            parent.children.append(new)
+        return new.documents
 
     def distance(self, documents: Sequence[tuple[int, ...]]) -> float:
         """Distance of this node's documents from others, of which it has at least one."""
@@ -113,9 +97,9 @@ class _Context:
         return 1 - overlap + POSITION_WEIGHT * sum(gaps) / len(gaps)
 
 
-def _annotated(engine: Engine, prompt: Prompt, order: Sequence[int]) -> Prompt:
-    """The prompt with the ranking of its documents before the question; each is named by its place among those read."""
+def annotated(tokenizer: Any, prompt: Prompt, order: Sequence[int]) -> Prompt:
+    """The prompt with a ranking of its documents, by their places in this order, before the question."""
     ranking = " > ".join(str(place + 1) for place in sorted(range(len(order)), key=order.__getitem__))
     line = "\n" * (not prompt.document_end) + ANNOTATION.format(ranking=ranking)
     text = prompt.text and replace(prompt.text, query=line + prompt.text.query)
-    return replace(prompt, query=[*token_ids(engine.tokenizer, line), *prompt.query], text=text)
+    return replace(prompt, query=[*token_ids(tokenizer, line), *prompt.query], text=text)

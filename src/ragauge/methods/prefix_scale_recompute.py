@@ -15,11 +15,10 @@ from ragauge.prompts import Prompt
 class PrefixScaleRecompute(Blending):
     """Stored documents without attention sinks, partly read again, on which the question attends with a temperature.
 
-    What a study of chunk caching proposes after comparing the parts: EPIC's LegoLink-0 (a document is read behind the
-    prompt's first token, which is then dropped), CacheBlend's selection by keys at 15%, and APE's temperature and
-    scale. No code was found, and the parts are taken from summaries and from arXiv papers that cite the study, not from
-    its equations. Ours are the order, in which documents are read again without the temperature, which the question and
-    the response have, as in APE; and the values of temperature and scale, APE's. With one part alone it is `epic`
+    What a study of chunk caching proposes: EPIC's LegoLink-0 (documents are stored behind the prompt's first token,
+    which is dropped), CacheBlend's selection by keys at 15%, APE's temperature and scale. No code was found; the parts
+    are those that papers citing the study and summaries of it name. Ours: documents are read again before and without
+    the temperature, which the question and the response have, as in APE; its values are APE's. One part alone is `epic`
     with 0 tokens, `cache_blend`, or `naive_reuse` with APE's attention. Requires what these require.
     """
 

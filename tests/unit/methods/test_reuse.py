@@ -24,6 +24,7 @@ from ragauge.items.reuse import _family as reuse_family
 from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import cache_clip, long_llmlingua
 from ragauge.methods.base import plain_row
+from ragauge.methods.context_pilot import annotated
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 from reuse_anchors import (
     ANCHORS,
@@ -792,14 +793,12 @@ def test_a_document_given_twice_is_read_once(llama: LM) -> None:
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_the_order_given_is_written_before_the_question(llama: LM, stored: bool) -> None:
-    from ragauge.methods.context_pilot import _annotated
-
     prompt = tiny_prompt()
-    written = _annotated(llama, prompt, [2, 0, 3, 1])
+    written = annotated(llama.tokenizer, prompt, [2, 0, 3, 1])
     line = llama.tokenizer.decode(written.query[: len(written.query) - len(prompt.query)])
     assert line.startswith("Read the documents in this importance ranking: 2 > 4 > 1 > 3\n")
     found, _ = answered(llama, variant("context_pilot", annotate=True, stored=stored), prompt)
-    assert found == answered(llama, variant("naive"), _annotated(llama, prompt, range(4)))[0]
+    assert found == answered(llama, variant("naive"), annotated(llama.tokenizer, prompt, range(4)))[0]
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,9 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("options", [["context_pilot"], ["sentence_pruning", "--set=ranker=bm25"]], ids=str)
+@pytest.mark.parametrize(
+    "options", [["context_pilot"], ["sentence_pruning", "--set=ranker=bm25", "--set=threshold=0.1"]], ids=str
+)
 def test_methods_that_change_the_prompt_alone_run_on_a_server(
     options: list[str], server: dict[str, Any], tmp_path: Path
 ) -> None:
