@@ -266,11 +266,7 @@ def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
     pruning = methods.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
     with serving([streams("x")] * 3) as server:
         engine, pilot = at(server.url), methods.make("context_pilot", annotate=True).adapted_to(SERVED)
-        for method, given in (
-            (pilot, sources),
-            (pilot, sources[::-1]),
-            (methods.make("sentence_pruning", **pruning), sources),
-        ):
+        for method, given in ((pilot, sources), (pilot, sources[::-1]), (pruning, sources)):
             prompt = build_prompt("Do bees fly", given, instruction="Say.", template="chat", tokenizer=engine.tokenizer)
             assert method.refusal(engine) is None
             method.answer(engine, method.prepare(engine, prompt), prompt, Limits(5))
