@@ -29,7 +29,7 @@ class PrefixScaleRecompute(Blending):
     scale: Annotated[float, Field(gt=0)] = 0.9  # of the logarithm of their summed weight
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        return read_apart(engine, prompt, behind_first=self.prefix)
+        return read_apart(engine, prompt, behind=int(self.prefix))
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
         assembled = state.assembled(prompt, limits)
