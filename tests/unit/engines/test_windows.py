@@ -144,7 +144,7 @@ def test_one_compiled_call_reads_what_no_window_hides(monkeypatch: pytest.Monkey
 
 # ---- what does not run on a window
 
-ANY = {"naive", "closed_book", "oracle", "full_article", "bm25", "tfidf", "dense", "chunks", "sentence_pruning"}
+ANY = {"naive", "closed_book", "oracle", "full_article", "bm25", "tfidf", "dense", "chunks", "top", "sentence_pruning"}
 CACHED = {"prefix_tree", "context_pilot", "parallel_experts", "long_llmlingua", "cfic", "free_extraction"}
 
 
