@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from operator import attrgetter
 from statistics import median
 from typing import Any
@@ -111,12 +112,15 @@ def plain(group: Sequence[System]) -> list[System]:
     return [s for s in group if set(s.options.changed) <= common]
 
 
+def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]]) -> list[Cell]:
+    """The cells of the systems of each model and data set."""
+    groups = groupby(systems(runs), attrgetter("model", "dataset"))
+    return [cell for _, group in groups for cell in cells(runs, list(group))]
+
+
 def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()) -> Table:
-    """A table of the `cells` of the systems of each model and data set, then of `printed` ones."""
-    groups: dict[tuple[str, str], list[System]] = {}
-    for system in systems(runs):
-        groups.setdefault((system.model, system.dataset), []).append(system)
-    return frame(KEYS, [*(cell for group in groups.values() for cell in cells(runs, group)), *printed])
+    """A table of the cells of the systems of each model and data set, then of `printed` ones."""
+    return frame(KEYS, [*in_groups(runs, cells), *printed])
 
 
 def _proxy(system: System, systems: Sequence[System]) -> System | None:

@@ -12,15 +12,16 @@ have no ratio.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
 from ragauge.rendering import Axis, Dots, Figure, Row, style
-from ragauge.results import Cell, Measure, Runs, Table, noted, sequences
+from ragauge.results import Cell, Measure, Runs, Table, frame, noted, sequences
 from ragauge.results.pipelines import Text
-from ragauge.results.systems import S3, System, grouped, plain
+from ragauge.results.systems import KEYS, S3, System, in_groups, plain
 
 AXES = {"perplexity": Axis("perplexity"), "latency_s": Axis("latency of a sequence (s)")}
 Line = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
@@ -33,28 +34,18 @@ READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 def table(runs: Runs) -> Table:
     printed = _published.table_1(("perplexity", "latency_s", *_published.DIFFERENCES))
-    values = {_line(cell): cell.published for cell in printed}
-    compared: set[Line] = set()
-
-    def cells(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-        for system, cell in _group(runs, group):
-            line = _published.dataset(system.dataset), system.kind, cell.quantity
-            if line in values and line[2] in PERPLEXITIES and sequences.is_scored_alike(runs, system):
-                compared.add(line)
-                cell = replace(cell, published=values[line])
-            yield cell
-
-    def others() -> Iterator[Cell]:  # read after all groups
-        rows = {line[:2] for line in compared}
-        for cell in (cell for cell in printed if _line(cell) not in compared):
-            note = _published.OTHER_MACHINE if _line(cell)[:2] in rows else _published.OTHER
-            yield replace(cell, measure=Measure(note=note))
-        for end in ("min", "max"):  # S3's overhead in the paper's text, in rows of their own: they are of another model
-            keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe=S3)
-            value = _published.statement(f"s3_latency_overhead_{end}")
-            yield Cell(keys, OVERHEAD, Measure(note=_published.OTHER), value)
-
-    return grouped(runs, cells, others())
+    values = {_line(cell): cell.published for cell in printed if cell.quantity in PERPLEXITIES}
+    cells = in_groups(runs, partial(_group, values))
+    compared = {_line(cell) for cell in cells if cell.published is not None}
+    rows = {line[:2] for line in compared}
+    for cell in (cell for cell in printed if _line(cell) not in compared):
+        note = _published.OTHER_MACHINE if _line(cell)[:2] in rows else _published.OTHER
+        cells.append(replace(cell, measure=Measure(note=note)))
+    for end in ("min", "max"):  # S3's overhead in the paper's text, in rows of their own: they are of another model
+        keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe=S3)
+        value = _published.statement(f"s3_latency_overhead_{end}")
+        cells.append(Cell(keys, OVERHEAD, Measure(note=_published.OTHER), value))
+    return frame(KEYS, cells)
 
 
 def draw(table: Table) -> Figure:
@@ -78,10 +69,10 @@ def _row_name(line: Mapping[Any, Any]) -> str:
 
 
 def _line(cell: Cell) -> Line:
-    return str(cell.keys["dataset"]), str(cell.keys["method"]), cell.quantity
+    return _published.dataset(str(cell.keys["dataset"])), str(cell.keys["method"]), cell.quantity
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[tuple[System, Cell]]:
+def _group(values: Mapping[Line, float | None], runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
     compared = [s for s in compared if s.kind in READS.pipelines and (s.kind != "piperag" or s.chooses_nprobe)]
@@ -91,8 +82,10 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[tuple[System, Cell]]
         chosen |= _of_index(runs, [s for s in compared if s.index == index], shared)
     base = next((s for s in chosen if s.kind == "no_retrieval"), None)
     for system, note in chosen.items():
+        is_alike = sequences.is_scored_alike(runs, system)
         for cell in _row(runs, base, system, shared):
-            yield system, replace(cell, measure=noted(cell.measure, note)) if cell.quantity == "latency_s" else cell
+            measure = noted(cell.measure, note) if cell.quantity == "latency_s" else cell.measure
+            yield replace(cell, measure=measure, published=values.get(_line(cell)) if is_alike else None)
 
 
 def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[System, str]:
