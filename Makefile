@@ -24,7 +24,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: help help-dev default setup test smoke miniature load-test cluster docs check audit sbom format schema proto clean lock oldest dist gpu-kit
+.PHONY: help help-dev default full setup test smoke miniature load-test cluster docs check audit sbom format schema proto clean lock oldest dist gpu-kit
 .DEFAULT_GOAL := default
 
 help: ## make help: show these targets
@@ -36,6 +36,9 @@ help-dev: #- make help-dev: show the targets for developers
 
 default: $(READY) ## make: set everything up in .venv, run the default experiment, render reports/default/
 	snakemake --cores $(CORES)
+
+full: $(READY) ## make full: run all of the papers' tables and figures on a small model, render reports/full/
+	snakemake --cores $(CORES) --configfile configs/full.yaml
 
 setup: $(READY) ## make setup: create .venv with the locked packages
 
@@ -109,5 +112,5 @@ proto: $(READY) #- make proto: generate the modules of the retrieval service's m
 	python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \
 	  src/ragauge/retrieval/service/proto/ragauge.proto
 
-clean: #- make clean: remove results of the default and smoke runs (.venv and downloads stay)
-	rm -rf results/{default,smoke} reports/{default,smoke} logs resources .snakemake
+clean: #- make clean: remove results of the default, full and smoke runs (.venv and downloads stay)
+	rm -rf results/{default,full,smoke} reports/{default,full,smoke} logs resources .snakemake

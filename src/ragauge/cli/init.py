@@ -9,7 +9,7 @@ from ragauge.cli import _options as options
 from ragauge.io.files import os_errors_as_user_errors
 from ragauge.io.folders import check_replaceable
 
-WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/ci/smoke.yaml")
+WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/full.yaml", "configs/ci/smoke.yaml")
 EXAMPLES = ("documents", "questions.csv")
 STUDY = (
     "ragauge study --documents {folder}/documents --questions {folder}/questions.csv "

@@ -245,11 +245,18 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["config.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
+    "name", ["configs/full.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
 )
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = loading.load(root / name)
     assert set(checked.item_names()) == set(registry.names("item")) - {"study_retrieval", "study_answers"}  # no study
+
+
+def test_the_default_has_the_main_items_of_each_paper(root: Path) -> None:
+    checked, full = loading.load(root / "config.yaml"), loading.load(root / "configs/full.yaml")
+    main = {"superposition_table_1", "superposition_figure_1", "cfic_table_3", "cfic_figure_3", "piperag_table_1", "frontier"}
+    assert main <= set(checked.item_names()) < set(full.item_names())
+    assert set(checked.methods) < set(full.methods)
 
 
 def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown() -> None:

@@ -27,8 +27,8 @@ def of(**labels: str) -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def default(root: Path) -> Plan:
-    return Plan(load(root / "config.yaml"), cores=8)
+def full(root: Path) -> Plan:
+    return Plan(load(root / "configs/full.yaml"), cores=8)
 
 
 def changed(**sections: Any) -> Plan:
@@ -36,15 +36,15 @@ def changed(**sections: Any) -> Plan:
     return Plan(parse({"run": "r", "models": {MODEL: {}}} | sections, "c.yaml"), cores=4)
 
 
-def test_every_manifest_that_a_job_reads_has_a_source(default: Plan) -> None:
+def test_every_manifest_that_a_job_reads_has_a_source(full: Plan) -> None:
     for name in ("minilm", MODEL, "wikipedia-sample"):
-        assert default.asset_source(of(asset=name)) == name
+        assert full.asset_source(of(asset=name)) == name
 
 
-def test_a_variant_needs_what_its_method_says(default: Plan) -> None:
-    assert default.answers.encoders(of(variant="dense_k1")) == [f"{ASSETS}/minilm.json"]
-    assert default.answers.encoders(of(variant="sliding_bm25")) == []
-    assert default.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
+def test_a_variant_needs_what_its_method_says(full: Plan) -> None:
+    assert full.answers.encoders(of(variant="dense_k1")) == [f"{ASSETS}/minilm.json"]
+    assert full.answers.encoders(of(variant="sliding_bm25")) == []
+    assert full.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
 
 
 def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
@@ -63,8 +63,8 @@ def test_only_methods_that_take_a_finder_have_one() -> None:
     assert [place for place, is_taken in taken.items() if is_taken] == [("b", "cache_clip")]
 
 
-def test_answers_depend_on_their_own_settings_alone(default: Plan) -> None:
-    config = default.config
+def test_answers_depend_on_their_own_settings_alone(full: Plan) -> None:
+    config = full.config
     job = of(dataset="wiki_single", model=MODEL, variant="bm25_k1")
 
     def settings(**update: Any) -> tuple[str, int | None]:
@@ -120,9 +120,9 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     ]
 
 
-def test_training_does_not_see_what_its_models_are_asked(default: Plan) -> None:
-    assert default.training.evaluation(of(training="cfic")) == ["results/default/data/wiki_long.jsonl"]
-    assert default.training.limits(of(training="cfic")) == {"wiki_long": 7}
+def test_training_does_not_see_what_its_models_are_asked(full: Plan) -> None:
+    assert full.training.evaluation(of(training="cfic")) == ["results/full/data/wiki_long.jsonl"]
+    assert full.training.limits(of(training="cfic")) == {"wiki_long": 7}
 
 
 def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor() -> None:
@@ -142,12 +142,12 @@ def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
     assert (plan.training.threads(gpu), plan.training.gpus(gpu), plan.training.node(gpu)) == (2, 2, "")
 
 
-def test_an_index_is_made_of_the_shards_that_it_is_over(default: Plan) -> None:
-    folder = "results/default/databases/wikipedia/indexes"
-    assert default.retrieval.of_shards(default.paths.codes)(of(database="wikipedia", index="first_half")) == [
+def test_an_index_is_made_of_the_shards_that_it_is_over(full: Plan) -> None:
+    folder = "results/full/databases/wikipedia/indexes"
+    assert full.retrieval.of_shards(full.paths.codes)(of(database="wikipedia", index="first_half")) == [
         f"{folder}/first_half/shards/00000/manifest.json"
     ]
-    assert len(default.retrieval.of_shards(default.paths.codes)(of(database="wikipedia", index="ivf"))) == 2
+    assert len(full.retrieval.of_shards(full.paths.codes)(of(database="wikipedia", index="ivf"))) == 2
 
 
 def test_pipelines_share_adapters_and_exports() -> None:
@@ -282,7 +282,7 @@ def test_jobs_that_a_killed_run_left_in_slurm_are_ended(tmp_path: Path, monkeypa
     assert (tmp_path / "cancelled").read_text() == "7\n"
 
 
-def test_every_item_has_a_title_and_a_paper(default: Plan) -> None:
-    assert default.items.paper("cfic_table_1") == "CFIC"
-    assert default.items.paper("frontier") == "All papers"
-    assert all(default.items.about(item).partition("\n")[0].endswith(".") for item in registry.names("item"))
+def test_every_item_has_a_title_and_a_paper(full: Plan) -> None:
+    assert full.items.paper("cfic_table_1") == "CFIC"
+    assert full.items.paper("frontier") == "All papers"
+    assert all(full.items.about(item).partition("\n")[0].endswith(".") for item in registry.names("item"))

@@ -18,13 +18,13 @@ from ragauge.config.schema import Config, JudgeSettings
 from ragauge.results.runs import Runs
 
 MODEL, TRAINED = "smollm2-135m-instruct", "smollm2-cfic"
-OF_STUDIES = {"study_retrieval"}  # the default experiment has no study
+OF_STUDIES = {"study_retrieval"}  # the full experiment has no study
 
 
 @pytest.fixture(scope="module")
 def config(root: Path) -> Config:
-    """The default experiment."""
-    return load(root / "config.yaml")
+    """All items on a small model."""
+    return load(root / "configs/full.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
     judged = config.model_copy(update={"judge": JudgeSettings(methods=["cfic"])})
     inputs = {item: Plan(judged).items.inputs(item) for item in registry.names("item")}
     read = [path for item in inputs.values() for path in item.get("judgements", [])]
-    assert set(read) == {f"results/default/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}
+    assert set(read) == {f"results/full/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}
     assert [item for item, files in inputs.items() if "judgements" in files] == ["cfic_table_7", "study_answers"]
 
 
@@ -45,7 +45,7 @@ def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
 
 @pytest.fixture(scope="module")
 def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Invented results of the whole default experiment."""
+    """Invented results of the full experiment."""
     folder = tmp_path_factory.mktemp("finished")
     draw = random.Random(0)
     for job in config.answers():
