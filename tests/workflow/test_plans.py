@@ -19,7 +19,14 @@ SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 
 
 @pytest.mark.parametrize(
-    "name", ["config.yaml", "configs/full.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
+    "name",
+    [
+        "config.yaml",
+        "configs/full.yaml",
+        "configs/ci/smoke.yaml",
+        "configs/papers/paper.yaml",
+        "configs/papers/gpu.yaml",
+    ],
 )
 def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: str) -> None:
     jobs = plan("--configfile", name).counts

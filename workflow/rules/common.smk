@@ -68,6 +68,8 @@ def begin():
         sources.check_start(PLAN, made, asks=workflow.local_exec)
         if workflow.local_exec:
             PLAN.training.check_gpus(made, workflow.global_resources.get("gpu").value)
+            if made.issuperset([*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]):
+                launch.say_estimate(PLAN.config, Path(PATHS.settings), len(needed_jobs))
     except UserError as error:
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:

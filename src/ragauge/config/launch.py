@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ragauge.assets import pins
 from ragauge.config import dtypes, loading
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.io import safe_yaml
+from ragauge.io import progress, safe_yaml
 from ragauge.io.files import write_file
 
 SNAKEFILE = Path("workflow", "Snakefile")
@@ -26,6 +27,7 @@ SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
 JOB_NAMES = "ragauge_"  # profiles/slurm: slurm-jobname-prefix
 FORKS = Path(".snakemake", "forks")  # the folder of the command `ragauge` of jobs on this machine
 FEW_JOBS = 3  # import what they need themselves
+ESTIMATED_JOBS, ESTIMATE_S = 30, 90  # fewer jobs are not estimated; an estimate takes some seconds, a minute at most
 _STARTED: list[subprocess.Popen[bytes]] = []
 ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
@@ -117,6 +119,22 @@ def start_fork_server(folder: Path = FORKS) -> None:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **threads})
     _STARTED.append(process)  # the pipe stays open for as long as this process lives
     os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def say_estimate(config: Config, settings: Path, jobs: int) -> None:
+    """Say what a run that begins does, and about how long it takes on this machine.
+
+    Args:
+        settings: the file of the configuration, every `dtype` resolved.
+    """
+    progress.line(f"{jobs} jobs of this experiment:\n{config.plan()}")
+    if jobs < ESTIMATED_JOBS:
+        return
+    command = [sys.executable, "-m", "ragauge.cli", "estimate", str(settings), "--brief", "--quiet"]
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ESTIMATE_S, check=False)
+        if done.returncode == 0:
+            progress.line(done.stdout.strip())
 
 
 def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> None:

@@ -41,7 +41,9 @@ from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
 from ragauge.methods.base.grounding import Finding
+from ragauge.methods.chunks import Chunks
 from ragauge.methods.dense import Dense
+from ragauge.methods.free_extraction import FreeExtraction
 from ragauge.prompts import Prompt
 from ragauge.prompts.templates import set_template_arguments
 from ragauge.retrieval import sizes
@@ -199,9 +201,17 @@ class Estimator:
         return Section("retrieval", len(self.sizes), wall, unknown)
 
     def pipelines(self) -> Section:
-        """Generation with retrieval, alone on the machine; what searching adds is in the upper bound alone."""
-        work = self.work[len(self._jobs) :]
-        return Section("pipelines", len(work), _total(work), _unknown(work))
+        """Generation with retrieval, side by side or timed alone; what searching adds is in the upper bound alone."""
+        work, timed = (
+            self.work[len(self._jobs) :],
+            {k for k, p in self.config.pipelines.items() if p.task == "generate"},
+        )
+        at_once = min(self.machine.cores, len(work) - len(timed)) or 1
+        scored = self._spread(
+            _total(one for one in work if one.name not in timed), SIDE_BY_SIDE if at_once > 1 else (1, 1, 1)
+        )
+        alone = _total(one for one in work if one.name in timed)
+        return Section("pipelines", len(work), alone + scored * (1 / at_once), _unknown(work))
 
     def training(self) -> Section:
         """Fine-tunings, documents at their longest in the upper bound."""
@@ -266,12 +276,15 @@ class Estimator:
         for prompt in self.prompts_of(job):
             room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
             engine = ShapeLM(room, precision=self.precision(job.model))
-            # CFIC and its baselines cannot run without weights: a plain prompt of the same text stands for them.
-            runnable = method.without_encoder() if isinstance(method, Dense) else method
-            runnable = runnable if method.refusal(engine) is None else methods.make("naive")
+            runnable, written = method.without_encoder() if isinstance(method, Dense) else method, new_tokens
+            # CFIC and its baselines cannot run without weights: a plain prompt of what they read stands for them.
+            if method.refusal(engine) is not None:
+                runnable = methods.make("naive")
+                prompt = _evidence(prompt, method.volume) if isinstance(method, Chunks) else prompt
+                written += method.volume if isinstance(method, FreeExtraction) else 0
             with engine.tracing() as trace:
                 state = runnable.prepare(engine, prompt)
-                runnable.answer(engine, state, prompt, Limits(new_tokens, ignore_stop=True))
+                runnable.answer(engine, state, prompt, Limits(written, ignore_stop=True))
             encodes = isinstance(method, Dense) and self.machine.is_measured
             texts = len(prompt.documents) + 1 if encodes else 0
             yield trace, _roughly(texts * self.machine.encode_s), engine.peak_cache_bytes
@@ -284,7 +297,8 @@ class Estimator:
             reason = "no limit" if shape else f"the shape of {model} is not known"
             return Work(label, model, 0, unknown=f"{label}: {reason}")
         precision = Precision(planned(self.config.models[model]))
-        once = sum((self.machine.all.seconds(call, shape, precision) for call in calls(entry)), Span())
+        rates = self.machine.all if entry.task == "generate" and entry.threads != 1 else self.machine.one
+        once = sum((rates.seconds(call, shape, precision) for call in calls(entry)), Span())
         # Generations have one more trial, untimed.
         passes = 1 if entry.task == "perplexity" else entry.trials + int(entry.trials > 1 or entry.nprobe == "hide")
         seconds = self._spread(once * (entry.limit * passes), (0.7, 1.1, 2.0))
@@ -410,6 +424,12 @@ def _encoders(plan: Plan) -> set[str]:
     return {asset for name in variants for asset in plan.answers.methods[name].assets()} | plan.retrieval.encoders()
 
 
+def _evidence(prompt: Prompt, tokens: int) -> Prompt:
+    """A prompt whose documents have so many tokens together."""
+    share = min(1.0, tokens / sum(map(len, prompt.documents)))
+    return replace(prompt, documents=[ids[: max(1, round(share * len(ids)))] for ids in prompt.documents])
+
+
 def _asset_gb(name: str) -> float:
     entry = entries().get(name)
     return (entry.download_gb if entry else None) or 0.0
@@ -452,6 +472,15 @@ def time_text(made: Estimate) -> str:
     sizes = f"disk {sum(made.disk_gb.values()):,.2f} GB, memory {made.memory_gb:.1f} GB"
     unknown = [f"not included: {one.name}: {reason}" for one in made.sections for reason in one.unknown]
     return "\n".join([made.speed, _table(rows), sizes, *unknown])
+
+
+def brief(made: Estimate) -> str:
+    """The time and its sections in one line."""
+    bounds = made.wall if made.machine.is_measured else Span.of([made.wall.low])
+    sections = ", ".join(f"{one.name} {duration(one.wall.likely)}" for one in made.sections if one.wall.likely)
+    text = f"about {duration(bounds.likely)} here ({duration(bounds.low)} to {duration(bounds.high)}): {sections}"
+    unknown = [one.name for one in made.sections if one.unknown]
+    return f"{text}{'; part of ' + ', '.join(unknown) + ' is not estimated' if unknown else ''}"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

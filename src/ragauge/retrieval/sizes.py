@@ -4,12 +4,13 @@ tokens = documents * bytes / BYTES_PER_TOKEN
 chunks = tokens / chunk_tokens + documents / 2        (a document's last chunk is half full in the mean)
 """
 
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
 from ragauge.assets.catalog import entries
-from ragauge.retrieval.hub import CORPORA
+from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.settings import DatabaseSettings
 
@@ -18,6 +19,7 @@ TOKEN_BYTES = 2  # of a token in a shard; ids below 65,536
 CHUNKS_PER_S = 50  # of 64 tokens, embedded by MiniLM in ONNX Runtime on one core, where no rate is measured
 DOCUMENT_BYTES = 512  # of a document in a shard
 GB = 1e9
+SIZES = ChainMap(CORPORA, {"wikipedia-sample": HubCorpus("", 97, 29_000, 0.0)})  # the last is an asset
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ def size(settings: DatabaseSettings) -> DatabaseSize | None:
     """The size of a database; None if that of a corpus is not known before it is read."""
     encoder = entries().get(settings.encoder)
     width = encoder.width if encoder else None
-    if not set(settings.sources) <= set(CORPORA) or width is None:
+    if not set(settings.sources) <= SIZES.keys() or width is None:
         return None
-    corpora = [CORPORA[source] for source in settings.sources]
+    corpora = [SIZES[source] for source in settings.sources]
     all_documents = sum(corpus.documents for corpus in corpora)
     share = min(settings.limit or all_documents, all_documents) / all_documents
     streams = settings.shards if settings.limit else 1  # each shard streams the first documents and stores its own
@@ -73,7 +75,7 @@ def _held_out(part: str, share: float, documents: float) -> float:
 def _evaluation_sets(settings: DatabaseSettings) -> Iterator[tuple[float, float]]:
     """(texts, GB that are streamed) of each corpus of an evaluation set whose size is known."""
     for one in settings.evaluation_sets.values():
-        for corpus in (CORPORA[source] for source in one.sources if source in CORPORA):
+        for corpus in (SIZES[source] for source in one.sources if source in SIZES):
             documents = min(one.limit or corpus.documents, corpus.documents)
             yield _held_out(one.part, one.share, documents), corpus.download_gb * documents / corpus.documents
 

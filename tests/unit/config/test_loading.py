@@ -254,7 +254,14 @@ def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
 
 def test_the_default_has_the_main_items_of_each_paper(root: Path) -> None:
     checked, full = loading.load(root / "config.yaml"), loading.load(root / "configs/full.yaml")
-    main = {"superposition_table_1", "superposition_figure_1", "cfic_table_3", "cfic_figure_3", "piperag_table_1", "frontier"}
+    main = {
+        "superposition_table_1",
+        "superposition_figure_1",
+        "cfic_table_3",
+        "cfic_figure_3",
+        "piperag_table_1",
+        "frontier",
+    }
     assert main <= set(checked.item_names()) < set(full.item_names())
     assert set(checked.methods) < set(full.methods)
 

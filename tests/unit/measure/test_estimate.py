@@ -8,6 +8,7 @@ import pytest
 
 import tiny_models
 from ragauge.cli import main
+from ragauge.config import launch
 from ragauge.config.loading import load, parse
 from ragauge.config.schema import Config
 from ragauge.cost.flop import call_macs
@@ -126,7 +127,7 @@ def test_generation_is_bound_by_memory_and_timed_once_more_than_it_is_recorded()
     pipeline = {"schedule": "no_retrieval", "task": "generate", "tokens": 1024, "limit": 1}
     config = experiment(
         models={"smollm2-360m": {"dtype": "float32", "datasets": []}},
-        databases={"sample": {"corpus": "wikipedia-sample"}},
+        databases={"far": {"corpus": "hf:org/unknown"}},
         pipelines={"often": {**pipeline, "trials": 5}, "once": pipeline},
     )
     often, once = estimate(config).work
@@ -138,13 +139,13 @@ def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CORPORA, "wikipedia", HubCorpus("hf:some/texts", 1000, 446, 2.0))
     config = experiment(
         models=SMALL_MODEL | {"far": {"source": "hf:org/nowhere-to-be-found"}},
-        databases={"d": {"corpus": "wikipedia"}, "sample": {"corpus": "wikipedia-sample"}},
+        databases={"d": {"corpus": "wikipedia"}, "far": {"corpus": "hf:org/unknown"}},
         pipelines={"random": {}},
     )
     estimated = estimate(config, machine())
     assert "not included: answers: nq_open, far: the shape of the model is not known" in time_text(estimated)
     assert "not included: pipelines: random: no limit" in time_text(estimated)
-    assert "not included: retrieval: sample: its corpus is known when it is read" in time_text(estimated)
+    assert "not included: retrieval: far: its corpus is known when it is read" in time_text(estimated)
     assert " 1,000.0 " in estimates.text(estimated), "documents of the database of a known size"
     assert estimated.models[1]["memory_gb"] is None
 
@@ -194,6 +195,30 @@ def test_an_experiment_of_unknown_models_is_one_line() -> None:
         estimates.machine_for(config)
 
 
+def test_one_line_has_the_time_and_what_is_not_estimated() -> None:
+    latency = {"methods": ["naive"], "dataset": "nq_open", "trials": 4}
+    config = experiment(models=SMALL_MODEL, latency=latency, databases={"far": {"corpus": "hf:org/unknown"}})
+    estimated = estimate(config, machine())
+    line = estimates.brief(estimated)
+    assert line.startswith(f"about {duration(estimated.wall.likely)} here ({duration(estimated.wall.low)} to ")
+    assert line.endswith("; part of retrieval is not estimated")
+    assert [part.rpartition(" ")[0] for part in line.partition(": ")[2].partition(";")[0].split(", ")][:1] == [
+        "answers 9"
+    ]
+
+
+def test_a_method_of_chunks_reads_its_volume_and_free_extraction_writes_it() -> None:
+    methods = {
+        "full_article": {},
+        "short": {"method": "chunks", "ranker": "bm25"},
+        "written": {"method": "free_extraction"},
+    }
+    datasets = {"longbench_qasper": {"limit": 5}}
+    config = experiment(models=SMALL_MODEL, datasets=datasets, methods=methods)
+    whole, short, written = (work.seconds.likely for work in estimate(config, machine()).work)
+    assert short < 0.3 * whole < whole < written
+
+
 def test_without_its_gpu_an_experiment_gets_lower_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates.torch.cuda, "is_available", lambda: False)
     assert estimates.machine_for(experiment()) is DATA_SHEET
@@ -234,3 +259,9 @@ def test_a_run_takes_what_was_estimated(
     assert estimated["memory_gb"] > 0
     assert sum(estimated["disk_gb"].values()) == pytest.approx(16 * 3000 / 1e9)
     assert estimated["downloads_gb"]["models"] == 0
+    said = []
+    for jobs in (launch.ESTIMATED_JOBS - 1, launch.ESTIMATED_JOBS):
+        launch.say_estimate(load(Path("config.yaml")), Path("config.yaml"), jobs)
+        said.append(capsys.readouterr().err)
+        assert "methods   2 variants: naive, superposition" in said[-1]
+    assert ["about" in text for text in said] == [False, True]

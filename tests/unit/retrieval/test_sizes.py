@@ -57,7 +57,11 @@ def test_c4_has_the_papers_three_billion_chunks() -> None:
 
 
 def test_a_corpus_that_is_not_known_before_it_is_read_has_no_size() -> None:
-    assert sizes.size(settings(corpus="wikipedia-sample")) is None
+    assert sizes.size(settings(corpus="hf:org/unknown")) is None
+    sample = sizes.size(settings(corpus="wikipedia-sample", limit=16))
+    assert sample is not None
+    assert (sample.documents, sample.download_gb) == (16, 0)
+    assert sample.chunks == pytest.approx(1634, abs=1)  # 16 x 29,000 bytes / 4.46 / 64, and half a chunk a document
 
 
 def test_the_shipped_encoders_have_a_width() -> None:
