@@ -7,6 +7,7 @@ sheet gives lower bounds alone: documents read again for each question, every an
 activations and everything between calls left out.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -40,6 +41,7 @@ from ragauge.generation.windows import NEIGHBOUR
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
+from ragauge.methods import Method
 from ragauge.methods.base.grounding import Finding
 from ragauge.methods.chunks import Chunks
 from ragauge.methods.dense import Dense
@@ -54,6 +56,7 @@ PROTOCOL_PROMPTS = 3  # that the latency protocol is divided over, as `ragauge t
 WRITTEN = (0.1, 0.5, 1.0)  # part of an answer's maximum length that is written
 SIDE_BY_SIDE = (1.0, 1.15, 1.6)  # processes share caches and memory: how much longer each takes
 ROUGHLY = (0.5, 1.0, 2.0)  # how far an estimate without a spread of its own may be off
+SENTENCE_TOKENS, PARAGRAPH_TOKENS = 25, 100  # of articles
 # In starts of a process: Snakemake and the page, a job besides its own work, an item.
 ALWAYS, JOB, ITEM = 3.0, 0.3, 0.5
 RECORD_BYTES = 3_000  # of one question's record, trace included
@@ -222,7 +225,9 @@ class Estimator:
                 continue
             shape, precision = shapes.named(entry.model), Precision(entry.dtype)
             call, passes = passes_of(entry)
-            wall += self._spread(self.machine.all.seconds(call, shape, precision) * passes, (0.3, 0.8, 1.5))
+            took = self._spread(self.machine.all.seconds(call, shape, precision) * passes, (0.3, 0.8, 1.5))
+            most = 60 * (entry.minutes or math.inf)
+            wall += Span(min(took.low, most), min(took.likely, most), min(took.high, most))
         return Section("training", len(self.config.training), wall, tuple(unknown))
 
     def processes(self, jobs: int) -> Section:
@@ -277,6 +282,7 @@ class Estimator:
             room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
             engine = ShapeLM(room, precision=self.precision(job.model))
             runnable, written = method.without_encoder() if isinstance(method, Dense) else method, new_tokens
+            texts = _encoded(method, prompt) if self.machine.is_measured else 0.0
             # CFIC and its baselines cannot run without weights: a plain prompt of what they read stands for them.
             if method.refusal(engine) is not None:
                 runnable = methods.make("naive")
@@ -285,8 +291,6 @@ class Estimator:
             with engine.tracing() as trace:
                 state = runnable.prepare(engine, prompt)
                 runnable.answer(engine, state, prompt, Limits(written, ignore_stop=True))
-            encodes = isinstance(method, Dense) and self.machine.is_measured
-            texts = len(prompt.documents) + 1 if encodes else 0
             yield trace, _roughly(texts * self.machine.encode_s), engine.peak_cache_bytes
 
     def _pipeline(self, label: str, entry: PipelineSettings) -> Work:
@@ -422,6 +426,14 @@ def _encoders(plan: Plan) -> set[str]:
     """The text encoders of the methods that answer, of the databases and of the comparisons of stale queries."""
     variants = {job.variant for job in plan.config.answers()}
     return {asset for name in variants for asset in plan.answers.methods[name].assets()} | plan.retrieval.encoders()
+
+
+def _encoded(method: Method, prompt: Prompt) -> float:
+    """Texts that a method encodes: documents and the question, or of an article a window from every sentence on."""
+    if isinstance(method, Chunks) and method.ranker == "dense":
+        each = SENTENCE_TOKENS if method.chunking == "sliding_window" else PARAGRAPH_TOKENS
+        return 1 + sum(map(len, prompt.documents)) / each
+    return len(prompt.documents) + 1 if isinstance(method, Dense) else 0
 
 
 def _evidence(prompt: Prompt, tokens: int) -> Prompt:

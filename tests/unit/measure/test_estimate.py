@@ -102,6 +102,9 @@ def test_training_is_four_passes_over_every_document() -> None:
     [estimated] = [one for one in estimate(experiment(training=training)).sections if one.name == "training"]
     call = Call("train", (1000,), (0,), logits=(1000,))
     assert estimated.wall.low == pytest.approx(10 * 2 * 4 * 2 * call_macs(call, named("llama-2-7b")) / 312e12)
+    training["made"]["minutes"] = 0.001
+    [short] = [one for one in estimate(experiment(training=training)).sections if one.name == "training"]
+    assert short.wall == Span(0.06, 0.06, 0.06)
 
 
 @pytest.mark.parametrize("kind", ["no_retrieval", "retrieve_once", "random", "retro_plus", "piperag"])
@@ -212,11 +215,13 @@ def test_a_method_of_chunks_reads_its_volume_and_free_extraction_writes_it() -> 
         "full_article": {},
         "short": {"method": "chunks", "ranker": "bm25"},
         "written": {"method": "free_extraction"},
+        "dense": {"method": "chunks"},
     }
     datasets = {"longbench_qasper": {"limit": 5}}
     config = experiment(models=SMALL_MODEL, datasets=datasets, methods=methods)
-    whole, short, written = (work.seconds.likely for work in estimate(config, machine()).work)
+    whole, short, written, dense = (work.seconds.likely for work in estimate(config, machine()).work)
     assert short < 0.3 * whole < whole < written
+    assert dense - short > 5 * 0.01 * 100  # of each article more than a hundred windows are encoded
 
 
 def test_without_its_gpu_an_experiment_gets_lower_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
