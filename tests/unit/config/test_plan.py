@@ -207,8 +207,8 @@ def codes(plan: Plan) -> dict[str, str]:
     return {name: code() for name, code in answers.items()}
 
 
-def test_results_outlive_a_fix_of_what_cannot_change_them(default: Plan, package: Path) -> None:
-    before = codes(default)
+def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, package: Path) -> None:
+    before = codes(full)
     for name in digest.EXCLUDED:
         stem = package.joinpath(*name.split(".")[1:])
         with (stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")).open("a") as file:
@@ -217,7 +217,7 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(default: Plan, package
     text = settings.read_text()
     assert text.count('description="') > 3
     settings.write_text(text.replace('description="', 'description="better: '))
-    assert codes(default) == before
+    assert codes(full) == before
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,12 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(default: Plan, package
     ],
 )
 def test_results_are_made_anew_with_the_code_behind_them(
-    default: Plan, package: Path, module: str, made_anew: set[str], kept: set[str]
+    full: Plan, package: Path, module: str, made_anew: set[str], kept: set[str]
 ) -> None:
-    before = codes(default)
+    before = codes(full)
     with (package / f"{module}.py").open("a") as file:
         file.write("\nCHANGED = True\n")
-    after = codes(default)
+    after = codes(full)
     differ = {name for name in before if after[name] != before[name]}
     assert made_anew <= differ
     assert not kept & differ
