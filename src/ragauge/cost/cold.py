@@ -39,9 +39,7 @@ class Disk:
 def time_documents(name: str, prepare: Callable[[], Any], engine: Any, disk: Disk) -> dict[str, Any] | None:
     """Time preparing documents without a store, with an empty one, and with one on disk that holds them.
 
-    Args:
-        name: the variant, for the error message.
-        prepare: what a method does before the question is known.
+    `prepare` is what a method, the variant `name`, does before the question is known.
 
     Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes", "load_share", "disturbed"}; None
         where nothing is read before the question is known.

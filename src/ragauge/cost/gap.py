@@ -1,7 +1,6 @@
 """Why a method that needs a hundredth of the multiply-accumulates is not a hundred times as fast.
 
-A method's theoretical speedup would hold if every cycle took as long as naive's and nothing else took time. The
-measured seconds beyond that are split exactly, stage by stage, as docs/latency-protocol.md explains: theory, parallel
+The seconds beyond the theory are split exactly, stage by stage, as docs/latency-protocol.md explains: theory, parallel
 paths, memory, kernels, and the time between the calls.
 """
 
@@ -45,9 +44,7 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
 def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
     """Compute the three speedups of a method over naive, and split the seconds between theory and clock.
 
-    Args:
-        method, naive: `stages` of an answer of each.
-        total_s, naive_total_s: median seconds of a response.
+    Given are the `stages` of an answer of each, and median seconds of a response.
 
     Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`, `gap_s`, `stages` (PARTS of each) and
         `between_calls_s`, as docs/latency-protocol.md defines them.

@@ -61,10 +61,8 @@ def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:
 
 
 def parts_s(trace: Iterable[Call]) -> dict[str, float]:
-    """Seconds of a generation's parts.
-
-    Returns: `retrieval_s` of all searches, hidden or not; `generation_s` of everything but retrieval and the wait for
-        it; `ahead_s` of reading prefetched neighbours during generation; `waited_s`.
+    """Seconds of a generation's parts: `retrieval_s` of all searches, hidden or not; `generation_s` of everything but
+    retrieval and the wait for it; `ahead_s` of reading prefetched neighbours during generation; `waited_s`.
     """
     calls = list(trace)
     sums = {name: sum(getattr(w, name) for w in windows(calls)) for name in ("retrieval_s", "generation_s", "ahead_s")}

@@ -24,10 +24,8 @@ def texts(
 ) -> list[EvaluationStretch]:
     """Stretches of exactly `tokens` tokens of the database's held-out text, or of the evaluation set of this label.
 
-    The first of every document comes before the second of any, so that a limit covers as many documents as possible.
-
-    `published`: instead the first `limit` documents, each cut at `tokens` tokens, shorter ones included, as PipeRAG's
-    release has them; with the tokenizer's special tokens: T5's closes a text and is a label like any other.
+    The first of every document comes before the second of any. `published`: instead the first `limit` documents, each
+    cut at `tokens` tokens, shorter ones included, as in PipeRAG's release, with the tokenizer's special tokens.
 
     Raises UserError: no text is that long, or none has two tokens; there is no such set.
     """

@@ -80,9 +80,7 @@ def is_shared(folder: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes away from a file or folder by `.NAME.lock` next to it.
-
-    The operating system releases the lock of a process that dies.
+    """Keep other processes away from a file or folder by `.NAME.lock` next to it, which ends with its process.
 
     Raises UserError: another process holds the lock, and `wait` is false.
     """

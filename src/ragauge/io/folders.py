@@ -78,8 +78,7 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
         made_from: JSON values of everything that the content depends on.
         make: fills the given folder and returns further entries of the manifest.
 
-    Raises UserError: the folder cannot be written, something else exists there, or `make` raises it; an existing folder
-    then stays.
+    Raises UserError: it cannot be written, something else exists there, or `make` raises it; an existing folder stays.
     """
     inputs = json.loads(json.dumps(made_from))
 

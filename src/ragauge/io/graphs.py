@@ -28,12 +28,9 @@ def write_graph(
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> Path:
-    """Write a module as ONNX, with its weights in a second file.
+    """Write a module as ONNX, with its weights in a second file; `arguments` are an example of what `forward` takes.
 
-    Args:
-        arguments: an example of what `forward` takes.
-        shapes: of each argument the dimensions that are dynamic, as `torch.export` names them.
-        inputs, outputs: names of the tensors, in order.
+    `shapes`: of each argument the dynamic dimensions, as `torch.export` names them; `inputs`, `outputs`: their names.
     """
     import torch
 

@@ -143,8 +143,7 @@ def read(path: Path) -> list[Record]:
 def read_kind(path: Path, kind: type[Kind]) -> list[Kind]:
     """Return the records of a finished file.
 
-    Raises UserError: no such file, one of another version, a line that is not a record (the line is named), or a file
-    that changed after it was finished.
+    Raises UserError: no such file, another version, a line that is no record, or a change after it was finished.
     """
     meta = read_meta(path) or {}
     check_version(path, meta)

@@ -15,9 +15,7 @@ def results(
 ) -> list[Any]:
     """The JSON results of the first items: of all, or of those that the minutes suffice for, and of one at least.
 
-    Args:
-        path: file of the results, a line each, with which the next call goes on; of another identity, it is replaced.
-        minutes: of this call; None: no limit.
+    `path`: file of the results, a line each, with which the next call goes on; of another identity, it is replaced.
     """
     header, end = identity.encode() + b"\n", float("inf") if minutes is None else time.monotonic() + 60 * minutes
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,10 +45,8 @@ def train(
 ) -> Path | None:
     """Fine-tune the settings' decoder on the data in a folder that `data.build` wrote (docs/training.md).
 
-    Writes the decoder in the hub's layout to the folder `out`, `<out>.loss.csv` (the loss curve), and last `<out>.json`
-    (the account). A killed run resumes from its last checkpoint; `minutes` bounds the time of all runs together.
-
-    Returns: `<out>.json`; None on all processes but the first.
+    Writes the decoder to the folder `out`, its loss curve, and last `<out>.json`, whose path the first of all processes
+    returns. A killed run resumes from its last checkpoint; `minutes` bounds the time of all runs together.
 
     Raises UserError: data or model cannot be read, the engine cannot run here, no document is short enough, no training
     made the folder at `out`, a damaged checkpoint, or another training that writes its checkpoints there.

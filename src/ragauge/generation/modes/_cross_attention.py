@@ -149,10 +149,7 @@ class CrossWeights(TrainedWeights):
     mode: ClassVar[str] = "cross_attention"
 
     def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = 2) -> None:
-        """
-        Args:
-            places: layers of the decoder that get cross-attention, counted from 0.
-            encoder_layers: how many of the decoder's layers the encoder has.
+        """`places`: layers of the decoder that get cross-attention, counted from 0; the encoder has its first layers.
 
         Raises UserError: layers that the decoder does not have.
         """

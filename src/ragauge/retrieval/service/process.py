@@ -98,9 +98,7 @@ class Running:
 
 
 def running(index: Path, *, options: Sequence[str] = (), start_s: float = START_S) -> AbstractContextManager[Running]:
-    """A server of an index folder on a free port of this machine, for the length of the block.
-
-    It ends with this process, even if this process is killed.
+    """A server of an index folder on a free port of this machine, for the length of the block; it ends with it.
 
     Args:
         options: options for `ragauge serve`.
