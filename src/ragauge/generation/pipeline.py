@@ -6,7 +6,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ragauge.generation.decoding import generate, token_nll
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.performance import GenerationModel
 from ragauge.generation.reader import NeighbourModel, PreparingReader, Reader
-from ragauge.generation.schedules.base import Schedule, SequenceInputs
+from ragauge.generation.schedules.base import SequenceInputs
 from ragauge.generation.sources import NeighbourSource
 from ragauge.generation.specification import PipelineSpecification
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
@@ -42,11 +41,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self.settings = self.specification.pipeline
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """When the database is queried."""
-        return self.settings.make_schedule(self.specification.seed)
+        self.schedule = self.settings.make_schedule(self.specification.seed)
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
         """One sequence's record; one that outgrows the memory fails. Raises UserError: the retriever failed."""

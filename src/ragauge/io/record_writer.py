@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from ragauge.errors import UserError
 from ragauge.io import records
@@ -35,10 +35,6 @@ class RecordWriter:
     `start` notes that a question is about to be asked; where the process then dies without a word, as one killed for
     memory does, the next one counts it in `crashes`. The caller records a question with `MAX_CRASHES` as failed.
     """
-
-    _resources: ExitStack  # the lock and the open files
-    _file: IO[bytes]
-    _started_file: IO[bytes]
 
     def __init__(
         self,
@@ -77,7 +73,7 @@ class RecordWriter:
             self._file = resources.enter_context(open(self.partial, "ab", buffering=0))
             resources.callback(self._started.unlink, missing_ok=True)
             self._started_file = resources.enter_context(open(self._started, "wb", buffering=0))
-            self._resources = resources.pop_all()
+            self._resources = resources.pop_all()  # the lock and the open files
         self.done = set(self._records) & set(self._keys)
         return self
 

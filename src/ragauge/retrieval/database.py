@@ -61,11 +61,7 @@ class BuiltFolder:
     def __init__(self, folder: Path, kind: str, verify: bool = False) -> None:
         """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
         self.folder, self.manifest = folder, folders.read(folder, kind, verify)
-
-    @cached_property
-    def sha256(self) -> str:
-        """The folder's identity."""
-        return folders.sha256(self.folder)
+        self.sha256 = folders.sha256(folder)  # its identity
 
     def array(self, name: str, dtype: str, *row: int) -> np.ndarray:
         """The rows of a file: (rows, *row)."""
@@ -90,26 +86,10 @@ class Shard(BuiltFolder):
         counts = self.manifest["counts"]
         self.chunks, self.documents = int(counts["chunks"]), int(counts["documents"])
         self.chunk_tokens = int(self.manifest["made_from"]["chunk_tokens"])  # of a full chunk
-
-    @cached_property
-    def tokens(self) -> np.ndarray:
-        """(chunk, chunk_tokens)."""
-        return self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """(chunk,) tokens of each chunk."""
-        return self.array("lengths.bin", "uint16")
-
-    @cached_property
-    def chunk_documents(self) -> np.ndarray:
-        """(chunk,) the document of each chunk, counted within the shard."""
-        return self.array("documents.bin", "int32")
-
-    @cached_property
-    def document_signatures(self) -> np.ndarray:
-        """(document, permutation)."""
-        return self.array("document_signatures.bin", "uint32", PERMUTATIONS)
+        self.tokens = self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)  # (chunk, chunk_tokens)
+        self.lengths = self.array("lengths.bin", "uint16")  # (chunk,) tokens of each chunk
+        self.chunk_documents = self.array("documents.bin", "int32")  # (chunk,), counted within the shard
+        self.document_signatures = self.array("document_signatures.bin", "uint32", PERMUTATIONS)  # (document, ...)
 
 
 class EvaluationSet(BuiltFolder):
@@ -129,6 +109,7 @@ class Database:
         """
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE, verify)
+        self.sha256 = folders.sha256(folder / "database")  # the identity of its shards and of the near-duplicates
         names = self.manifest["made_from"]["shards"]
         self.shards = [Shard(folder, number, verify) for number in range(len(names))]
         for shard, name in zip(self.shards, names, strict=True):
@@ -143,11 +124,6 @@ class Database:
     def __len__(self) -> int:
         """Chunks."""
         return int(self.chunk_starts[-1])
-
-    @cached_property
-    def sha256(self) -> str:
-        """The database's identity: that of its shards and of the near-duplicates."""
-        return folders.sha256(self.folder / "database")
 
     @cached_property
     def tokenizer(self) -> Any:

@@ -185,11 +185,7 @@ class Embeddings(BuiltFolder):
         self.dim: int = self.manifest["dim"]  # width of a vector
         if self.manifest["made_from"]["shard"] != Shard(database, number).sha256:
             raise UserError(f"{self.folder}: embeddings of an earlier state of shard {number}; embed it again")
-
-    @cached_property
-    def vectors(self) -> np.ndarray:
-        """(chunk, dim) float16."""
-        return self.array("vectors.bin", "float16", self.dim)
+        self.vectors = self.array("vectors.bin", "float16", self.dim)  # (chunk, dim)
 
 
 def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
@@ -204,5 +200,4 @@ def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
 def normalised(vectors: np.ndarray) -> np.ndarray:
     """Vectors (n, dim) scaled to unit length."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: np.ndarray = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return scaled
+    return np.divide(vectors, np.maximum(lengths, np.finfo(np.float32).tiny))

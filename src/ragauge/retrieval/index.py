@@ -7,7 +7,6 @@
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +114,13 @@ class Index:
             problem = "an index of another database, or of an earlier state of it; build it again"
             raise UserError(f"{self.folder}: {problem}")
         self.recipe = recipe_of(self.manifest)
+        self.sha256 = folders.sha256(self.folder)
         self.encoder_sha256: str = self.manifest["made_from"]["encoder"]  # whose vectors it holds
         self._opened = self.recipe.open(self.folder)
 
     def __len__(self) -> int:
         """Vectors, drawn ones included."""
         return int(self.manifest["vectors"])
-
-    @cached_property
-    def sha256(self) -> str:
-        return folders.sha256(self.folder)
 
     @property
     def nprobes(self) -> list[int]:

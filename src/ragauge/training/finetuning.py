@@ -96,12 +96,8 @@ class Material:
         check_rows(self.tokenizer, self.shape.vocab, settings.model)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
-
-    @cached_property
-    def template(self) -> str:
-        """How prompts are wrapped, as for any model of the source."""
-        catalogued = self.settings.template or assets.describe(self.settings.model)["template"]
-        return catalogued or ("chat" if self.tokenizer.chat_template else "plain")
+        catalogued = settings.template or assets.describe(settings.model)["template"]
+        self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
 
     @cached_property
     def train(self) -> list[Encoded]:
