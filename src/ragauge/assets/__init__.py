@@ -198,10 +198,7 @@ def _fetched_pin(entry: Entry, path: Path) -> Pin | None:
 
 
 def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
-    """Fetch a name or source as the active lock has it, else as the catalog or the source states.
-
-    Files that were fetched before there was a lock are used if they are what the lock says.
-    """
+    """Fetch as the active lock has it, from files that precede the lock if they fit it, else as the source states."""
     entry = _entry(name, where)
     if not entry.source.startswith(pins.REMOTE):
         return _fetch(target, entry)

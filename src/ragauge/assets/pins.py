@@ -113,10 +113,7 @@ def locked_pin(section: Section, name: str) -> Pin | None:
 
 
 def required_pin(section: Section, name: str, given: Pin) -> Pin:
-    """Return what a source must give, by the pin `given` for it and by the active lock.
-
-    Raises UserError: the two contradict each other, or there is a lock, which lacks it, and `given` is not exact.
-    """
+    """Return what a source must give. Raises UserError: `given` contradicts the active lock, or neither pins it."""
     path, locked = os.environ.get(VARIABLE), locked_pin(section, name)
     if not path or (locked is None and given.is_exact):
         return given

@@ -24,10 +24,7 @@ TRANSIENT = (408, 416, 429, 500, 502, 503, 504)  # statuses after which another 
 
 
 def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
-    """Return the file at `url`; for an archive (`.zip`, `.tar.gz`, ...) the folder of its unpacked members.
-
-    Raises UserError for an address that cannot be fetched, a wrong hash (the file is removed), and an unsafe archive.
-    """
+    """Return the file at `url`, or an archive's unpacked members. Raises UserError: wrong hash, unsafe archive."""
     parts = urlsplit(url)
     name = unquote(parts.path).rpartition("/")[2]
     if parts.scheme not in ("http", "https") or not parts.hostname or not re.fullmatch(r"\w[\w.+=@ -]*", name):

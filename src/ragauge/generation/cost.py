@@ -1,7 +1,4 @@
-"""The cost of generation with retrieval to a decoder, in multiply-accumulates (MACs), from sizes alone.
-
-RETRO has an encoder of neighbours, and cross-attention; any other decoder reads neighbours itself (joint attention).
-"""
+"""The cost of generation with retrieval to a decoder, in multiply-accumulates (MACs), from sizes alone."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -36,10 +33,7 @@ def calls(entry: PipelineSettings) -> Iterator[Call]:
 
 
 def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
-    """The same calls of RETRO, their MACs given outright: the encoder reads neighbours, cross-attention attends.
-
-    The query's last token is read by itself, as the encoder sees nothing after it.
-    """
+    """The same calls of RETRO, with MACs; the query's last token is read alone, as the encoder sees none after it."""
     attended, alone = 0, False
     for call in calls(entry):
         if call.stage == "neighbours":

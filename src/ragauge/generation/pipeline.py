@@ -1,7 +1,4 @@
-"""Runs one pipeline over sequences of held-out text, and writes a record of each.
-
-`perplexity` reads the given text; `generate` continues its first 64 tokens greedily, by the same calls.
-"""
+"""Runs one pipeline over sequences of held-out text, which it scores or continues, and writes a record of each."""
 
 import time
 from collections.abc import Callable

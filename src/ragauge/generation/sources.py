@@ -119,10 +119,7 @@ class BlockingRetrieval(NeighbourSource):
 
 @dataclass
 class PrefetchedRetrieval(NeighbourSource):
-    """PipeRAG: while a window is decoded, another thread queries for the next one, with this window's tokens.
-
-    The first retrieval blocks. A service's client waits on its socket, and faiss and torch leave Python's lock.
-    """
+    """PipeRAG: another thread queries for the next window while one is decoded; the first retrieval blocks."""
 
     options: RetrievalOptions
     windows: Windows

@@ -46,10 +46,7 @@ _HELP = re.compile(rf"keyword\(arg='(?:help|description)', value={_STRING}\)(?:,
 
 
 def digest(*modules: str, without: Collection[str] = ()) -> str:
-    """Return twelve hexadecimal digits of the code of modules (full names) and of all their imports.
-
-    `without`: modules that cannot change the result, besides `EXCLUDED`.
-    """
+    """Return twelve hexadecimal digits of the code of modules (full names) and all their imports but `without`."""
     return _digest(frozenset(modules), EXCLUDED | frozenset(without))
 
 

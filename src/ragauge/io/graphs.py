@@ -49,10 +49,7 @@ def write_graph(
 
 
 def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:
-    """Open a graph in ONNX Runtime, on the GPU with `cuda`; `threads`: default: ONNX Runtime's own choice.
-
-    Raises UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
-    """
+    """Open a graph in ONNX Runtime. Raises UserError: it cannot be read, or there is no GPU for `cuda`."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -15,10 +15,7 @@ _JSON_TYPES = {str: "text", bool: "true or false", int: "an integer", list: "a l
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the JSON objects of a file, plain or gzipped, with their line numbers (from 1); skip blank lines.
-
-    Raises UserError as `read_lines`, or a line is not a JSON object.
-    """
+    """Yield the JSON objects of a file with their line numbers (from 1). Raises UserError as `read_lines`."""
     for number, line in read_lines(path):
         if line.strip():
             yield number, json_object(line, f"{path}:{number}")

@@ -140,10 +140,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 
 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
-    """List the shards and their near-duplicates of evaluation text in order; returns whether there was anything to do.
-
-    Raises UserError as `mark`, or near-duplicates were marked against other shards or evaluation sets.
-    """
+    """List the shards and their near-duplicates in order; returns whether there was anything to do, as `mark`."""
     parts, _, gathered_from = _parts(database, shards, sets)
     marked = []
     for number, part in enumerate(parts):

@@ -149,10 +149,7 @@ class Retriever:
         )  # fmt: skip
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order; queries with the same k and nprobe are searched together.
-
-        Raises UserError on a token beyond the vocabulary, too large an nprobe, or a budget without `calibrate`.
-        """
+        """The neighbours of each query, in order. Raises UserError on a token, nprobe or budget that cannot be used."""
         return self.search_together([queries], None)[0] if queries else []
 
     def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop | None) -> list[list[Neighbours]]:

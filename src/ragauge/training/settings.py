@@ -1,8 +1,8 @@
 """The settings of trainings: the section `training` of a configuration, and the options of RETRO-fit."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, create_model, field_validator
+from pydantic import Field, create_model, field_validator
 
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
@@ -17,15 +17,7 @@ TRAINABLE = modes.trainable()
 ENDPOINT = "endpoint"  # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 
 
-def _number(value: Any) -> Any:
-    """`1e-5` as a number: YAML 1.1 reads it as text, as it has no decimal point."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-Number = Annotated[float, BeforeValidator(_number)]
+Number = Annotated[float, Field(strict=False)]  # YAML 1.1 reads 1e-5 as text, as it has no decimal point
 
 
 class Data(Section):

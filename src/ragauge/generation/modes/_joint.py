@@ -82,10 +82,7 @@ class JointStates(PreparingReader, Generic[State]):
 
 
 class JointReader(JointStates[KVCache], CachedReader):
-    """A sequence and its current neighbours in one cache: the neighbours' slots first, then the sequence's.
-
-    So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
-    """
+    """A sequence behind its neighbours in one cache, so that the keys of every read are a view of it."""
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
         super().__init__(model.lm, model.lm.new_cache(capacity))

@@ -52,10 +52,7 @@ def carries_token(context: grpc.ServicerContext, token: str) -> bool:
 
 
 def server_credentials(certificate: Path, key: Path, client_ca: Path | None = None) -> grpc.ServerCredentials:
-    """A server's certificate chain and private key, and the CA of its clients' certificates if they need one.
-
-    Raises UserError: files that are missing, not PEM, or do not match.
-    """
+    """A server's certificate chain and key, and its clients' CA. Raises UserError: missing, not PEM, no match."""
     authorities = _read_authorities(client_ca) if client_ca else None
     return grpc.ssl_server_credentials([_read_key_pair(certificate, key)], authorities, authorities is not None)
 

@@ -22,10 +22,7 @@ def write_address(path: Path, address: str) -> None:
 
 
 def wait_for_server(path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any) -> str:
-    """Wait until a server answers at the address in a file, with the credentials of `Client`; return the address.
-
-    Raises UserError: the mark of a failed server stood for `failed_s`, or none answered within `limit_s`.
-    """
+    """Wait for a server at the address in a file; return it. Raises UserError: it failed, or none in `limit_s`."""
     from ragauge.retrieval.service.client import Client, RetrievalError
 
     end = time.monotonic() + limit_s
