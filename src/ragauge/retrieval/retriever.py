@@ -13,17 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from ragauge.errors import UserError
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.embed import EncoderChoice, TextEncoder
+from ragauge.retrieval.index import Index
 from ragauge.retrieval.indexes.base import SearchResult
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.embed import TextEncoder
-    from ragauge.retrieval.index import Index
 
 Stop = Callable[[], bool]  # whether nobody waits for a search any longer
 STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service adds its own
@@ -127,10 +125,6 @@ class Retriever:
         Raises UserError: a file is missing, truncated, changed, or of another database, tokenizer or encoder.
         """
         import faiss
-
-        from ragauge.retrieval.database import Database
-        from ragauge.retrieval.embed import EncoderChoice
-        from ragauge.retrieval.index import Index
 
         database = Database(folder, verify)
         index = Index(database, label, part, verify)

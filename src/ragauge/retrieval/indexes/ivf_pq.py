@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from ragauge.errors import UserError
-from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, faiss_files
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ragauge.retrieval.indexes.base import SearchResult, VectorSource
+from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, SearchResult, VectorSource, faiss_files
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
 PQ_CENTROIDS = 256  # of each byte of a code

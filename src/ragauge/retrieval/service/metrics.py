@@ -1,14 +1,10 @@
 """Metrics of a retrieval server in Prometheus' text format. They hold no query, token or answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.errors import UserError, explain_missing_extra
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.service.search_queue import SearchQueue
+from ragauge.retrieval.service.search_queue import SearchQueue
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 JOINED = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

@@ -14,13 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ragauge.errors import UserError
 from ragauge.retrieval.service.client import RetrievalError
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.service.server import Server
+from ragauge.retrieval.service.server import Server
 
 logger = logging.getLogger(__name__)
 

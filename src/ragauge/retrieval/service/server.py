@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -17,12 +17,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import About, Query, Retriever
 from ragauge.retrieval.service import credentials, wire
+from ragauge.retrieval.service.metrics import Metrics
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.search_queue import RefusedError, SearchJob, SearchQueue
 from ragauge.retrieval.service.settings import ServerSettings
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
