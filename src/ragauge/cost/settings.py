@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ragauge.cost.tokens import load
 from ragauge.errors import SettingError
 from ragauge.io.sections import Section
 
@@ -60,8 +61,6 @@ class LatencySettings(TimedSettings):
     @field_validator("tokens")
     @classmethod
     def _are_counts(cls, tokens: str | None) -> str | None:
-        from ragauge.cost.tokens import load
-
         if tokens:
             load(tokens, where="")
         return tokens

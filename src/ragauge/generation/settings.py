@@ -14,6 +14,7 @@ from ragauge.generation import modes
 from ragauge.generation.modes.base import Mode
 from ragauge.generation.windows import CHUNK
 from ragauge.io.sections import Section
+from ragauge.retrieval.service.settings import check_address
 
 if TYPE_CHECKING:
     from ragauge.generation.schedules.base import Schedule
@@ -111,8 +112,6 @@ class PipelineSettings(Section):
         return self
 
     def _check_server(self) -> None:
-        from ragauge.retrieval.service.settings import check_address
-
         for address in self.addresses:
             try:
                 check_address(address)

@@ -24,6 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from ragauge import assets
+from ragauge.assets.tokenizer import load_tokenizer as tokenizer_of_folder
+from ragauge.assets.tokenizer import plain_reader
 from ragauge.errors import UserError, unknown
 from ragauge.io import folders
 from ragauge.io.jsonl import read_jsonl
@@ -215,10 +218,7 @@ class Database:
 
 def load_tokenizer(source: str) -> Any:
     """The tokenizer of a model's name, source or folder."""
-    from ragauge import assets
-    from ragauge.assets import tokenizer
-
-    return tokenizer.load_tokenizer(assets.resolve(source))
+    return tokenizer_of_folder(assets.resolve(source))
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:
@@ -233,7 +233,5 @@ def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[
     """
     if not texts:  # which the tokenizer does not accept
         return []
-    from ragauge.assets.tokenizer import plain_reader
-
     read = plain_reader(tokenizer, texts)(list(texts), add_special_tokens=special, verbose=False)
     return list(read["input_ids"])

@@ -9,8 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ragauge.datasets.wiki_long import article_text
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, json_object, read_lines
+from ragauge.io.wikipedia import Article, clean_sections, read_long_pages
 
 MAX_DOCUMENT_BYTES = 1 << 26  # a longer one is a damaged file or a corpus of another format
 
@@ -38,8 +40,6 @@ Read = Callable[[], CorpusDocument | None]  # parses a document when it is calle
 def read_file(path: Path, text_field: str) -> Iterator[Read]:
     """The documents of a file, by the reader of the file's type; each is parsed by the shard that takes it."""
     if path.suffix == ".bz2":
-        from ragauge.io.wikipedia import read_long_pages
-
         pages = enumerate(read_long_pages(path), start=1)
         return (partial(_parse_page, f"{path}: article {number}", *page) for number, page in pages)
     if re.search(r"\.txt(\.gz)?$", path.name):
@@ -63,9 +63,6 @@ def document_of(record: Mapping[str, Any], text_field: str, place: str) -> Corpu
 
 def _parse_page(place: str, title: str, wikitext: str) -> CorpusDocument | None:
     """A long article of a MediaWiki export, its sections below one another."""
-    from ragauge.datasets.wiki_long import article_text
-    from ragauge.io.wikipedia import Article, clean_sections
-
     text = article_text(Article(title, tuple(clean_sections(wikitext))))
     return CorpusDocument(place, title, text) if text.strip() else None
 

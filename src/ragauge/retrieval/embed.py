@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from ragauge import assets
+from ragauge.assets import store
 from ragauge.assets.tokenizer import padded, plain_reader
 from ragauge.errors import UserError
 from ragauge.io import folders
@@ -61,8 +63,6 @@ class EncoderChoice:
     @cached_property
     def sha256(self) -> str:
         """Hash of the weights, the same for every engine: they agree to 1e-5."""
-        from ragauge import assets
-
         assets.resolve(self.name)
         return str(assets.describe(self.name)["sha256"])
 
@@ -72,9 +72,6 @@ class OnnxEncoder:
 
     def __init__(self, name: str, threads: int | None = None) -> None:
         """Load an encoder by asset name, source or folder. Raises UserError if it is not an encoder."""
-        from ragauge import assets
-        from ragauge.assets import store
-
         folder = assets.resolve(name)
         home = store.Store(store.home())
         target = home.folder("onnx", f"encoder-{folder.name}", store.digest(store.contents(folder)), EXPORT)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
+from ragauge import assets
 from ragauge.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ class Checkpoint:
     @property
     def released_retro(self) -> Path | None:
         """The folder of the model where that is a checkpoint of RETRO and no other weights are given."""
-        from ragauge import assets
-
         is_retro = self.weights is None and self.model and assets.is_retro(self.model)
         return assets.resolve(self.model) if is_retro else None
 
@@ -92,7 +91,5 @@ class Mode(ABC):
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """(name, hash) of the weights. Raises UserError if they are not available."""
-        from ragauge import assets
-
         assets.resolve(checkpoint.model)
         return checkpoint.model, assets.describe(checkpoint.model)["sha256"]

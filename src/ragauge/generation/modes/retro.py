@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ragauge import assets
+from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.errors import UserError
 from ragauge.generation.modes.base import Checkpoint, Mode
+from ragauge.io.files import file_sha256
 
 if TYPE_CHECKING:
     from ragauge.generation.reader import NeighbourModel
@@ -27,8 +29,6 @@ class OwnEncoder(Mode):
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         if (folder := checkpoint.released_retro) is not None:  # its tokenizer must be the database's
-            from ragauge.assets.tokenizer import load_tokenizer
-
             checkpoint = replace(checkpoint, tokenizer=load_tokenizer(folder))
         if checkpoint.exported is not None:
             from ragauge.generation.modes._retro_onnx import load_exported
@@ -55,6 +55,4 @@ class OwnEncoder(Mode):
             return self.own_model, f"random, seed {checkpoint.seed}"
         if not checkpoint.weights.is_file():
             raise UserError(f"--weights: no such file: {checkpoint.weights}")
-        from ragauge.io.files import file_sha256
-
         return self.own_model, file_sha256(checkpoint.weights)

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.errors import UserError
+from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, SearchResult, VectorSource, faiss_files
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
@@ -73,8 +74,6 @@ class IvfPq(IndexRecipe):
 
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
         """Encode one shard. Memory: a block of vectors, and the shard's codes, drawn ones included."""
-        from ragauge.retrieval.coder import Coder
-
         index = faiss_files.read(trained / TRAINED)
         coder = Coder(index)
         for block, ids in vectors.blocks(shard):
