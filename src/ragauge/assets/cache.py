@@ -1,12 +1,11 @@
 """Listing and pruning the cache directory: what ragauge made alone, which manifests and names of files show."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from ragauge.assets import store
 from ragauge.errors import UserError
@@ -29,7 +28,7 @@ class CacheEntry:
     used: float  # seconds since 1970: the last use
 
     @classmethod
-    def of(cls, kind: str, path: Path) -> CacheEntry:
+    def of(cls, kind: str, path: Path) -> Self:
         """Describe a folder or a file."""
         files = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
         is_folder = store.has_manifest(path)

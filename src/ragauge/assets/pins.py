@@ -7,12 +7,10 @@
 Reading `exp.yaml` activates `exp.lock.json` next to it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 
@@ -43,7 +41,7 @@ class Pin(BaseModel, extra="forbid", frozen=True):
         """Whether the source gives the same files to everybody."""
         return bool(self.sha256 or COMMIT.fullmatch(self.revision or ""))
 
-    def conflict(self, other: Pin) -> str:
+    def conflict(self, other: Self) -> str:
         """Say in what two pins contradict each other; empty where they agree, as a branch and a commit may."""
         for key in ("revision", "sha256"):
             mine, its = getattr(self, key), getattr(other, key)

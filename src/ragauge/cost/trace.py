@@ -1,10 +1,8 @@
 """A trace: every model call of one answer, as data. Costs are folds over it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 Trace = list["Call"]
 
@@ -42,7 +40,7 @@ class Call:
         return {k: v for k, v in asdict(self).items() if k not in defaults or v != defaults[k]}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Call:
+    def from_json(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_json`; raises TypeError on unknown keys and on values of another type."""
         listed = {"lengths", "past", "logits", "layers", "again"}
         values: dict[str, Any] = {k: tuple(v) if k in listed and v is not None else v for k, v in data.items()}

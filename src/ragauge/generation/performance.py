@@ -3,10 +3,9 @@
 PipeRAG, section 3.2: a retrieval is hidden if it takes no longer than generating the window meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL
 from ragauge.cost.trace import Call
@@ -26,7 +25,7 @@ class GenerationModel:
     in_cache: bool = True  # neighbours are slots of the cache, among the tokens that a step attends to
 
     @classmethod
-    def of(cls, trace: Iterable[Call], in_cache: bool = True) -> GenerationModel:
+    def of(cls, trace: Iterable[Call], in_cache: bool = True) -> Self:
         """The model fitted to the calls of traced generations. Raises UserError: they decoded or read nothing."""
         calls = list(trace)
         decoded = (c for c in calls if c.stage == "decode" and c.seconds)

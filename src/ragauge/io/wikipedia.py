@@ -4,8 +4,6 @@ Wikitext is parsed by mwparserfromhell and rendered here, since its own `strip_c
 drops the value of `{{convert|5|km}}`.
 """
 
-from __future__ import annotations
-
 import bz2
 import html
 import re
@@ -38,16 +36,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Article:
-    title: str
-    sections: tuple[Section, ...]
-
-    def passages(self) -> Iterator[ArticlePassage]:
-        pieces = ((section.heading, text) for section in self.sections for text in cut_text(section.text))
-        yield from (ArticlePassage(self.title, *piece) for piece in pieces if len(piece[1].split()) >= SHORTEST_WORDS)
-
-
-@dataclass(frozen=True)
 class ArticlePassage:
     """About `PASSAGE_WORDS` words of one section."""
 
@@ -59,6 +47,16 @@ class ArticlePassage:
     def title(self) -> str:
         """The title a prompt shows: a passage from mid-article is rarely clear without its heading."""
         return f"{self.article}: {self.heading}" if self.heading else self.article
+
+
+@dataclass(frozen=True)
+class Article:
+    title: str
+    sections: tuple[Section, ...]
+
+    def passages(self) -> Iterator[ArticlePassage]:
+        pieces = ((section.heading, text) for section in self.sections for text in cut_text(section.text))
+        yield from (ArticlePassage(self.title, *piece) for piece in pieces if len(piece[1].split()) >= SHORTEST_WORDS)
 
 
 def read_passages(path: Path) -> list[ArticlePassage]:

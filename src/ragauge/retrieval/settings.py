@@ -1,8 +1,6 @@
 """The settings of chunk databases and their indexes: the section `databases` of a configuration."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -68,7 +66,7 @@ class DatabaseSettings(_CorpusSettings):
         return {label: {"corpus": label, **one} if isinstance(one, dict) else one for label, one in filled.items()}
 
     @model_validator(mode="after")
-    def _fits_together(self) -> DatabaseSettings:
+    def _fits_together(self) -> Self:
         if self.dtype == "float16" and self.device != "cuda":
             raise SettingError("dtype", "float16 requires the device cuda")
         if self.engine == "onnx" and self.dtype != "float32" and self.device != "cuda":

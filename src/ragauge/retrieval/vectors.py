@@ -1,12 +1,11 @@
 """The vectors that go into an index: the chunks' own, and those drawn around them to fill it (docs/retrieval.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -29,7 +28,7 @@ class Vectors:
     recipe: IndexRecipe
 
     @classmethod
-    def open(cls, folder: Path, recipe: IndexRecipe) -> Vectors:
+    def open(cls, folder: Path, recipe: IndexRecipe) -> Self:
         """Raises UserError if shards or embeddings are missing, truncated or not of one encoder, or do not fit."""
         database = Database(folder)
         embeddings = tuple(Embeddings(folder, number) for number in range(recipe.shards or len(database.shards)))

@@ -1,7 +1,5 @@
 """A retrieval server as a process: serving until a signal comes, and starting and stopping a server from a job."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,14 +1,12 @@
 """The retrieval service: a retriever behind gRPC, which checks and bounds every field of a request."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -121,7 +119,7 @@ class Server:
         self.queue.close()
         return not self.queue.running
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -1,7 +1,5 @@
 """What every index type is made of: the keys of its recipe, its steps, and searches over several parts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from abc import abstractmethod
