@@ -1,11 +1,4 @@
-"""Pins: what a source must give, stated in the source, in the catalog, or in the lock file of a configuration.
-
-    hf:org/name@REVISION               a commit, tag or branch of a hub repository
-    https://host/file#sha256=HEX       the hash of the file that is downloaded; of pypi: the wheel
-    hf:org/name@REVISION#sha256=HEX    the hash of all its files together, as `ragauge fetch --lock` writes it
-
-Reading `exp.yaml` activates `exp.lock.json` next to it.
-"""
+"""Pins: what a source must give, in the source (`hf:org/name@REVISION#sha256=HEX`), the catalog or a lock file."""
 
 import os
 import re

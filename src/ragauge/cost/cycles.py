@@ -1,8 +1,7 @@
 """Compute cycles: folds of a trace to one count of multiply-accumulates, each under a named accounting.
 
-Superposition Prompting (Merth et al., 2024) reports the multiply-accumulates on the critical path. What the paper
-counted was never released; `published` is the one rule under which nearly all of its 132 rows agree.
-docs/cost-accounting.md states the accountings, and that rule with the rows that show each part of it.
+docs/cost-accounting.md states the accountings; `published` is the one rule under which nearly all of the 132 rows of
+Superposition Prompting (Merth et al., 2024) agree.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,4 @@
-"""Why a method that needs a hundredth of the multiply-accumulates is not a hundred times as fast.
-
-The seconds beyond the theory are split exactly, stage by stage, as docs/latency-protocol.md explains: theory, parallel
-paths, memory, kernels, and the time between the calls.
-"""
+"""Why a method that needs a hundredth of the MACs is not a hundred times as fast (docs/latency-protocol.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

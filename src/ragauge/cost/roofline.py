@@ -1,9 +1,4 @@
-"""The roofline: the fewest seconds that a trace takes on a machine (docs/cost-accounting.md).
-
-A step of a call takes at least `max(2 * macs / rate, bytes / bandwidth)` seconds. Where weights and activations have 8
-bits, linear layers run at the machine's rate for these and attention at the dtype's. The machine is what
-`cost.machine.measure` returns; a floor uses its best measured rates.
-"""
+"""The roofline: the fewest seconds that a trace takes on a machine of `cost.machine` (docs/cost-accounting.md)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,4 @@
-"""Building a chunk database: documents are cut shard by shard, near-duplicates are marked, and all shards gathered.
-
-A shard is made by one job, and so is each evaluation set; then `mark`, one job per shard, looks its documents up among
-the evaluation text of all, and `gather` names shards and near-duplicates in order. `database` describes the folders.
-"""
+"""Building a chunk database, shard by shard: `database` describes the folders, docs/retrieval.md the steps."""
 
 import hashlib
 import json

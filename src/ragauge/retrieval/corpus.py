@@ -1,8 +1,4 @@
-"""Corpora as streams of documents, shard by shard: local files (`documents.py`) and data sets of the hub (`hub.py`).
-
-A shard takes whole files if there are at least as many files as shards; otherwise every shard reads the stream and
-keeps its share of the documents, dealt in turn.
-"""
+"""Corpora as streams of documents, shard by shard (docs/retrieval.md): local files, and data sets of the hub."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

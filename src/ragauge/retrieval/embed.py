@@ -131,9 +131,7 @@ def embedding_folder(database: Path, number: int) -> Path:
 
 
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
-    """Embed the chunks of one shard unless that is done; returns whether there was anything to do.
-
-    A killed build goes on at the block of `BLOCK_CHUNKS` chunks that it had reached.
+    """Embed the chunks of one shard, where a killed build stopped; returns whether there was anything to do.
 
     Raises UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
     """

@@ -1,7 +1,5 @@
-"""Near-duplicates of evaluation text: documents whose word 13-grams overlap with it, as in RETRO.
-
-Borgeaud et al., 2022 (RETRO), section 2.6: a training document whose 13-gram Jaccard similarity with an evaluation
-document is 0.8 or higher, estimated by MinHash, is removed.
+"""Near-duplicates of evaluation text: documents whose word 13-grams have a Jaccard similarity of 0.8 or more with
+it, estimated by MinHash (Borgeaud et al., 2022, RETRO, section 2.6).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

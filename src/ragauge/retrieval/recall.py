@@ -1,8 +1,4 @@
-"""How many of the exact nearest chunks an index finds.
-
-Where an exact search of every vector takes too long, the vectors of some shards stand for all, and of the chunks that
-the index finds those of the same shards.
-"""
+"""How many of the exact nearest chunks an index finds (docs/retrieval.md)."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""The retriever: queries in, neighbours with their continuations out, every stage timed.
-
-The retrieval service answers the same `Query` with the same `Neighbours`: callers take either for `Searcher`. A budget
-of seconds buys the largest nprobe that a line fitted to measured searches predicts to fit (PipeRAG, section 3.2).
-"""
+"""The retriever: queries in, neighbours with their continuations out, every stage timed (docs/service.md)."""
 
 from __future__ import annotations
 

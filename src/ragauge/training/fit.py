@@ -1,9 +1,4 @@
-"""RETRO-fit: trains the weights that an attention mode adds to a frozen decoder (docs/piperag.md).
-
-Training text is the database's own: chunks of a document in a row, with the neighbours that the retriever finds for
-their windows. One document in ten is held out for a curve of the loss, with retrieved and with random neighbours. The
-budget is wall-clock time; a checkpoint is written with every point of the curve.
-"""
+"""RETRO-fit: trains the weights that an attention mode adds to a frozen decoder (docs/piperag.md)."""
 
 import json
 import math

@@ -1,8 +1,4 @@
-"""Weights that RETRO-fit adds to a decoder: their files, and the differentiable pass that trains them.
-
-A file is in safetensors; its metadata say which mode and which decoder it belongs to. A pass has no cache and writes
-nothing in place; its layers are the decoder's own (`Decoder.run_layers`), with attention over given keys.
-"""
+"""Weights that RETRO-fit adds to a decoder: their files (safetensors), and the differentiable pass that trains them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
