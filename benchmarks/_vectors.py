@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--while-stdin-open", action="store_true", help="stop with the process that started it")
     args = parser.parse_args()
     rows = Rows(args.folder, args.part, args.of)
-    loaded = LoadedIndex(rows, rows.about())
+    loaded = LoadedIndex(rows, rows.about(), lambda sequences: [""] * len(sequences))
     server = Server(loaded, ServerSettings(port=args.port, workers=args.workers, window_ms=args.window_ms))
     serve(server, 5.0, while_stdin_open=args.while_stdin_open)
 

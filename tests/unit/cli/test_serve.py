@@ -128,7 +128,7 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
             part = Retriever.open(
                 folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1, part=(number, SHARDS)
             )
-            server = opened.enter_context(Server(LoadedIndex(part, part.describe()), ServerSettings(port=0)))
+            server = opened.enter_context(Server(LoadedIndex(part, part.describe(), list), ServerSettings(port=0)))
             clients.append(opened.enter_context(Client(server.address)))
         merged, whole = Fanout(clients).search(shared), retriever.search(shared)
         with pytest.raises(RetrievalError, match="budget_s requires a retriever whose latency was measured"):

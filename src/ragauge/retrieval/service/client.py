@@ -76,8 +76,9 @@ class Client(AbstractContextManager["Client"]):
         tls_key: Path | None = None,
         token: Path | None = None,
     ) -> None:
-        """Args:
-            address: host:port.
+        """Connect to host:port at the first call.
+
+        Args:
             deadline_s: deadline of each call in seconds, including retries.
             retries: how often a call that a server did not answer is sent again, within its deadline.
             tls_ca: PEM file of the CA certificates that verify the server's; without it, no TLS.

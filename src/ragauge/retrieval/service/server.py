@@ -44,7 +44,7 @@ class LoadedIndex:
 
     searcher: Retriever
     about: About
-    detokenize: Callable[[list[list[int]]], list[str]] | None = None  # by the database's tokenizer
+    detokenize: Callable[[list[list[int]]], list[str]]  # by the database's tokenizer
 
 
 class Health(health.HealthServicer):
@@ -71,9 +71,7 @@ class Server:
         tls: grpc.ServerCredentials | None = None,
         token: str | None = None,
     ) -> None:
-        """Args:
-            tls: see `credentials.server_credentials`; without it, nothing is encrypted.
-            token: what every call must carry; None: anyone who reaches the address may search.
+        """Without `tls` nothing is encrypted; without a token, which calls carry, anyone may search.
 
         Raises UserError: the address cannot be listened on.
         """
@@ -165,8 +163,6 @@ class Server:
 
     def _detokenize(self, request: pb.DetokenizeRequest, _: grpc.ServicerContext) -> pb.DetokenizeReply:
         loaded = self.loaded
-        if loaded.detokenize is None:
-            raise RefusedError(grpc.StatusCode.UNIMPLEMENTED, "the server has no tokenizer")
         _check_range("sequences", len(request.sequences), self._max_queries, low=1)
         for i, sequence in enumerate(request.sequences):
             _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
