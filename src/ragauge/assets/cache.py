@@ -29,7 +29,6 @@ class CacheEntry:
 
     @classmethod
     def of(cls, kind: str, path: Path) -> Self:
-        """Describe a folder or a file."""
         files = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
         is_folder = store.has_manifest(path)
         stat = (path / store.MANIFEST if is_folder else path).stat()

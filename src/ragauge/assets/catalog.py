@@ -14,8 +14,6 @@ from ragauge.prompts.templates import Template, Tokenization
 
 
 class Entry(BaseModel, extra="forbid", frozen=True):
-    """One asset."""
-
     kind: Literal["model", "encoder", "corpus", "file"]  # "file": given by its source, so nobody said what it is
     source: str = Field(description="hf:org/name, pypi:name==version, https://host/file or path:/folder")
     places: tuple[str, ...] = Field((), description="where else the file with this sha256 is, tried in order")
@@ -41,7 +39,6 @@ class Entry(BaseModel, extra="forbid", frozen=True):
 
 @cache
 def entries() -> dict[str, Entry]:
-    """Return all named assets."""
     data = yaml.safe_load(files("ragauge.assets").joinpath("catalog.yaml").read_text(encoding="utf-8"))
     return {name: Entry(**fields) for name, fields in data.items()}
 

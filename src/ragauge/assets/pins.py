@@ -92,7 +92,6 @@ def validated(model: type[Checked], data: Any, place: str) -> Checked:
 
 
 def write(path: Path, lock: Lock) -> None:
-    """Write a lock file."""
     write_file(path, (lock.model_dump_json(indent=1, exclude_none=True) + "\n").encode())
 
 

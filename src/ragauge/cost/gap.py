@@ -38,9 +38,7 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
 
 
 def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
-    """Compute the three speedups of a method over naive, and split the seconds between theory and clock.
-
-    Given are the `stages` of an answer of each, and median seconds of a response.
+    """Compute the three speedups of a method over naive from `stages` and median seconds of a response of each.
 
     Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`, `gap_s`, `stages` (PARTS of each) and
         `between_calls_s`, as docs/latency-protocol.md defines them.

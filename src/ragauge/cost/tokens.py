@@ -37,9 +37,7 @@ class TokenCounts:
 
 
 def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCounts:
-    """Load token counts: those of `tokens.yaml` under a name, or of a JSON or YAML file with the same four keys.
-
-    `vocab`: size of the model's vocabulary; a named prompt has the counts of its tokenizer where they are known.
+    """Load the counts of `tokens.yaml` under a name, for the tokenizer with a vocabulary of this size, or of a file.
 
     Raises UserError: neither a known name nor a file; a key missing or unknown; a count that is not a positive integer.
     """
@@ -59,8 +57,7 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
 def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
     """The fields of a `ragauge.prompts.Prompt` of random token ids, with texts of as many words for rankers.
 
-    Ids skip the first thousand of a large vocabulary, which hold special tokens. Rankers that count words rank the
-    documents in their order.
+    Ids skip the first thousand of a large vocabulary, which hold special tokens. Word counts rank documents in order.
     """
     draw = random.Random(seed)
     first = 1000 if vocab > 2000 else 0

@@ -27,8 +27,6 @@ PROMPT = CHUNK  # tokens of a sequence that are continued
 
 @dataclass
 class Pipeline:
-    """A decoder with its retriever."""
-
     lm: NeighbourModel
     specification: PipelineSpecification
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks an index

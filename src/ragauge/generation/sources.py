@@ -47,8 +47,6 @@ class NeighbourSource(ABC):
 
 @dataclass(frozen=True)
 class RetrievalOptions:
-    """How the database is queried."""
-
     searcher: Searcher
     k: int = 2
     nprobe: int | None = None  # of searches without a budget; None: the index's own
@@ -61,7 +59,6 @@ class RetrievalOptions:
     spare: int = 8  # neighbours requested beyond k where some are excluded
 
     def query(self, ids: Tokens, continuation: int, budget_s: float | None = None) -> Query:
-        """The query for a window's tokens."""
         nprobe = self.nprobe if budget_s is None else None
         k = self.k + (self.spare if self.excluded_documents or self.excluded_chunks else 0)
         query = Query(tokens=list(ids), k=k, nprobe=nprobe, budget_s=budget_s, continuation=continuation)
@@ -92,8 +89,6 @@ class RetrievalOptions:
 
 
 class NoNeighbours(NeighbourSource):
-    """The decoder alone."""
-
     def neighbours(self, window: int, ids: Tokens, more: bool) -> None:
         """None, in every window."""
 

@@ -15,8 +15,6 @@ NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk a
 
 @dataclass(frozen=True)
 class Windows:
-    """The retrieval windows of a sequence."""
-
     interval: int = CHUNK  # m: tokens between retrievals
     stale: bool = False  # each query is that of the window before, so that it can be answered ahead of time
 

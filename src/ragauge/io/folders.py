@@ -105,9 +105,7 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
 def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "") -> dict[str, Any]:
     """Return the folder's manifest after checking the size of every file, or with `verify` its hash.
 
-    Args:
-        kind: the expected kind; None: any.
-        hashed: pattern of files whose hash is always checked, because their reader trusts the sizes that they state.
+    `kind`: the expected one; None: any. `hashed`: pattern of files whose hash is always checked, as readers trust them.
 
     Raises UserError: there is no manifest, it is of another kind or format, or a file is missing, cut short or changed.
     """

@@ -67,8 +67,6 @@ class AnswerSpecification(_Section):
 
 
 class IndexFacts(_Section):
-    """The index that a pipeline searched."""
-
     label: str
     type: str = Field(description="registered name of the index type")
     settings: dict[str, Any] = Field(description="every key of its recipe, defaults included")

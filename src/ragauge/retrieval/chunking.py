@@ -109,12 +109,10 @@ def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Spli
 
 
 def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
-    """Mark the documents of one shard that are like evaluation text of any; returns whether there was anything to do.
+    """Mark the documents of one shard that are like evaluation text of any, or of the sets of these labels.
 
-    `sets`: labels of the evaluation sets that are compared besides the held-out text.
-
-    Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first; an
-    evaluation set was not cut.
+    Returns whether there was anything to do. Raises UserError: a shard is missing, truncated, or of another corpus,
+    tokenizer or chunk size than the first; an evaluation set was not cut.
     """
     parts, others, marked_from = _parts(database, shards, sets)
 
@@ -136,7 +134,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 
 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
-    """List the shards and their near-duplicates in order; returns whether there was anything to do, as `mark`."""
+    """List the shards and their near-duplicates in order. Returns and raises as `mark`."""
     parts, _, gathered_from = _parts(database, shards, sets)
     marked = []
     for number, part in enumerate(parts):

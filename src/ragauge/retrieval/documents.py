@@ -69,8 +69,6 @@ def _parse_page(place: str, title: str, wikitext: str) -> CorpusDocument | None:
 
 @dataclass
 class _Block:
-    """The lines of one document in a text file."""
-
     place: str
     title: str
     lines: list[str]

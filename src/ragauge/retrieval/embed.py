@@ -26,8 +26,6 @@ BATCH_TEXTS = 32
 
 
 class TextEncoder(Protocol):
-    """Text to vectors."""
-
     dim: int  # width of a vector
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -36,8 +34,6 @@ class TextEncoder(Protocol):
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """An encoder and the engine that runs it."""
-
     name: str = "minilm"  # an asset's name, source or folder
     engine: Literal["onnx", "torch"] = "onnx"
     threads: int | None = None  # default: the library's own choice

@@ -103,8 +103,6 @@ def _read(folder: Path, kind: str, verify: bool = False) -> dict[str, Any]:
 
 
 class Index:
-    """A merged index, open."""
-
     def __init__(self, database: Database, label: str, part: tuple[int, int] | None = None, verify: bool = False):
         """Raises UserError: it is missing, truncated, changed (with `verify`), or of another database."""
         self.folder = merged_folder(database.folder, label, part)

@@ -76,8 +76,6 @@ class Cross:
 
 @dataclass(frozen=True)
 class AddedLayers:
-    """All that is added to a decoder."""
-
     encoder: tuple[Layer, ...]
     cross: tuple[Cross, ...]  # of the layers that have it, in order
 

@@ -134,8 +134,6 @@ class RetroEncoder(nn.Module):
 
 
 class RetroNetwork(nn.Module):
-    """The decoder and its encoder."""
-
     def __init__(self, sizes: Sizes = PAPER) -> None:
         super().__init__()
         self.sizes = sizes

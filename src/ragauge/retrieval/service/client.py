@@ -168,8 +168,6 @@ class Client(AbstractContextManager["Client"]):
 
 
 class PendingSearch:
-    """A search in progress."""
-
     def __init__(self, client: Client, queries: int, future: grpc.Future) -> None:
         self._client, self._queries, self._future = client, queries, future
         self._name = f"search of {queries} {'query' if queries == 1 else 'queries'}"
