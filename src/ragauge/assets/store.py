@@ -39,11 +39,7 @@ class Store:
         return self.home / area / f"{readable}-{digest}"
 
     def build(self, target: Path, make: Callable[[Path], dict[str, Any]]) -> Path:
-        """Make the folder `target` unless it is complete; of several processes one makes it, the others wait.
-
-        Args:
-            make: fills the given folder and returns what the manifest says besides the size and hash of each file.
-        """
+        """Make the folder `target` unless it is complete; `make` fills it and returns facts for its manifest."""
         if self.is_complete(target):
             with suppress(OSError):  # a shared, read-only cache
                 os.utime(target / MANIFEST)

@@ -37,9 +37,7 @@ class Disk:
 
 
 def time_documents(name: str, prepare: Callable[[], Any], engine: Any, disk: Disk) -> dict[str, Any] | None:
-    """Time preparing documents without a store, with an empty one, and with one on disk that holds them.
-
-    `prepare` is what a method, the variant `name`, does before the question is known.
+    """Time preparing a variant's documents without a store, with an empty one, and with one on disk that holds them.
 
     Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes", "load_share", "disturbed"}; None
         where nothing is read before the question is known.

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ragauge import plugins
 from ragauge.cost.hardware import DTYPES
-from ragauge.errors import UserError
+from ragauge.errors import UserError, first_problem
 from ragauge.io.jsonl import read_object
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         _Rates.model_validate(rates, strict=True)
     except ValidationError as error:
-        key = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise UserError(f"{path}: {key}: must be a number, of a rate above 0; measure the machine again") from None
+        raise UserError(f"{path}: {first_problem(error)}; measure the machine again") from None
     return rates
 
 

@@ -59,11 +59,7 @@ def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
 
 
 def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
-    """Return the names of all modules that `modules` import, directly or not, themselves included.
-
-    A package's `__init__` is imported with any module in it. Modules of `without` are left out, unless named, along
-    with what they alone import.
-    """
+    """Return `modules` and all that they import, directly or not, packages included, but no further than `without`."""
     reached: set[str] = set()
     pending = list(modules)
     while pending:

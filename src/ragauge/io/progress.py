@@ -24,9 +24,7 @@ def line(text: str) -> None:
 def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:
     """Return a tqdm bar: a context whose `update(n)` moves it, or, with `iterable=items`, a loop over these.
 
-    Args:
-        unit: what is counted, in the singular.
-        done: units of an earlier run, which do not count for the rate.
+    `unit` is singular; `done` are units of an earlier run, which do not count for the rate.
     """
     from tqdm import tqdm
 

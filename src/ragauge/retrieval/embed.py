@@ -161,11 +161,9 @@ def _whole_blocks(partial: Path, block_bytes: int) -> int:
     for other in partial.parent.glob(f".{partial.name.split('.')[1]}.*.partial"):
         if other != partial:
             other.unlink()
-    blocks = partial.stat().st_size // block_bytes if partial.exists() else 0
-    if blocks:
-        os.truncate(partial, blocks * block_bytes)
-    else:
-        partial.unlink(missing_ok=True)
+    partial.touch()
+    blocks = partial.stat().st_size // block_bytes
+    os.truncate(partial, blocks * block_bytes)
     return blocks
 
 

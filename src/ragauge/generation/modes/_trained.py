@@ -58,9 +58,7 @@ class TrainedWeights(nn.Module, ABC):
     def nll(self, decoder: Decoder, ids: Tokens, neighbours: Sequence[Sequence[Tokens]], windows: Windows) -> Tensor:
         """Negative log-likelihood of the tokens after the first query, in nats: (token - 64,), fp32, differentiable.
 
-        Args:
-            ids: of the sequence, which is read in one pass with the neighbours of all its windows.
-            neighbours: texts by window.
+        The sequence `ids` is read in one pass with the neighbours of all its windows, texts by window.
         """
         device = decoder.weights.embedding.device
         sequence = torch.tensor(list(ids), device=device)
