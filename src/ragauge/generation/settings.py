@@ -180,9 +180,7 @@ class PipelineSettings(Section):
 def check_model(settings: PipelineSettings, model: str, dtype: str, device: str) -> None:
     """Raise SettingError if a pipeline's engine does not run its model, or it would score with random weights.
 
-    Args:
-        model: its source, which may be a checkpoint of a mode with a model of its own.
-        dtype, device: that it runs in and on.
+    `model` is its source, which may be a checkpoint of a mode with a model of its own.
     """
     if settings.engine == "onnx" and dtype not in (AUTO, *ONNX_DTYPES[device]):
         known = " or ".join(ONNX_DTYPES[device])

@@ -111,12 +111,9 @@ class Retriever:
         part: tuple[int, int] | None = None,
         verify: bool = False,
     ) -> Retriever:
-        """Open the index of a database's folder.
+        """Open the index of a database's folder, or the part (number, of) of one of several servers.
 
-        Args:
-            threads: of encoder and search, in this process; default: the libraries' own choice.
-            part: (number, of) of a service of several servers; default: the whole index.
-            verify: hash every file; otherwise only their sizes are checked.
+        `threads`: of encoder and search; default: the libraries' choice. `verify`: hash every file, not sizes alone.
 
         Raises UserError: a file is missing, truncated, changed, or of another database, tokenizer or encoder.
         """
