@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,10 @@ from ragauge.io.files import UNFINISHED, file_sha256, locked, os_errors_as_user_
 MANIFEST = "manifest.json"
 MARK = ".ragauge"  # marks ragauge's folders even after Snakemake removed the manifest, the rule's output, for a rerun
 FORMAT = 2  # of manifests
+
+
+class OtherFormatError(UserError):
+    """A folder was made by another version of ragauge, which this one neither reads nor replaces."""
 
 
 def replace(
@@ -93,9 +96,12 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
         (folder / MARK).write_text(f"a {kind} of ragauge\n")
 
     def is_made() -> bool:
-        with suppress(UserError):
+        try:
             return bool(read(target, kind).get("made_from") == inputs)
-        return False
+        except OtherFormatError:
+            raise
+        except UserError:
+            return False
 
     if is_made() and not any(path.exists() for path in _leftovers(target)):
         return False
@@ -162,7 +168,7 @@ def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
         raise UserError(f"{path}: must be a {kind}, not {actual!r}")
     if manifest.get("format") != FORMAT:
         stated = f"{kind} of format {manifest.get('format')!r}; this ragauge reads format {FORMAT}"
-        raise UserError(f"{path}: {stated}; rebuild it")
+        raise OtherFormatError(f"{path}: {stated}: use the version that made it, or remove the folder")
     files, seal = manifest.get("files"), manifest.pop("seal", None)
     if not isinstance(files, dict) or not all(is_file_facts(*entry) for entry in files.items()):
         raise UserError(f"{path}: not a manifest of a {kind}: sizes and hashes of files are missing; rebuild it")

@@ -106,14 +106,16 @@ class KilledAt:
         return counted
 
 
-def test_folders_of_another_format_are_not_read(tmp_path: Path) -> None:
+def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path) -> None:
     target = tmp_path / "a"
     folders.build(target, KIND, {"x": 1}, fill)
     manifest = json.loads((target / folders.MANIFEST).read_bytes())
     (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(UserError, match=r"test folder of format 99; this ragauge reads format 2; rebuild it"):
-        folders.read(target, KIND)
-    assert folders.build(target, KIND, {"x": 1}, fill)
+    expected = r"manifest.json: test folder of format 99; this ragauge reads format 2: use the version that made it, or"
+    for action in (lambda: folders.read(target, KIND), lambda: folders.build(target, KIND, {"x": 2}, fill)):
+        with pytest.raises(UserError, match=expected):
+            action()
+    assert (target / "file").read_bytes() == b"content"
 
 
 def test_verifying_reads_every_file_and_says_how_much_that_was(tmp_path: Path) -> None:
