@@ -1,14 +1,17 @@
 """Seconds until something is there: `ragauge --help`, one question's answer, and, where asked, whole runs.
 
-    python benchmarks/startup.py [--trials 3] [--smoke] [--default] [--tests] [--json]
+    python benchmarks/startup.py [--trials 3] [--smoke] [--default] [--full] [--tests] [--json]
 
 Whole runs are made in a folder where nothing has been run; what assets were downloaded before is used. Run it alone on
-the machine: a run of the workflow takes all cores.
+the machine: a run of the workflow takes all cores. Their CPU seconds, which are printed too, say more on a busy one.
+What a run says at its start about its time is compared with the time that it took.
 """
 
 import argparse
+import math
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -26,15 +29,21 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKFLOW = ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs")
 WATCHED_S = 3
 INSTALLED = Path(sys.executable).parent
-CONFIGURATIONS = {"smoke": ROOT / "configs" / "ci" / "smoke.yaml", "default": ROOT / "config.yaml"}
+CONFIGURATIONS = {
+    "smoke": ROOT / "configs" / "ci" / "smoke.yaml",
+    "default": ROOT / "config.yaml",
+    "full": ROOT / "configs" / "full.yaml",
+}
 _BEGUN = re.compile(r"^\[(.+)\]\n(?:local)?rule (\w+):\n(?: .*\n)*? +jobid: (\d+)$", re.MULTILINE)
+_ESTIMATED = re.compile(r"^about ([\d.]+) (s|min|h|days) here", re.MULTILINE)
+UNITS = {"s": 1, "min": 60, "h": 3600, "days": 86400}
 _ENDED = re.compile(r"^\[(.+)\]\nFinished jobid: (\d+) ", re.MULTILINE)
 
 
 def main() -> None:
     args = _arguments()
     print(f"{cpu_model()}, {os.cpu_count()} cores")
-    verdicts, rules = Verdicts(), {}
+    verdicts, rules, cpu = Verdicts(), {}, {}
     with competing_load() as load:  # before: of jobs that outlive their parents nobody knows whose they are
         time.sleep(WATCHED_S)
     print(load_line(load))
@@ -45,8 +54,11 @@ def main() -> None:
         repeated = []
         for name in CONFIGURATIONS:
             if getattr(args, name):
-                whole, again, rules[name] = workflow(name, folder / name, args.trials)
+                began = cpu_s()
+                whole, again, rules[name], estimated = workflow(name, folder / name, args.trials)
+                cpu[name] = cpu_s() - began
                 verdicts.check(f"{name}_s", whole)
+                verdicts.check("estimate", abs(estimated / whole - 1), of=name)
                 repeated.append(again)
             else:
                 verdicts.skip(f"{name}_s", f"needs --{name}")
@@ -55,10 +67,14 @@ def main() -> None:
         else:
             verdicts.skip("second_make_s", "needs --smoke or --default")
         if args.tests:
+            began = cpu_s()
             verdicts.check("tests_s", seconds(["make", "test"], ROOT))
+            cpu["tests"] = cpu_s() - began
         else:
             verdicts.skip("tests_s", "needs --tests")
-    finish({"job_seconds": rules, "load_share": load.share}, verdicts, args.json)
+    for name, value in cpu.items():
+        print(f"{name}: {value:.0f} CPU seconds")
+    finish({"job_seconds": rules, "cpu_seconds": cpu, "load_share": load.share}, verdicts, args.json)
 
 
 def one_question(folder: Path, trials: int) -> float:
@@ -70,8 +86,8 @@ def one_question(folder: Path, trials: int) -> float:
     return min(seconds([*command, "--out", f"answer_{trial}.jsonl"], folder) for trial in range(trials))
 
 
-def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[str, float]]:
-    """(seconds of a run, of one with nothing to do, of the jobs of each rule, most first) of a configuration."""
+def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[str, float], float]:
+    """Seconds of a configuration's run, of one with nothing to do, of each rule's jobs, and as the run estimated."""
     folder.mkdir()
     for part in WORKFLOW:
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
@@ -83,7 +99,20 @@ def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[s
     print(
         f"{name}: {sum(spent.values()):.0f} s of jobs; " + ", ".join(f"{r} {s:.0f}" for r, s in [*spent.items()][:12])
     )
-    return whole, min(seconds(command, folder, log) for _ in range(trials)), spent
+    estimated = estimated_seconds(log.read_text(encoding="utf-8"))
+    return whole, min(seconds(command, folder, log) for _ in range(trials)), spent, estimated
+
+
+def estimated_seconds(log: str) -> float:
+    """What a run said at its start about its time; not a number where it said nothing."""
+    said = _ESTIMATED.search(log)
+    return float(said[1]) * UNITS[said[2]] if said else math.nan
+
+
+def cpu_s() -> float:
+    """CPU seconds of all ended children."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def job_seconds(log: str) -> dict[str, float]:
@@ -118,6 +147,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=3, help="of each command but whole runs (default: %(default)s)")
     parser.add_argument("--smoke", action="store_true", help="run the smoke experiment from nothing")
     parser.add_argument("--default", action="store_true", help="run the default experiment from nothing")
+    parser.add_argument("--full", action="store_true", help="run all items on a small model from nothing")
     parser.add_argument("--tests", action="store_true", help="run the tests")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     return parser.parse_args()

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,10 @@ def test_interleaved_runs_each_task_once_untimed_and_once_a_round(benchmarks: An
     assert {name: len(found) for name, found in seconds.items()} == {"a": 3, "b": 3}
     assert sorted(ran[:2]) == sorted(ran[2:4]) == ["a", "b"]
     assert isinstance(load, Load)
+
+
+def test_what_a_run_estimated_is_read_from_its_log(benchmarks: Any) -> None:
+    startup = benchmarks("startup")
+    assert startup.estimated_seconds("x\nabout 6 min here (4 min to 9 min): answers 3 min\n") == 360
+    assert startup.estimated_seconds("about 40 s here (30 s to 60 s): times 30 s\n") == 40
+    assert math.isnan(startup.estimated_seconds("12 of 90 jobs done; about 6 min left\n"))
