@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ from ragauge.measure.servers import SERVERS
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
+    from ragauge.measure.served import ServedBench
     from ragauge.methods import Method
 
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -65,6 +66,8 @@ def read(
     if model.finder:
         problem = "answers from evidence that another model finds; such a pair is not timed"
         raise UserError(f"--model: {args.model} {problem}")
+    if args.serve and not model.served:
+        raise UserError(f"--serve: starts a server of a model openai:NAME; --model is {args.model}")
     if model.engine != "torch" and not model.served:
         problem = f"has engine {model.engine!r}; models of 'torch' and served ones (openai:NAME) are timed"
         raise UserError(f"--model: {args.model} {problem}")
@@ -72,16 +75,22 @@ def read(
     return settings, variants, model, questions, options.first(args.seed, config and config.seed, 0)
 
 
-def serving(args: argparse.Namespace, model: ModelEntry) -> AbstractContextManager[object]:
-    """The server that --serve starts for the model; nothing without it."""
-    if args.serve is None:
-        return nullcontext()
-    if model.served is None:
-        raise UserError(f"--serve: needs a model openai:NAME, got --model {args.model}")
+@contextmanager
+def served_bench(
+    args: argparse.Namespace, model: ModelEntry, questions: Questions, number: int, new_tokens: int
+) -> Iterator[ServedBench]:
+    """The server of a model, which --serve starts, with the prompts of the first `number` questions."""
+    from ragauge.measure.served import bench
     from ragauge.measure.servers import serving
 
-    name = model.source.removeprefix(SERVED)
-    return serving(args.serve, name, threads=args.threads, environment=model.served.environment)
+    assert model.served is not None
+    name, where = model.source.removeprefix(SERVED), model.served.environment
+    with (
+        options.ended_in_order(),
+        serving(args.serve, name, args.threads, where) if args.serve else nullcontext(),
+        bench(questions, number, model, new_tokens) as served,
+    ):
+        yield served
 
 
 def write_result(

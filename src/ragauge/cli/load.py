@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.measure import load, timing
+    from ragauge.measure import load, served, timing
 
     def levels(stated: dict[str, Any]) -> dict[str, Any]:
         return {"rates": [], "clients": [], **stated} if stated.keys() & {"rates", "clients"} else stated
@@ -20,15 +20,9 @@ def run(args: argparse.Namespace) -> None:
     settings, variants, model, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
     assert questions is not None  # `load` has no random weights
     if model.served:
-        from ragauge.measure import served, served_load
-
-        with (
-            _timing.serving(args, model),
-            served.bench(questions, settings.prompts, model, settings.new_tokens) as remote,
-        ):
-            result = served_load.measure_load(variants, remote, settings, seed=seed)
-        _timing.write_result(args, result, result["levels"], load.table(result))
-        return
-    bench = timing.bench_of_questions(questions, settings.prompts, model, settings.new_tokens, settings.threads)
-    result = load.measure_load(variants, bench, settings, seed=seed)
+        with _timing.served_bench(args, model, questions, settings.prompts, settings.new_tokens) as bench:
+            result = served.measure_load(variants, bench, settings, seed)
+    else:
+        local = timing.bench_of_questions(questions, settings.prompts, model, settings.new_tokens, settings.threads)
+        result = load.measure_load(variants, local, settings, seed=seed)
     _timing.write_result(args, result, result["levels"], load.table(result))

@@ -1,20 +1,13 @@
 """Time methods side by side by the latency protocol."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.cli import _options as options
 from ragauge.cli import _timing
 from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
-
-if TYPE_CHECKING:
-    from ragauge.config.schema import ModelEntry
-    from ragauge.measure.inputs import Questions
-    from ragauge.methods import Method
 
 # Keys of the section `latency` that are options as they are.
 OPTIONS = {"trials", "warmup", "documents", "tokens", "evidence_batch", "allow_load", "server_cache"}
@@ -32,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.cost import gap, machine
-    from ragauge.measure import latency, timing
+    from ragauge.measure import latency, served, timing
 
     def lengths(stated: dict[str, Any]) -> dict[str, Any]:
         first, *more = stated.get("new_tokens") or [None]
@@ -43,7 +36,13 @@ def run(args: argparse.Namespace) -> None:
     )
     longest = max(settings.all_new_tokens)
     if model.served:
-        _time_served(args, settings, variants, model, questions)
+        if questions is None or settings.tokens or settings.evidence_batch or settings.documents == "cold":
+            named = "--random-weights, --tokens, --evidence-batch and --documents cold"
+            raise UserError(f"--model: {args.model} runs behind a server; {named} need a model that runs here")
+        with _timing.served_bench(args, model, questions, args.prompts, longest) as there:
+            result = served.measure_latency(variants, there, settings)
+        runs = (result, *result["other_lengths"])
+        _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))
         return
     if questions is None:
         bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
@@ -56,24 +55,3 @@ def run(args: argparse.Namespace) -> None:
     result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent)
     runs = (result, *result["other_lengths"])
     _timing.write_result(args, result, runs, "\n".join(map(gap.table, runs)))
-
-
-def _time_served(
-    args: argparse.Namespace,
-    settings: LatencySettings,
-    variants: dict[str, Method],
-    model: ModelEntry,
-    questions: Questions | None,
-) -> None:
-    from ragauge.measure import served
-
-    if questions is None or settings.tokens or settings.evidence_batch or settings.documents == "cold":
-        options = "--random-weights, --tokens, --evidence-batch and --documents cold"
-        raise UserError(f"--model: {args.model} runs behind a server; {options} need a model that runs here")
-    with (
-        _timing.serving(args, model),
-        served.bench(questions, args.prompts, model, max(settings.all_new_tokens)) as bench,
-    ):
-        result = served.measure_latency(variants, bench, settings)
-    runs = (result, *result["other_lengths"])
-    _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))

@@ -8,38 +8,45 @@ from __future__ import annotations
 import random
 import secrets
 import statistics
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, cast
 
 from ragauge import engines
 from ragauge.config.schema import ModelEntry
+from ragauge.cost import arrivals
+from ragauge.cost.arrivals import Clock, Level, Request, TimedRequest
 from ragauge.cost.gap import aligned
 from ragauge.cost.machine import competing_load, provenance
-from ragauge.cost.settings import LatencySettings, TimedSettings
-from ragauge.engines import Limits
+from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings, TimedSettings
+from ragauge.engines import SpanEngine
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.errors import UserError
 from ragauge.io.completions import Completion, count
 from ragauge.io.http import MAX_PAUSE_S, EndpointError
 from ragauge.io.progress import bar
 from ragauge.io.streams import StreamClient
-from ragauge.measure import latency, timing
+from ragauge.measure import latency, load, server_metrics, stream, timing
 from ragauge.measure.inputs import Questions
 from ragauge.methods import Method
 from ragauge.prompts import Prompt
 
-PAUSE_S = 1.0  # after a failure, before the next request, if the server asks for less
-NONCE_BYTES = 4
+MAX_OPEN = 4096  # requests under way; more wait on this side
+PAUSE_S = 1.0  # after a failure, before the client's next request, if the server asks for less
 MAX_COLD, MIN_WARM = 0.1, 0.5  # share of prompts in the server's cache: at most where it is cold, at least where warm
 MAX_TEMPLATE = 64  # tokens of a chat template in front of the user's turn, which the cache may have where it is cold
 MAX_LATE_S, MAX_LATE_SHARE = 0.02, 0.05  # of the client's own delay: in seconds, and of the median first token
+CLOCKED = ("first_token_s", "per_token_s")  # what a server's own clock tells
 CACHE_STATES = {
     "cold": "a random word in front of each prompt, so that the server's cache has nothing of it",
-    "warm": "the server has just answered the same prompt",
+    "warm": "the server has answered the same prompt before",
     "found": "as the server's cache was found",
 }
 
@@ -49,6 +56,7 @@ class ServedBench:
     """A server with the prompts that every method sends to it."""
 
     engine: ServedEngine
+    client: StreamClient
     prompts: Sequence[Prompt]
     dataset: str
 
@@ -58,99 +66,44 @@ class ServedBench:
         unsupported = {name: reason for name, method in methods.items() if (reason := method.refusal(self.engine))}
         return {name: method for name, method in methods.items() if name not in unsupported}, unsupported
 
-    def protocol(self, seed: int, cache: str) -> dict[str, Any]:
-        """The part of a result's protocol that every kind of measurement states."""
-        state = {"cache": cache, "cache_state": CACHE_STATES[cache], "timeout_s": self.engine.server.timeout_s}
-        return {"dataset": self.dataset, "seed": seed, "device": "server", "prompts": len(self.prompts), **state}
+    def result(self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any) -> dict[str, Any]:
+        """The part of a result that every kind of measurement has; `more`: of its protocol."""
+        facts, cache = provenance(), settings.server_cache
+        facts |= {"cpu": f"a server's ({self.client.stack or 'unnamed'}), asked from {facts['cpu']}", "threads": None}
+        protocol = settings.model_dump(exclude={"methods", "models"}) | {"seed": seed, "device": "server"}
+        protocol |= {"dataset": self.dataset, "prompts": len(self.prompts), "timeout_s": self.engine.server.timeout_s}
+        protocol |= {"cache": cache, "cache_state": CACHE_STATES[cache], **more}
+        return {"provenance": facts, "protocol": protocol, "unsupported": dict(unsupported)}
+
+    @contextmanager
+    def watched(self, settings: TimedSettings, cache: str) -> Iterator[dict[str, Any]]:
+        """Watch the server and this client during the block, which sets the records `requests`.
+
+        Yields: a mapping that then has what both say of these, and `refused`, why times must not be reported.
+        """
+        self.client.late_s.clear()
+        with server_metrics.watched(self.engine) as metrics, competing_load() as others:
+            seen: dict[str, Any] = {}
+            yield seen
+        rows = [row for row in seen["requests"] if not row["warmup"] and not row.get("failure")]
+        clocks = [row["server"] for row in rows if row["server"]]
+        times = {key: [clock[key] for clock in clocks if key in clock] for key in CLOCKED}
+        medians = {key: statistics.median(values) for key, values in times.items() if values}
+        seen["server"] = {"cached_share": cached_share(rows), **medians, "metrics": metrics}
+        late_s = sorted(self.client.late_s)[int(0.99 * len(self.client.late_s)) :]
+        seen |= {"load_share": others.share, "gpu": None, "client_late_p99_s": late_s[0] if late_s else 0.0}
+        seen["refused"] = _refusal(rows, cache) or (None if settings.allow_load else _too_late(rows, seen))
 
 
 @contextmanager
 def bench(questions: Questions, number: int, model: ModelEntry, new_tokens: int) -> Iterator[ServedBench]:
-    """A server with the prompts of the first `number` questions, as long as the context lasts."""
+    """A server with the prompts of the first `number` questions, for the length of the block."""
     assert model.served is not None
     how = model.served.model_dump(exclude={"price"})
-    engine = engines.load(model.source, model.engine, max_context=model.max_context, served=how)
-    assert isinstance(engine, ServedEngine)
+    engine = cast(ServedEngine, engines.load(model.source, model.engine, max_context=model.max_context, served=how))
     with StreamClient() as engine.client:
-        yield ServedBench(engine, timing.prompts_of(questions, number, model, engine, new_tokens), questions.name)
-
-
-def provenance_of(engine: ServedEngine) -> dict[str, Any]:
-    """The provenance of times: the machine is the server's, which this one asked."""
-    assert engine.client is not None
-    facts = provenance()
-    return facts | {
-        "cpu": f"a server's ({engine.client.stack or 'unnamed'}), asked from {facts['cpu']}",
-        "threads": None,
-    }
-
-
-# --- one answer ---
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Times of an answer on one clock, and what the server says of its last request."""
-
-    start_s: float
-    first_token_s: float
-    end_s: float
-    new_tokens: int
-    facts: Mapping[str, Any]  # of a record
-
-    def to_json(self) -> dict[str, Any]:
-        first, total, later = self.first_token_s - self.start_s, self.end_s - self.start_s, self.new_tokens - 1
-        per_token = (self.end_s - self.first_token_s) / later if later > 0 else None
-        times = {"first_token_s": first, "per_token_s": per_token, "total_s": total}
-        return {**times, "new_tokens": self.new_tokens, **self.facts}
-
-
-def timed_answer(engine: ServedEngine, method: Method, state: Any, prompt: Prompt, limits: Limits) -> Timed:
-    """Answer a prompt; raises UserError (EndpointError where the server failed) if there is no answer."""
-    start = time.perf_counter()
-    with engine.tracing():
-        method.answer(engine, state, prompt, limits)  # type: ignore[arg-type]
-        exchange, completion = engine.exchange, engine.completion
-    assert exchange is not None
-    assert completion is not None
-    assert engine.first_token_at is not None
-    counts = {"prompt_tokens": exchange.prompt_tokens, "cached_tokens": exchange.cached_tokens}
-    facts = {**counts, "model": completion.model, "server": server_times(completion)}
-    tokens = count(completion.usage, "completion_tokens") or len(completion.pieces)
-    return Timed(start, engine.first_token_at, completion.ended, tokens, facts)
-
-
-def server_times(completion: Completion) -> dict[str, float] | None:
-    """Seconds of the first token and of each later one by the server's clock, of its `timings`; None without them."""
-    stated = [completion.timings.get(key) for key in ("prompt_ms", "predicted_ms", "predicted_n")]
-    if not all(isinstance(value, int | float) for value in stated):
-        return None
-    prompt_ms, predicted_ms, tokens = map(float, stated)  # type: ignore[arg-type]
-    times = {"first_token_s": prompt_ms / 1e3}
-    return times | ({"per_token_s": predicted_ms / 1e3 / (tokens - 1)} if tokens > 1 else {})
-
-
-@dataclass
-class Patience:
-    """Ends a measurement that the server has stopped to answer."""
-
-    limit_s: float  # without any answer
-    answered_at: float = field(default_factory=time.monotonic)
-
-    def answered(self) -> None:
-        self.answered_at = time.monotonic()
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() - self.answered_at > self.limit_s
-
-
-def pause_after(error: UserError) -> float:
-    """Seconds to wait after a failure, before the next request."""
-    return min(max(PAUSE_S, error.wish_s if isinstance(error, EndpointError) else 0.0), MAX_PAUSE_S)
-
-
-# --- what a measurement says of the server and of the client ---
+        prompts = timing.prompts_of(questions, number, model, engine, new_tokens)
+        yield ServedBench(engine, engine.client, prompts, questions.name)
 
 
 def cached_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -160,145 +113,255 @@ def cached_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
     return sum(row["cached_tokens"] for row in known) / tokens if tokens else None
 
 
-def refusal(
-    rows: Sequence[Mapping[str, Any]], cache: str, settings: TimedSettings, late_s: Sequence[float]
-) -> str | None:
-    """Why times must not be reported: a cache in another state, another model, or a client that was too slow."""
-    share, models = cached_share(rows), list(dict.fromkeys(row["model"] for row in rows if row.get("model")))
-    most = max((row.get("cached_tokens") or 0 for row in rows), default=0)
+def _refusal(rows: Sequence[Mapping[str, Any]], cache: str) -> str | None:
+    """Why times must not be reported: a cache in another state than declared, or several models."""
+    share, models = cached_share(rows), list(dict.fromkeys(row["model"] for row in rows if row["model"]))
+    had = f"the server's cache had {share or 0:.0%} of the prompts, which were to be {cache}"
+    most = max((row["cached_tokens"] or 0 for row in rows), default=0)
     if cache == "cold" and share is not None and share > MAX_COLD and most > MAX_TEMPLATE:
-        return f"the server's cache had {share:.0%} of the prompts, which were to be cold (allowed: {MAX_COLD:.0%})"
+        return f"{had} (allowed: {MAX_COLD:.0%})"
     if cache == "warm" and share is not None and share < MIN_WARM:
-        return f"the server's cache had {share:.0%} of the prompts, which were to be warm (required: {MIN_WARM:.0%})"
-    if len(models) > 1:
-        return f"the server changed its model while it was measured: {', '.join(models)}"
-    late, first = p99(late_s), [row["first_token_s"] for row in rows if row.get("first_token_s") is not None]
-    if first and not settings.allow_load and late > max(MAX_LATE_S, MAX_LATE_SHARE * statistics.median(first)):
-        return f"this client was {late:.3f} s late (99th percentile), as its machine was busy; or allow the load"
-    return None
+        return f"{had} (required: {MIN_WARM:.0%})"
+    return f"the server changed its model while it was measured: {', '.join(models)}" if len(models) > 1 else None
 
 
-def p99(values: Sequence[float]) -> float:
-    return sorted(values)[int(0.99 * len(values))] if values else 0.0
+def _too_late(rows: Sequence[Mapping[str, Any]], seen: Mapping[str, Any]) -> str | None:
+    late, first = seen["client_late_p99_s"], [row["first_token_s"] for row in rows]
+    if not first or late <= max(MAX_LATE_S, MAX_LATE_SHARE * statistics.median(first)):
+        return None
+    return f"this client was {late:.3f} s late (99th percentile), as its machine was busy; or allow the load"
 
 
-def server_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the server says of its answers: the share of prompts in its cache, and medians by its own clock."""
-    times = [row["server"] for row in rows if row.get("server")]
-    keys = ("first_token_s", "per_token_s")
-    clocked = {key: values for key in keys if (values := [one[key] for one in times if key in one])}
-    return {"cached_share": cached_share(rows)} | {key: statistics.median(v) for key, v in clocked.items()}
+class Sender:
+    """Sends a method's requests to a server: one by one by `serve`, or as they arrive, each in a thread of its own."""
+
+    def __init__(self, bench: ServedBench, method: Method, prompts: Sequence[Prompt], new_tokens: int) -> None:
+        self.engine, self.method, self.prompts = bench.engine, method, prompts
+        self.limits, self.timeout_s = timing.fixed_length(new_tokens), bench.engine.server.timeout_s
+        self._turn, self._done, self._open = threading.Lock(), SimpleQueue[TimedRequest | BaseException](), 0
+        self._pool, self._answered_at = ThreadPoolExecutor(MAX_OPEN), time.monotonic()
+        self._problem = ""  # of the last request that failed
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def busy(self) -> bool:
+        return self._open > 0
+
+    def admit(self, request: Request) -> None:
+        def work() -> None:
+            try:
+                self._done.put(self.serve(request))
+            except BaseException as error:  # raised where results are read
+                self._done.put(error)
+
+        self._open += 1
+        self._pool.submit(work)
+
+    def step(self, until: float) -> Sequence[TimedRequest]:
+        try:
+            done = self._done.get(timeout=min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX))
+        except Empty:
+            return []
+        self._open -= 1
+        if isinstance(done, BaseException):
+            raise done
+        return [done]
+
+    def serve(self, request: Request) -> TimedRequest:
+        """Answer a request, while others wait for the server."""
+        with self._turn:
+            engine, prompt = self.engine.for_thread(self._turn, MAX_OPEN), self.prompts[request.prompt]
+            spans, start = cast(SpanEngine, engine), time.perf_counter()
+            try:
+                if self.is_lost:
+                    raise UserError(f"not asked, after {self.timeout_s:g} s without an answer: {self._problem}")
+                state = self.method.prepare(spans, prompt)
+                start = time.perf_counter()
+                with engine.tracing():
+                    self.method.answer(spans, state, prompt, self.limits)
+                    return self._timed(request, start, engine)
+            except UserError as error:
+                self._problem = self._problem if self.is_lost and self._problem else str(error)
+                wish_s = error.wish_s if isinstance(error, EndpointError) else 0.0
+                pause_s = 0.0 if self.is_lost else min(max(PAUSE_S, wish_s), MAX_PAUSE_S)
+                end = time.perf_counter()
+                return TimedRequest(request, start, end, end, 0, str(error), pause_s)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server has answered nothing for so long that it is asked no more."""
+        return time.monotonic() - self._answered_at > self.timeout_s
+
+    def _timed(self, request: Request, start: float, engine: ServedEngine) -> TimedRequest:
+        exchange, completion, first = engine.exchange, engine.completion, engine.first_token_at
+        assert exchange
+        assert completion
+        assert first
+        self._answered_at = time.monotonic()
+        counts = {"prompt_tokens": exchange.prompt_tokens, "cached_tokens": exchange.cached_tokens}
+        facts = {**counts, "model": completion.model, "server": server_times(completion)}
+        tokens = count(completion.usage, "completion_tokens") or len(completion.pieces)
+        return TimedRequest(request, start, first, completion.ended, tokens, facts=facts)
 
 
-# --- latency ---
+def server_times(completion: Completion) -> dict[str, float] | None:
+    """Seconds of the first token and of each later one by the server's clock, of its `timings`; None without them."""
+    stated = [completion.timings.get(key) for key in ("prompt_ms", "predicted_ms", "predicted_n")]
+    values = [float(value) for value in stated if isinstance(value, int | float)]
+    if len(values) < len(stated):
+        return None
+    prompt_ms, predicted_ms, tokens = values
+    later = {"per_token_s": predicted_ms / 1e3 / (tokens - 1)} if tokens > 1 else {}
+    return {"first_token_s": prompt_ms / 1e3, **later}
+
+
+def new_nonce() -> str:
+    """A line that no prompt began with before."""
+    return f"[{secrets.token_hex(4)}]\n"
+
+
+# --- the protocols ---
 
 
 def measure_latency(
     variants: Mapping[str, Method], bench: ServedBench, settings: LatencySettings, seed: int = 0
 ) -> dict[str, Any]:
-    """Time the variants with every response length of the protocol, as `latency.measure_latency` does.
+    """Time the variants with every response length, as `latency.measure_latency` does.
 
-    Returns: its keys, as far as a server tells; `server`: the server's view of each variant; `lost`: the trials that
-        have no answer, each with its reason.
+    Returns: its keys, as far as a server tells; `server`: the server's view; a row of a trial without an answer has its
+        `failure` in place of times.
     """
-    first, *others = (_time(variants, bench, settings, n, seed) for n in settings.all_new_tokens)
+    first, *others = (_time(variants, bench, settings, tokens, seed) for tokens in settings.all_new_tokens)
     return {**first, "other_lengths": others}
 
 
 def _time(
-    variants: Mapping[str, Method],
-    bench: ServedBench,
-    settings: LatencySettings,
-    new_tokens: int,
-    seed: int,
+    variants: Mapping[str, Method], bench: ServedBench, settings: LatencySettings, new_tokens: int, seed: int
 ) -> dict[str, Any]:
     able, unsupported = bench.adapted(variants)
-    trials, cache = _ServedTrials(able, bench, settings, new_tokens, random.Random(seed)), settings.server_cache
-    assert bench.engine.client is not None
-    late_s = bench.engine.client.late_s
-    late_s.clear()
-    with competing_load() as load, bar(f"timing on {bench.dataset}", "trial", len(able) * settings.trials) as progress:
-        trials.run(progress.update)
-    refused = refusal(trials.rows, cache, settings, late_s)
-    sizes = {"new_tokens": new_tokens, "trials": settings.trials, "warmup": max(settings.warmup, 1)}
-    by_variant = {name: [row for row in trials.rows if row["variant"] == name] for name in able}
-    return {
-        "provenance": provenance_of(bench.engine),
-        "protocol": {**bench.protocol(seed, cache), **sizes, "allow_load": settings.allow_load},
-        "machine": {},
-        "load": {"share": load.share, "client_late_p99_s": p99(late_s)},
-        "refused": refused,
-        "unsupported": unsupported,
-        "stages": {},
-        "gap": {},
-        "summary": {} if refused else latency.summarise(trials.rows),
-        "server": {name: server_summary(rows) for name, rows in by_variant.items()},
-        "rows": trials.rows,
-        "lost": trials.lost,
-        "documents": None,
-        "evidence_batches": None,
-    }
+    senders = {name: Sender(bench, method, bench.prompts, new_tokens) for name, method in able.items()}
+    bench.engine.nonce = new_nonce if settings.server_cache == "cold" else str
+    order, done, warmup = random.Random(seed), list[tuple[str, TimedRequest]](), max(settings.warmup, 1)
+    with (
+        bench.watched(settings, settings.server_cache) as seen,
+        bar(f"timing on {bench.dataset}", "trial", len(able) * settings.trials) as progress,
+    ):
+        for number in range(-warmup, settings.trials):
+            for name in order.sample(list(able), len(able)):
+                for _ in range(2 if settings.server_cache == "warm" else 1):
+                    one = _served(senders[name], number, number % len(bench.prompts))
+                done.append((name, replace(one, request=replace(one.request, arrival_s=one.start_s))))
+                progress.update(number >= 0)
+        trials = [(name, one) for name, one in done if one.request.number >= 0]
+        rows = [{"variant": name, **arrivals.rows([one], 0)[0], "disturbed": False} for name, one in trials]
+        seen["requests"] = [{**row, "trial": row["request"]} for row in rows]
+    rows, answered = seen.pop("requests"), [row for row in rows if not row.get("failure")]
+    result = bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=warmup)
+    nothing = {"machine": {}, "stages": {}, "gap": {}, "documents": None, "evidence_batches": None}
+    summary = {} if seen["refused"] else latency.summarise(answered)
+    return {**result, **nothing, **seen, "load": {"share": seen["load_share"]}, "summary": summary, "rows": rows}
 
 
-@dataclass
-class _ServedTrials:
-    """The trials of one run, interleaved in seeded random orders."""
-
-    variants: Mapping[str, Method]
-    bench: ServedBench
-    settings: LatencySettings
-    new_tokens: int
-    order: random.Random
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    lost: list[dict[str, Any]] = field(default_factory=list)
-
-    def run(self, on_trial: Callable[[], object]) -> None:
-        engine, limits = self.bench.engine, timing.fixed_length(self.new_tokens)
-        engine.nonce = new_nonce if self.settings.server_cache == "cold" else str
-        patience = Patience(engine.server.timeout_s)
-        warmup, prompts = max(self.settings.warmup, 1), self.bench.prompts
-        for number in range(-warmup, self.settings.trials):
-            names = list(self.variants)
-            self.order.shuffle(names)
-            place = number % len(prompts)
-            for name in names:
-                method, about = self.variants[name], {"variant": name, "trial": number, "prompt": place}
-                try:
-                    if patience.over:
-                        raise UserError(f"not asked: the server answered nothing for {patience.limit_s:g} s")
-                    state = method.prepare(engine, prompts[place])  # type: ignore[arg-type]
-                    if self.settings.server_cache == "warm":
-                        timed_answer(engine, method, state, prompts[place], timing.fixed_length(1))
-                    answer = timed_answer(engine, method, state, prompts[place], limits)
-                except UserError as error:
-                    self.lost.append({**about, "reason": str(error)})
-                    time.sleep(0.0 if patience.over else pause_after(error))
-                    continue
-                patience.answered()
-                if number >= 0:
-                    self.rows.append({**about, "disturbed": False, **answer.to_json()})
-                    on_trial()
-
-
-def new_nonce() -> str:
-    """A line that no prompt began with before."""
-    return f"[{secrets.token_hex(NONCE_BYTES)}]\n"
-
-
-def losses(lost: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each reason why requests have no answer."""
-    return [f"{number} requests lost: {reason}" for reason, number in Counter(one["reason"] for one in lost).items()]
+def _served(sender: Sender, number: int, place: int) -> TimedRequest:
+    """The next of requests that follow one another, and the pause that a failure asks for."""
+    done = sender.serve(Request(number, place, time.perf_counter()))
+    time.sleep(done.pause_s)
+    return done
 
 
 def latency_table(result: Mapping[str, Any]) -> str:
     """A line a variant, by the client's clock and by the server's, and what was lost."""
-    lines = [
-        ["variant", "first token s", "per token s", "total s", "n", "server: first token s", "per token s", "cached"]
-    ]
+    heads = "variant", "first token s", "per token s", "total s", "n", "server: first token s", "per token s", "cached"
+    lines: list[Sequence[str]] = [heads]
     for name, times in result["summary"].items():
+        rows = [row for row in result["rows"] if row["variant"] == name and not row.get("failure")]
+        clocks, share = [row["server"] or {} for row in rows], cached_share(rows)
+        theirs = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
         cells = [f"{times[key]['median']:.3g}" if times[key]["n"] else "" for key in latency.TIMES]
-        server = result["server"][name]
-        clocked = [f"{server[key]:.3g}" if key in server else "" for key in ("first_token_s", "per_token_s")]
-        share = server["cached_share"]
-        lines.append([name, *cells, str(times["total_s"]["n"]), *clocked, "" if share is None else f"{share:.0%}"])
-    return "\n".join([aligned(lines), *losses(result["lost"])])
+        cells += [str(times["total_s"]["n"]), *(f"{statistics.median(v):.3g}" if v else "" for v in theirs)]
+        lines.append([name, *cells, "" if share is None else f"{share:.0%}"])
+    return "\n".join([aligned(lines), *losses(result["rows"])])
+
+
+def losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each reason why requests have no answer."""
+    reasons = Counter(row["failure"] for row in rows if row.get("failure"))
+    return [f"{number} requests failed: {reason}" for reason, number in reasons.items()]
+
+
+def measure_load(
+    variants: Mapping[str, Method], bench: ServedBench, settings: LoadSettings, seed: int = 0
+) -> dict[str, Any]:
+    """The load protocol, as `load.measure_load` has it; the server batches requests as it likes.
+
+    Returns: its keys; a level also has what `ServedBench.watched` yields. A request that failed has its `failure` in
+        place of times.
+    """
+    levels = [*(Level(rate=rate) for rate in settings.rates), *(Level(clients=n) for n in settings.clients)]
+    targets = {"first_token_s": settings.target_first_token_s, "per_token_s": settings.target_per_token_s}
+    (able, unsupported), runs = bench.adapted(variants), list[dict[str, Any]]()
+    number, prompts = settings.warmup + settings.requests, bench.prompts
+    bench.engine.nonce = new_nonce if settings.server_cache == "cold" else str
+    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
+        for name, method in able.items():
+            for level in levels:
+                progress.set_postfix_str(f"{name}, {level.name}")
+                with Sender(bench, method, prompts, settings.new_tokens) as sender:
+                    for place in range(len(prompts)):  # warm up, and learn what the server refuses
+                        _served(sender, place, place)
+                    with bench.watched(settings, settings.server_cache) as seen:
+                        done = arrivals.drive(sender, level, len(prompts), number, Clock(), seed)
+                        seen["requests"] = arrivals.rows(done, settings.warmup)
+                summary = {} if seen["refused"] else arrivals.summarise(seen["requests"], targets, seed)
+                about = {"variant": name, "batch": None, "rate": level.rate, "clients": level.clients}
+                runs.append({**about, **seen, "summary": summary})
+                progress.update()
+    return {**bench.result(settings, seed, unsupported, counted=load.COUNTED), "levels": runs}
+
+
+def measure_stream(
+    variants: Mapping[str, Method], bench: ServedBench, settings: StreamSettings, seed: int = 0
+) -> dict[str, Any]:
+    """The stream protocol, as `stream.measure_stream` has it; what is found of documents, the server's cache has.
+
+    With `server_cache: cold` a word in front of a variant's prompts is new, so that its stream begins with an empty
+    cache; with `warm` each request was answered once before.
+
+    Returns: its keys; a stream also has what `ServedBench.watched` yields. `missed_s` and `found_s` are of a new prompt
+        and of the same one again.
+    """
+    prompts = stream.requests(bench.prompts, settings, seed)
+    (able, unsupported), streams = bench.adapted(variants), list[dict[str, Any]]()
+    with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
+        for name, method in able.items():
+            progress.set_postfix_str(name)
+            sender = Sender(bench, method, prompts, settings.new_tokens)
+            streams.append({"variant": name, **_stream(bench, sender, settings, seed)})
+            progress.update()
+    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
+    sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    return {**bench.result(settings, seed, unsupported, **sizes), "streams": streams}
+
+
+def _stream(bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int) -> dict[str, Any]:
+    ends: list[tuple[TimedRequest, TimedRequest]] = []
+    for place in range(stream.PROBES):
+        bench.engine.nonce = partial(str, new_nonce())
+        ends.append((_served(sender, 0, place % len(sender.prompts)), _served(sender, 0, place % len(sender.prompts))))
+    bench.engine.nonce = partial(str, new_nonce() if settings.server_cache == "cold" else "")
+    with bench.watched(settings, "found" if settings.server_cache == "cold" else settings.server_cache) as seen:
+        for _ in range(2 if settings.server_cache == "warm" else 1):
+            done = [_served(sender, place, place) for place in range(len(sender.prompts))]
+        rows = arrivals.rows(done, warmup=0)
+        seen["requests"] = [{**row, "found": cached_share([row])} for row in rows]
+    seconds = ([e[i].first_token_s - e[i].start_s for e in ends if not e[i].failure] for i in range(2))
+    missed_s, found_s = (statistics.median(times) if times else None for times in seconds)
+    answered = [row for row in rows if not row.get("failure")]
+    summary = stream.summarise(answered, seed) if answered and not seen["refused"] else {}
+    about = {"hit_rate": cached_share(answered), "missed_s": missed_s, "found_s": found_s}
+    return {**seen, **about, "summary": summary, "failed": len(rows) - len(answered)}

@@ -14,36 +14,26 @@ from ragauge.io.http import EndpointError
 
 SAMPLE_S = 0.5  # between two looks at the queue
 SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})?\s+(\S+)", re.MULTILINE)
-VLLM, SGLANG, LLAMA = "vllm:", "sglang:", "llamacpp:"
-TOTALS = {  # name -> counters, of which a server has one
-    "prompt_tokens": (f"{VLLM}prompt_tokens_total", f"{SGLANG}prompt_tokens_total", f"{LLAMA}prompt_tokens_total"),
+STACKS = ("vllm:", "sglang:", "llamacpp:")
+TOTALS = {  # name -> the counters that state it, of each stack
+    "prompt_tokens": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
     "cached_tokens": (
-        f"{VLLM}prefix_cache_hits_total",
-        f"{SGLANG}cached_tokens_total",
-        f"{LLAMA}prompt_tokens_cached_total",
+        *("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total"),
     ),
-    "new_tokens": (
-        f"{VLLM}generation_tokens_total",
-        f"{SGLANG}generation_tokens_total",
-        f"{LLAMA}tokens_predicted_total",
-    ),
-    "preemptions": (f"{VLLM}num_preemptions_total", f"{SGLANG}num_retractions_total"),
-    "passes": (f"{LLAMA}n_decode_total", f"{VLLM}iteration_tokens_total_count"),
+    "new_tokens": ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
+    "preemptions": ("vllm:num_preemptions_total", "sglang:num_retractions_total"),
+    "passes": ("vllm:iteration_tokens_total_count", "llamacpp:n_decode_total"),
 }
-MEANS = {  # name -> histograms of seconds
-    "first_token_s": (f"{VLLM}time_to_first_token_seconds", f"{SGLANG}time_to_first_token_seconds"),
-    "per_token_s": (
-        f"{VLLM}inter_token_latency_seconds",
-        f"{VLLM}time_per_output_token_seconds",
-        f"{SGLANG}inter_token_latency_seconds",
-    ),
-    "queued_s": (f"{VLLM}request_queue_time_seconds", f"{SGLANG}queue_time_seconds"),
-    "total_s": (f"{VLLM}e2e_request_latency_seconds", f"{SGLANG}e2e_request_latency_seconds"),
+MEANS = {  # name -> endings of histograms of seconds
+    "first_token_s": ("time_to_first_token_seconds",),
+    "per_token_s": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
+    "queued_s": ("request_queue_time_seconds", "queue_time_seconds"),
+    "total_s": ("e2e_request_latency_seconds",),
 }
 GAUGES = {  # looked at again and again
-    "running": (f"{VLLM}num_requests_running", f"{SGLANG}num_running_reqs", f"{LLAMA}requests_processing"),
-    "waiting": (f"{VLLM}num_requests_waiting", f"{SGLANG}num_queue_reqs", f"{LLAMA}requests_deferred"),
-    "cache_usage": (f"{VLLM}kv_cache_usage_perc", f"{VLLM}gpu_cache_usage_perc", f"{SGLANG}token_usage"),
+    "running": ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
+    "waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
+    "cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
 }
 
 
@@ -62,10 +52,10 @@ def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[
     """Counts and mean seconds of what a server did between two readings, as far as it states them."""
     grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
     counts = {key: grown[name] for key, names in TOTALS.items() if (name := _first(names, grown))}
-    if f"{LLAMA}prompt_tokens_total" in grown and "cached_tokens" in counts:  # its prompt tokens are those it read
+    if "llamacpp:prompt_tokens_total" in grown and "cached_tokens" in counts:  # its prompt tokens are those it read
         counts["prompt_tokens"] += counts["cached_tokens"]
     for key, names in MEANS.items():
-        name = _first([f"{name}_count" for name in names], grown)
+        name = _first([f"{stack}{name}_count" for name in names for stack in STACKS], grown)
         if name and grown[name] > 0:
             counts[key] = grown[f"{name.removesuffix('_count')}_sum"] / grown[name]
     return counts
@@ -115,4 +105,4 @@ def _read(engine: ServedEngine) -> dict[str, float]:
         )
     except EndpointError:
         return {}
-    return {name: value for name, value in samples.items() if name.startswith((VLLM, SGLANG, LLAMA))}
+    return {name: value for name, value in samples.items() if name.startswith(STACKS)}

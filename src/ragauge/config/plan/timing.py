@@ -57,7 +57,7 @@ class TimingPlan(PlanPart):
         """What measures, and what is measured."""
 
         def of_job(labels: Labels) -> str:
-            module = "served_load" if self.config.models[labels.model].served else protocol
+            module = "served" if self.config.models[labels.model].served else protocol
             methods = self._answers.modules(self._section(protocol, labels).methods)
             return code_of(f"measure.{module}", components=methods)
 
