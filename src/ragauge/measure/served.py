@@ -5,6 +5,7 @@ Times are by the client's clock, with the server's own where it tells. A request
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import statistics
@@ -139,7 +140,7 @@ class Sender:
         self.engine, self.method, self.prompts = bench.engine, method, prompts
         self.limits, self.timeout_s = timing.fixed_length(new_tokens), bench.engine.server.timeout_s
         self._turn, self._done, self._open = threading.Lock(), SimpleQueue[TimedRequest | BaseException](), 0
-        self._pool, self._answered_at = ThreadPoolExecutor(MAX_OPEN), time.monotonic()
+        self._pool, self._answered_at = ThreadPoolExecutor(MAX_OPEN), math.inf  # since when nothing was answered
         self._problem = ""  # of the last request that failed
 
     def __enter__(self) -> Sender:
@@ -177,6 +178,7 @@ class Sender:
         with self._turn:
             engine, prompt = self.engine.for_thread(self._turn, MAX_OPEN), self.prompts[request.prompt]
             spans, start = cast(SpanEngine, engine), time.perf_counter()
+            self._answered_at = min(self._answered_at, time.monotonic())
             try:
                 if self.is_lost:
                     raise UserError(f"not asked, after {self.timeout_s:g} s without an answer: {self._problem}")
@@ -262,7 +264,7 @@ def _time(
         seen["requests"] = [{**row, "trial": row["request"]} for row in rows]
     rows, answered = seen.pop("requests"), [row for row in rows if not row.get("failure")]
     result = bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=warmup)
-    nothing = {"machine": {}, "stages": {}, "gap": {}, "documents": None, "evidence_batches": None}
+    nothing: dict[str, Any] = {"machine": {}, "stages": {}, "gap": {}, "documents": None, "evidence_batches": None}
     summary = {} if seen["refused"] else latency.summarise(answered)
     return {**result, **nothing, **seen, "load": {"share": seen["load_share"]}, "summary": summary, "rows": rows}
 
