@@ -17,11 +17,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from _common import finish, load_line, times
-from targets import Verdicts
-
 from ragauge.cost.machine import competing_load
 from ragauge.io.http import JsonServer
 from ragauge.io.streams import StreamClient
+from targets import Verdicts
 
 
 def main() -> None:

@@ -9,13 +9,14 @@ import os
 import re
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
 from ragauge.cost.hardware import AUTO, DEVICES, device_here
 from ragauge.errors import UserError, unknown
+from ragauge.measure.servers import SERVERS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -146,6 +147,8 @@ add_server = _adder("--server", metavar="HOST:PORT")  # with several for the par
 add_threads = _adder("--threads", "default: all cores", type=count, metavar="N")
 add_device = _adder("--device", "where the model runs (cpu)", default="cpu", **DEVICE)
 add_decoder = _adder("--model", "the decoder: name, source or folder", default="smollm2-135m-instruct")
+serve_text = "start this server for --model openai:NAME, where NAME is a model with a GGUF file, and end it afterwards"
+add_serve = _adder("--serve", serve_text, choices=SERVERS)
 add_examples = _adder("--examples", "questions that `ragauge fetch --dataset` wrote", type=Path, metavar="FILE.jsonl")
 
 
@@ -202,6 +205,18 @@ def add_reader(parser: argparse.ArgumentParser) -> None:
     add_decoder(parser)
     add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge piperag retrofit` trained")
     add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
+
+
+def server(args: argparse.Namespace, model: ModelEntry, threads: int | None = None) -> AbstractContextManager[object]:
+    """Return the server that --serve starts for the model; nothing without it."""
+    from ragauge.config.schema import SERVED
+    from ragauge.measure.servers import serving
+
+    if args.serve is None:
+        return nullcontext()
+    if not model.served:
+        raise UserError(f"--serve: starts a server of a model openai:NAME; --model is {args.model}")
+    return serving(args.serve, model.source.removeprefix(SERVED), threads, model.served.environment)
 
 
 def check_adapters(path: Path | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,9 +13,8 @@ from pydantic import BaseModel
 
 from ragauge.cli import _options as options
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import SERVED, Config, ModelEntry
+from ragauge.config.schema import Config, ModelEntry
 from ragauge.errors import UserError
-from ragauge.measure.servers import SERVERS
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
@@ -30,8 +29,7 @@ def add_measured(parser: argparse.ArgumentParser, settings: type[BaseModel], exc
     add = parser.add_argument
     add("--methods", type=options.names, metavar="M,...", help="methods; with --config, its variants")
     options.add_answered_questions(parser, exclude={"engine"})
-    served = "start llama.cpp's server for --model openai:NAME, NAME being a model with a GGUF file, and end it after"
-    add("--serve", choices=SERVERS, help=served)
+    options.add_serve(parser)
     add("--out", type=Path, required=True, metavar="FILE.json")
     options.add_settings(parser, settings, exclude)
 
@@ -66,8 +64,6 @@ def read(
     if model.finder:
         problem = "answers from evidence that another model finds; such a pair is not timed"
         raise UserError(f"--model: {args.model} {problem}")
-    if args.serve and not model.served:
-        raise UserError(f"--serve: starts a server of a model openai:NAME; --model is {args.model}")
     if model.engine != "torch" and not model.served:
         problem = f"has engine {model.engine!r}; models of 'torch' and served ones (openai:NAME) are timed"
         raise UserError(f"--model: {args.model} {problem}")
@@ -81,15 +77,9 @@ def served_bench(
 ) -> Iterator[ServedBench]:
     """The server of a model, which --serve starts, with the prompts of the first `number` questions."""
     from ragauge.measure.served import bench
-    from ragauge.measure.servers import serving
 
-    assert model.served is not None
-    name, where = model.source.removeprefix(SERVED), model.served.environment
-    with (
-        options.ended_in_order(),
-        serving(args.serve, name, args.threads, where) if args.serve else nullcontext(),
-        bench(questions, number, model, new_tokens) as served,
-    ):
+    running = options.server(args, model, args.threads)
+    with options.ended_in_order(), running, bench(questions, number, model, new_tokens) as served:
         yield served
 
 

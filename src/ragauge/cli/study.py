@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "recommend a method whose first token comes within this time, as in 0.5s"
     add("--target-first-token", type=options.duration, metavar="TIME", help=text)
     options.add_device(parser)
+    options.add_serve(parser)
     text = f"an asset whose tokenizer cuts passages for a model {SERVED}NAME ({TOKENIZER})"
     add("--tokenizer", metavar="SOURCE", help=text)
     add("--budget", type=options.duration, metavar="TIME", help=budget)
@@ -83,6 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    with options.ended_in_order(), options.server(args, _entry(args)):
+        _study(args)
+
+
+def _study(args: argparse.Namespace) -> None:
     deadline = Deadline(args.budget)
     _check(args)
     name = writing.label(args.out.resolve().name)
@@ -107,7 +113,8 @@ def _check(args: argparse.Namespace) -> None:
             raise UserError(f"--{option}: requires --generate-questions")
     for option in ("encoder", "reranker", "model", "writer", "judge"):
         source = getattr(args, option)
-        if source and not (source == ENDPOINT and option in ("writer", "judge")):
+        is_endpoint = source == ENDPOINT and option in ("writer", "judge")
+        if source and not is_endpoint and not (option == "model" and source.startswith(SERVED)):
             kind = {"encoder": "encoder", "reranker": "cross-encoder"}.get(option, "model")
             setattr(args, option, check_source(source, f"--{option}", kind))
     if args.model.startswith(SERVED):

@@ -83,6 +83,13 @@ def test_a_started_server_ends_and_leaves_the_environment_as_it_was(data: list[s
         "time", tmp_path / "x.json", *options, "--serve", "llama.cpp", model="openai:smollm2-135m-instruct"
     )
     assert result["server"]["first_token_s"] > 0
+    (tmp_path / "manual").mkdir()
+    (tmp_path / "manual/bridge.txt").write_text("The bridge was opened in 1821.\n")
+    (tmp_path / "questions.csv").write_text("question,answers\nWhen was the bridge opened?,1821\n")
+    study = ["--documents", str(tmp_path / "manual"), "--questions", str(tmp_path / "questions.csv"), "--no-run"]
+    served = ["--model=openai:smollm2-135m-instruct", "--serve=llama.cpp", "--out", str(tmp_path / "study")]
+    assert main(["study", *study, *served]) == 0
+    assert "source: openai:smollm2-135m-instruct" in (tmp_path / "study/config.yaml").read_text()
     assert {name: value for name, value in os.environ.items() if name.startswith("OPENAI_")} == before
 
 
