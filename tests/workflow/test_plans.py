@@ -21,7 +21,6 @@ SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 @pytest.mark.parametrize(
     "name",
     [
-        "config.yaml",
         "configs/full.yaml",
         "configs/ci/smoke.yaml",
         "configs/papers/paper.yaml",
@@ -137,7 +136,8 @@ def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan: Plan, 
 
 
 def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
-    planned = plan("superposition_table_3", "--config", "methods={superposition_left_aligned: {top_k: 2}}")
+    change = "methods={superposition_left_aligned: {top_k: 2}}"
+    planned = plan("superposition_table_3", "--configfile", "configs/full.yaml", "--config", change)
     assert planned.counts["answers"] == 2
     assert "--method superposition_k2 " in planned.output
 

@@ -104,28 +104,19 @@ def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
     assert not lacks
 
 
-def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
+def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
     before = changes(folder)
-    run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}}, preloaded)
+    run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}, "oracle": {}}, preloaded)
     after = changes(folder)
     written = {path for path in after if after[path] != before.get(path)}
     answers = "results/tiny/answers/nq_open/tiny"
     former = {str(path.relative_to(folder)) for path in (folder / answers / "former").iterdir()}
     assert len(former) == 2
-    answered = {f"{answers}/bm25_k1.jsonl", f"{answers}/bm25_k1.meta.json"}
+    answered = {f"{answers}/{name}.{kind}" for name in ("bm25_k1", "oracle") for kind in ("jsonl", "meta.json")}
     assert {path for path in written if path.startswith(answers)} == answered | former
     assert "reports/tiny/superposition_table_1.csv" in written
     assert not [path for path in written if "/data/" in path]
     assert [len(r["kept"]) for r in records(folder / answers / "bm25_k1.jsonl")] == [2, 2, 2]
-
-
-def test_an_added_variant_is_asked_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
-    run(folder, METHODS, preloaded)
-    before = changes(folder)
-    run(folder, METHODS | {"oracle": {}}, preloaded)
-    after = changes(folder)
-    written = {path for path in after if after[path] != before.get(path) and "/answers/" in path}
-    assert {Path(path).name for path in written} == {"oracle.jsonl", "oracle.meta.json"}
 
 
 def test_jobs_as_forks_of_one_process_make_the_same(
