@@ -29,11 +29,7 @@ FORMS = (
 
 
 def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:
-    """Return the local file or folder of a prefixed source, downloaded on first use.
-
-    Args:
-        sha256: what the downloaded file (the wheel, the archive, the file) must hash to.
-        home: the cache directory, default `$RAGAUGE_HOME` or ~/.cache/ragauge.
+    """Return the local file or folder of a prefixed source, downloaded on first use and checked by `sha256`.
 
     Raises UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive.
     """
@@ -44,13 +40,9 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
 
 
 def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -> Path:
-    """Return the local path of an asset, ready for use: a model's folder in the hub's layout, a corpus's file.
+    """Return the local path of a name of the catalog, a source, or an existing path, ready for use.
 
-    Args:
-        name_or_source: a name of the catalog, a prefixed source, or a path that exists.
-        where: the place of the name in a configuration, for the error.
-
-    Raises UserError as `fetch`, and for a name that is none of the three; then the choices are listed.
+    `where` is its place in a configuration. Raises UserError as `fetch`, and for an unknown name, with the choices.
     """
     refuse_secret(name_or_source, where)
     target = Store(home or store.home())

@@ -51,11 +51,8 @@ def entries(home: Path) -> list[CacheEntry]:
 def to_prune(
     cached: Iterable[CacheEntry], now: float, older_than_days: float | None, keep_bytes: int | None
 ) -> list[CacheEntry]:
-    """Choose what to remove, the least recently used first; `now` is in seconds since 1970.
-
-    Args:
-        older_than_days: all that was not used for so long; None: nothing for its age.
-        keep_bytes: of the rest, the least recently used until so much is left; None: nothing for its size.
+    """Choose what to remove, the least recently used first: all that was not used for so many days before `now`, and of
+    the rest as much as exceeds `keep_bytes`; None: nothing.
     """
     by_use = sorted(cached, key=lambda one: one.used)
     longest = float("inf") if older_than_days is None else older_than_days * DAY_S

@@ -21,11 +21,7 @@ def fetch(
 ) -> Path:
     """Return a folder with the repository's settings, tokenizer and safetensors (or else `pytorch_model*.bin`).
 
-    The folder links to files in the hub's own cache, which other programs share. No code is fetched.
-
-    Args:
-        tokenizer: another repository, whose tokenizer completes a checkpoint that ships none.
-        sha256: what all files together must hash to (`store.digest`).
+    It links to files in the hub's own cache. `tokenizer` is a repository whose tokenizer completes the checkpoint.
 
     Raises UserError: the hub cannot be reached or refuses, the repository has no weights, or a file has a wrong hash.
     """

@@ -26,13 +26,10 @@ def replace(
     is_replaceable: Callable[[Path], bool],
     is_made: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Make a folder, or replace an existing one: `fill` writes into a hidden folder, which is renamed when complete.
+    """Make or replace a folder: `fill` writes into a hidden one, which is renamed when complete.
 
-    If the process dies, the next call restores the former folder or finds the new one.
-
-    Args:
-        is_replaceable: whether ragauge made the folder that exists at the target.
-        is_made: whether the target is as wanted, perhaps by a process that this one waited for.
+    If the process dies, the next call restores the former folder or finds the new one. `is_replaceable`: ragauge made
+    what is at the target; `is_made`: it is as wanted, perhaps by a process that this one waited for.
 
     Returns whether `fill` was called. Raises UserError: something else exists there, or it cannot be written.
     """
@@ -76,10 +73,7 @@ def check_replaceable(target: Path, is_replaceable: Callable[[Path], bool]) -> N
 def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> bool:
     """Make the folder `target` unless it exists, complete and of the same inputs; return whether it was made.
 
-    Args:
-        kind: the kind of folder, for its manifest and for messages.
-        made_from: JSON values of everything that the content depends on.
-        make: fills the given folder and returns further entries of the manifest.
+    `made_from`: all that its content depends on, as JSON values. `make` returns further entries of the manifest.
 
     Raises UserError: it cannot be written, something else exists there, or `make` raises it; an existing folder stays.
     """

@@ -76,15 +76,9 @@ class Client(AbstractContextManager["Client"]):
         tls_key: Path | None = None,
         token: Path | None = None,
     ) -> None:
-        """Connect to host:port at the first call.
+        """Connect to host:port at the first call; each may take `deadline_s` seconds, repeated up to `retries` times.
 
-        Args:
-            deadline_s: deadline of each call in seconds, including retries.
-            retries: how often a call that a server did not answer is sent again, within its deadline.
-            tls_ca: PEM file of the CA certificates that verify the server's; without it, no TLS.
-            tls_name: that the server's certificate is issued for; default: the host of the address.
-            tls_cert, tls_key: PEM files of the client's certificate chain and private key, if the server requires them.
-            token: file of the token that the server requires.
+        `tls_ca` (without which there is no TLS), `tls_cert`, `tls_key` and `token` are files, as docs/service.md says.
 
         Raises UserError: an invalid address, deadline or number of retries, or a file that cannot be read.
         """
