@@ -47,7 +47,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_databases(built: Path, part: str, tmp_path: Path) -> None:
-    """A damaged part is refused, or gives answers where it has its size still and only `--verify` would tell."""
+    """A damaged part is refused, or gives answers where it has its size still and only `index verify` would tell."""
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.index import Index

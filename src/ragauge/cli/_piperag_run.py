@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragauge import registry
 from ragauge.cli import _options as options
@@ -135,13 +135,10 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
     label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
     entry = experiment.pipelines[label]
     args.seed, args.adapters = experiment.seed, args.adapters or (Path(entry.adapters) if entry.adapters else None)
-    for option, given, is_needed, key in (
-        ("--adapters", args.adapters, bool(entry.retrofit_minutes or entry.adapters), "retrofit_minutes"),
-        ("--onnx", args.onnx, entry.engine == "onnx", "engine"),
-    ):
-        if is_needed != (given is not None):
-            verb = "requires" if is_needed else "does not take"
-            raise UserError(f"--entry {label}: {verb} {option}; its {key} is {getattr(entry, key)}")
+    needed = {"adapters": bool(entry.retrofit_minutes or entry.adapters), "onnx": entry.engine == "onnx"}
+    for option, is_needed in needed.items():
+        if is_needed != (getattr(args, option) is not None):
+            raise UserError(f"--entry {label}: {'requires' if is_needed else 'does not take'} --{option}")
     model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
     stated = entry.model_dump() | {"model": model, "database": database}
     settings = checked_options(type(entry), stated | options.given(args, type(entry), NO_OPTIONS))
@@ -166,7 +163,17 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     from ragauge.retrieval.database import Database
 
     settings, database = plan.settings, Database(args.database)
-    name, sha256 = modes.make(settings.mode, {}).origin(_checkpoint(args, plan))
+    checkpoint = modes.Checkpoint(
+        plan.model.source,
+        dtype=plan.model.dtype,
+        device=plan.model.device,
+        threads=settings.threads,
+        adapters=args.adapters,
+        exported=args.onnx,
+        weights=Path(settings.weights) if settings.weights else None,
+        seed=args.seed,
+    )
+    name, sha256 = modes.make(settings.mode, {}).origin(checkpoint)
     components = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
     specification = specify(
         settings,
@@ -187,7 +194,7 @@ def _run(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     is_published = settings.task == "perplexity" and settings.scoring == "published"
     with options.ended_in_order():
         out = pipeline.run(
-            lambda: _make(args, plan, specification, database, opened),
+            lambda: _make(args, plan, checkpoint, specification, database, opened),
             texts(database, settings.tokens, settings.limit, plan.evaluation, published=is_published),
             specification,
             args.out,
@@ -215,22 +222,13 @@ def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:
     return " ".join(hashes)
 
 
-def _checkpoint(args: argparse.Namespace, plan: Plan, **facts: Any) -> modes.Checkpoint:
-    return modes.Checkpoint(
-        plan.model.source,
-        dtype=plan.model.dtype,
-        device=plan.model.device,
-        threads=plan.settings.threads,
-        adapters=args.adapters,
-        exported=args.onnx,
-        weights=Path(plan.settings.weights) if plan.settings.weights else None,
-        seed=args.seed,
-        **facts,
-    )
-
-
 def _make(
-    args: argparse.Namespace, plan: Plan, specification: PipelineSpecification, database: Database, opened: ExitStack
+    args: argparse.Namespace,
+    plan: Plan,
+    checkpoint: modes.Checkpoint,
+    specification: PipelineSpecification,
+    database: Database,
+    opened: ExitStack,
 ) -> Pipeline:
     """The decoder, and the retriever that the schedule uses: the server, or the servers of all parts at once."""
     from ragauge.generation.pipeline import Pipeline
@@ -238,8 +236,9 @@ def _make(
     from ragauge.retrieval.service.fanout import Fanout
 
     hashes = {"sha256": specification.model_sha256, "adapters_sha256": specification.adapters_sha256}
-    text = {"vocabulary": database.vocabulary, "tokenizer": database.tokenizer}
-    lm = specification.mode.load(_checkpoint(args, plan, **hashes, **text))
+    lm = specification.mode.load(
+        replace(checkpoint, vocabulary=database.vocabulary, tokenizer=database.tokenizer, **hashes)
+    )
     database.check_tokenizer(lm.tokenizer, specification.source)
     if not plan.settings.asks_index:
         return Pipeline(lm, specification, passages=database)

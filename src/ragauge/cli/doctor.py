@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    shown = [Finding(*fact) for fact in model_findings(args.model)] if args.model else list(findings(args.measure))
+    shown = list(map(Finding._make, model_findings(args.model) if args.model else findings(args.measure)))
     lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
     options.print_result(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 
@@ -153,16 +153,11 @@ def extras() -> Iterator[Finding]:
 
 
 def onnx_runtime() -> Iterator[Finding]:
-    """Yield the build of ONNX Runtime, if there is one; two builds are a mistake."""
+    """Yield the builds of ONNX Runtime; two are a mistake."""
     builds = [name for name in ("onnxruntime", "onnxruntime-gpu") if any(metadata.distributions(name=name))]
-    if len(builds) > 1:
-        todo = f"they overwrite each other's files; pip uninstall {' '.join(builds)}, then install one of them"
-        yield Finding("onnxruntime", " and ".join(builds), todo)
-    elif builds:
-        import onnxruntime
-
-        providers = ", ".join(onnxruntime.get_available_providers())
-        yield Finding("onnxruntime", f"{onnxruntime.__version__}, with {providers}")
+    todo = f"they overwrite each other's files; pip uninstall {' '.join(builds)}, then install one of them"
+    if builds:
+        yield Finding("onnxruntime", " and ".join(builds), todo if len(builds) > 1 else "")
 
 
 def store() -> Finding:

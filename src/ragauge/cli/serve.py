@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--part", type=options.part, metavar="I/N", help="serve part I of the merged index's N, counted from 0")
     add("--encoder", default="minilm", help="the text encoder of the index: a name, a source or a folder (minilm)")
     add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs the encoder (onnx)")
-    add("--verify", action="store_true", help="verify the hash of every file first")
     calibrate = "measure no latency first; queries with a budget are then refused"
     add("--no-calibrate", dest="calibrate", action="store_false", help=calibrate)
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of the server")
@@ -120,10 +119,8 @@ def _load(args: argparse.Namespace, threads: int | None) -> LoadedIndex:
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.service.server import LoadedIndex
 
-    place, keys = (args.database.absolute(), args.index), ("encoder", "engine", "part", "verify")
+    place, keys = (args.database.absolute(), args.index), ("encoder", "engine", "part")
     retriever = Retriever.open(*place, threads=threads, **{name: getattr(args, name) for name in keys})
-    if args.verify:
-        logger.info("verified the hash of every file")
     recipe = retriever.index.recipe
     if args.calibrate and recipe.max_nprobe > 1:
         line = retriever.calibrate([nprobe for nprobe in recipe.MEASURED if nprobe <= recipe.max_nprobe])

@@ -11,7 +11,6 @@ from ragauge.errors import SettingError, UserError
 from ragauge.io import safe_yaml
 
 Settings = TypeVar("Settings", bound=BaseModel)
-LONGEST_LABEL = 100  # characters: several stand in one name of a file
 # What pydantic puts into the path of a mistake besides the keys of the file.
 _NOT_KEYS = {
     *("[key]", "list[str]", "literal['all']", "literal['auto']", "constrained-int"),
@@ -68,9 +67,7 @@ def mistake(error: ValidationError) -> tuple[list[str], str]:
     if first["type"] == "missing":
         return path, "is missing"
     if first["type"] == "string_pattern_mismatch":
-        if len(given := str(first["input"])) > LONGEST_LABEL:
-            return path, f"{given[:40]!r}... must have at most {LONGEST_LABEL} characters"
-        return path, f"{given!r} must be made of letters, digits, '.', '_' and '-'"
+        return path, f"{first['input']!r} must be made of letters, digits, '.', '_' and '-', at most 100 of them"
     same = [one["msg"] for one in error.errors() if _keys(one["loc"]) == path]  # one for each type that it may have
     texts = [text.removeprefix("Input should ").removeprefix("be ").partition(", unable")[0] for text in same]
     return path, f"must be {' or '.join(texts)}, not {first['input']!r}".replace("be have", "have")

@@ -155,7 +155,6 @@ class ModelEntry(Section):
 
     @property
     def precision(self) -> Precision:
-        """How the decoder's numbers are computed and stored."""
         return Precision(self.dtype, self.weights, self.kv)
 
     @property
@@ -224,12 +223,10 @@ class VariantEntry(BaseModel, extra="allow", strict=True, frozen=True):
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters of the method."""
         return dict(self.model_extra or {})
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options of the method, defaults included."""
         return asdict(self.make())
 
     def make(self, where: str = "") -> Method:
@@ -334,11 +331,9 @@ class Config(Section):
             yield "latency", self.latency
 
     def pipeline_model(self, pipeline: PipelineSettings) -> str:
-        """The label of a pipeline's decoder."""
         return pipeline.model or next(iter(self.models))
 
     def pipeline_database(self, pipeline: PipelineSettings) -> str:
-        """The label of a pipeline's database."""
         return pipeline.database or next(iter(self.databases))
 
     def servers(self) -> dict[tuple[str, str], list[str]]:

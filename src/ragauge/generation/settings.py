@@ -117,25 +117,17 @@ class PipelineSettings(Section):
                 check_address(address)
             except UserError as error:
                 raise SettingError("server", str(error)) from None
+        if self.server and not self.asks_index:
+            raise SettingError("server", f"schedule {self.schedule!r} asks no index")
+        of_jobs, of_servers = ("server_cert", "server_key", "server_threads"), ("tls_ca", "tls_name", "token_file")
+        for keys, there, needed in ((of_jobs, self.has_server_job, "server: job"), (of_servers, self.server, "server")):
+            for key in keys:
+                if not there and getattr(self, key) != type(self).model_fields[key].default:
+                    raise SettingError(key, f"only valid with {needed}")
         access = {key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")}
         missing = ", ".join(key for key, value in access.items() if value is None)
-        server, job, needs_job = self.server, self.has_server_job, "only valid with server: job"
-        pinned = "not valid with server, which is not started for the decoder alone"
-        incomplete = f"job: a server that other machines may ask requires {missing} as well"
-        for key, is_wrong, message in (
-            ("server", server and not self.asks_index, f"schedule {self.schedule!r} asks no index"),
-            *(
-                (key, access[key] is not None and not server, "only valid with server")
-                for key in ("tls_ca", "token_file")
-            ),
-            ("retrieval_cores", server and self.retrieval_cores is not None, pinned),
-            ("server", job and any(access.values()) and missing, incomplete),
-            ("tls_name", self.tls_name is not None and self.tls_ca is None, "only valid with tls_ca"),
-            *((key, access[key] is not None and not job, needs_job) for key in ("server_cert", "server_key")),
-            ("server_threads", not job and self.server_threads != 1, needs_job),
-        ):
-            if is_wrong:
-                raise SettingError(key, message)
+        if self.has_server_job and any(access.values()) and missing:
+            raise SettingError("server", f"job: a server that other machines may ask requires {missing} as well")
 
     @property
     def mode_class(self) -> type[Mode]:

@@ -26,7 +26,6 @@ class Dataset(list[Question]):
 
     @property
     def name(self) -> str:
-        """Return the registered name."""
         return self.source.name
 
     @property

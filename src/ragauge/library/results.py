@@ -104,11 +104,6 @@ class Results:
         figure: Figure = item.draw(item.table(self._runs))
         return figure
 
-    def close(self) -> None:
-        """Remove the records if they are temporary; they go with this object otherwise."""
-        if self._removal:
-            self._removal()
-
     def __repr__(self) -> str:
         run = self._runs.run
         questions = sum(len(variant.records) for variant in run)

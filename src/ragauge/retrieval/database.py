@@ -61,9 +61,9 @@ def marked_folder(database: Path, number: int) -> Path:
 class BuiltFolder:
     """A folder of a database with its manifest; its arrays are memory-mapped."""
 
-    def __init__(self, folder: Path, kind: str, verify: bool = False) -> None:
-        """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
-        self.folder, self.manifest = folder, folders.read(folder, kind, verify)
+    def __init__(self, folder: Path, kind: str) -> None:
+        """Raises UserError if a file is missing, truncated."""
+        self.folder, self.manifest = folder, folders.read(folder, kind)
         self.sha256 = folders.sha256(folder)  # its identity
 
     def array(self, name: str, dtype: str, *row: int) -> np.ndarray:
@@ -84,8 +84,8 @@ class BuiltFolder:
 
 
 class Shard(BuiltFolder):
-    def __init__(self, database: Path, number: int, verify: bool = False) -> None:
-        super().__init__(shard_folder(database, number), SHARD, verify)
+    def __init__(self, database: Path, number: int) -> None:
+        super().__init__(shard_folder(database, number), SHARD)
         counts = self.manifest["counts"]
         self.chunks, self.documents = int(counts["chunks"]), int(counts["documents"])
         self.chunk_tokens = int(self.manifest["made_from"]["chunk_tokens"])  # of a full chunk
@@ -105,16 +105,16 @@ class EvaluationSet(BuiltFolder):
 class Database:
     """All shards as one: chunks and documents are numbered shard after shard."""
 
-    def __init__(self, folder: Path, verify: bool = False) -> None:
-        """Open a gathered database; `verify`: hash every file, otherwise only their sizes are checked.
+    def __init__(self, folder: Path) -> None:
+        """Open a gathered database; the sizes of its files are checked, not their hashes.
 
         Raises UserError: it was not gathered, or a file is missing, truncated, changed or of another build.
         """
         self.folder = folder
-        self.manifest = folders.read(folder / "database", DATABASE, verify)
+        self.manifest = folders.read(folder / "database", DATABASE)
         self.sha256 = folders.sha256(folder / "database")  # the identity of its shards and of the near-duplicates
         names = self.manifest["made_from"]["shards"]
-        self.shards = [Shard(folder, number, verify) for number in range(len(names))]
+        self.shards = [Shard(folder, number) for number in range(len(names))]
         for shard, name in zip(self.shards, names, strict=True):
             if shard.sha256 != name:
                 raise UserError(f"{shard.folder}: not the shard that the database was gathered from; gather it again")

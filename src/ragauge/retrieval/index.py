@@ -97,16 +97,16 @@ def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
     return trained
 
 
-def _read(folder: Path, kind: str, verify: bool = False) -> dict[str, Any]:
+def _read(folder: Path, kind: str) -> dict[str, Any]:
     """Return a manifest after hashing the files of faiss, which allocates whatever sizes a file states."""
-    return folders.read(folder, kind, verify, hashed="*.faiss")
+    return folders.read(folder, kind, hashed="*.faiss")
 
 
 class Index:
-    def __init__(self, database: Database, label: str, part: tuple[int, int] | None = None, verify: bool = False):
-        """Raises UserError: it is missing, truncated, changed (with `verify`), or of another database."""
+    def __init__(self, database: Database, label: str, part: tuple[int, int] | None = None) -> None:
+        """Raises UserError: it is missing, truncated, or of another database."""
         self.folder = merged_folder(database.folder, label, part)
-        self.manifest = _read(self.folder, MERGED, verify)
+        self.manifest = _read(self.folder, MERGED)
         self.database = database
         if self.manifest["made_from"]["database"] != database.sha256:
             problem = "an index of another database, or of an earlier state of it; build it again"

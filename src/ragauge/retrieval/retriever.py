@@ -109,18 +109,17 @@ class Retriever:
         engine: Literal["onnx", "torch"] = "onnx",
         threads: int | None = None,
         part: tuple[int, int] | None = None,
-        verify: bool = False,
     ) -> Retriever:
         """Open the index of a database's folder, or the part (number, of) of one of several servers.
 
-        `threads`: of encoder and search; default: the libraries' choice. `verify`: hash every file, not sizes alone.
+        `threads`: of encoder and search; default: the libraries' choice.
 
         Raises UserError: a file is missing, truncated, changed, or of another database, tokenizer or encoder.
         """
         import faiss
 
-        database = Database(folder, verify)
-        index = Index(database, label, part, verify)
+        database = Database(folder)
+        index = Index(database, label, part)
         choice = EncoderChoice(encoder, engine, threads)
         if choice.sha256 != index.encoder_sha256:
             raise UserError(f"{index.folder}: its vectors were not made with the encoder {encoder!r}")

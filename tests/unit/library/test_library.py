@@ -1,5 +1,6 @@
 """The library runs the code of `ragauge run`: same records, same files, same messages."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -206,7 +207,8 @@ def test_temporary_records_go_with_their_results(model: ragauge.Model, questions
     made = ragauge.evaluate("naive", questions, model, limit=1, max_new_tokens=2)
     folder = made.folder
     assert folder.exists()
-    made.close()
+    del made
+    gc.collect()
     assert not folder.exists()
 
 

@@ -49,6 +49,5 @@ class Plan(PlanPart):
 
     @cached_property
     def manifests(self) -> dict[str, str]:
-        """The source of every asset, by its manifest."""
         parts = (self.data, self.answers, self.judgements, self.training, self.retrieval)
         return {manifest(source): source for part in parts for source in part.sources()}

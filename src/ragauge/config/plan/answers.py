@@ -20,7 +20,6 @@ class DataPlan(PlanPart):
         yield from (asset for label in self.config.datasets for asset in self.kind(label).assets)
 
     def kind(self, dataset: str) -> type[datasets.Dataset]:
-        """The class behind a data set's label."""
         return registry.component("dataset", self.config.datasets[dataset].dataset, datasets.Dataset)
 
     def file(self, labels: Labels) -> str | list[str]:
@@ -61,7 +60,6 @@ class AnswerPlan(PlanPart):
         return [path for model in (labels.model, finder) if model for path in self.model_manifests(model)]
 
     def files(self) -> list[str]:
-        """The records of every answer job."""
         return [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in self.config.answers()]
 
     def parts(self, labels: Labels) -> list[str]:
@@ -80,7 +78,6 @@ class AnswerPlan(PlanPart):
         return any_of(label for label, entry in self.config.datasets.items() if (entry.jobs > 1) == several_jobs)
 
     def specification(self, labels: Labels) -> str:
-        """The digest of the records' specification."""
         return self.config.specification(labels).digest
 
     def code(self, labels: Labels) -> str:
@@ -90,7 +87,6 @@ class AnswerPlan(PlanPart):
 
     @cached_property
     def methods(self) -> dict[str, Method]:
-        """The method of every variant."""
         return {name: entry.make() for name, entry in self.config.methods.items()}
 
     def encoders(self, labels: Labels) -> list[str]:
@@ -116,7 +112,6 @@ class JudgementPlan(PlanPart):
             yield judge.model
 
     def judge(self, labels: Labels) -> list[str]:
-        """The manifest of a judge on this machine."""
         return list(map(manifest, self.sources()))
 
     def examples(self, labels: Labels) -> list[str]:

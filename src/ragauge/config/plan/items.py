@@ -29,7 +29,6 @@ class ItemPlan(PlanPart):
         return {name: f"{self.paths.reports}/{item}.{suffix}" for name, suffix in FILES.items()}
 
     def all_files(self) -> list[str]:
-        """The files of every item of the experiment."""
         return [path for item in self.config.item_names() for path in self.files(item).values()]
 
     def papers(self) -> dict[str, list[str]]:

@@ -112,7 +112,6 @@ class PlanPart:
         return self.config.pipeline_model(self.config.pipelines[pipeline]) if pipeline else str(labels.model)
 
     def gpus(self, labels: Labels) -> int:
-        """The GPUs of a job with a model."""
         return self.config.gpus(self.model_of(labels))
 
     def mem_mb(self, labels: Labels, attempt: int) -> int:
@@ -120,7 +119,6 @@ class PlanPart:
         return attempt * self.config.models[self.model_of(labels)].resources.mem_mb
 
     def runtime(self, labels: Labels) -> int:
-        """The minutes of a job with a model."""
         return self.config.models[self.model_of(labels)].resources.runtime
 
     def model_manifest(self, model: str) -> str:

@@ -16,7 +16,6 @@ class PipelinePlan(PlanPart):
     """Labels: pipeline; database, index, model, mode and minutes of a training; export."""
 
     def files(self) -> list[str]:
-        """The records of every pipeline."""
         return [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines]
 
     def labels(self, job: bool) -> str:
@@ -123,7 +122,6 @@ class PipelinePlan(PlanPart):
         return [*given, weights, f"--database={folder}"]
 
     def export_code(self, labels: Labels) -> str:
-        """Digest of the code that exports a mode."""
         mode = registry.module_name("mode", self.exports[labels.export].mode)
         return code_of("cli._piperag_export", components=[mode])
 
