@@ -100,7 +100,7 @@ def test_a_pipeline_without_an_index_is_refused_before_a_dtype_is_measured(
     def measured(*arguments: object) -> None:
         pytest.fail("a dtype was measured")
 
-    monkeypatch.setattr("ragauge.config.dtypes.with_dtype", measured)
+    monkeypatch.setattr("ragauge.cli.piperag.with_dtype", measured)
     assert code_of(["piperag", "run", "--schedule", "piperag", "--database", "none", "--out", "x.jsonl"]) == 2
     assert "--schedule: 'piperag' requires retrieval; give --index or --server" in capsys.readouterr().err
 

@@ -176,15 +176,12 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
     from ragauge.retrieval.database import Database, EvaluationSet
-    from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.index import Index
 
     files, size = folders.verify(args.database)  # before faiss reads sizes that a file states
     database = Database(args.database)
     for label in settings.evaluation_sets:
         EvaluationSet(args.database, label)
-    for shard in range(settings.shards):
-        Embeddings(args.database, shard)
     for label in settings.indexes:
         Index(database, label)
     chunks, indexes = len(database), list(settings.indexes)

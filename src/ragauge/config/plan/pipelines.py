@@ -51,7 +51,7 @@ class PipelinePlan(PlanPart):
         """Digest of the code that runs a pipeline. Schedules and modes are found by name, so no import shows them."""
         entry = self._pipeline(labels)
         modules = [registry.module_name("schedule", entry.schedule), registry.module_name("mode", entry.mode)]
-        return code_of("cli._piperag_run", components=modules)
+        return code_of("generation.pipeline", components=modules)
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, and how many there are."""
@@ -87,7 +87,7 @@ class PipelinePlan(PlanPart):
 
     def retrofit_code(self, labels: Labels) -> str:
         """Digest of the code that trains a mode: its file is found by name, so no import shows it."""
-        return code_of("cli._piperag_retrofit", components=[registry.module_name("mode", labels.mode)])
+        return code_of("training.fit", components=[registry.module_name("mode", labels.mode)])
 
     @cached_property
     def exports(self) -> dict[str, PipelineSettings]:
@@ -123,7 +123,7 @@ class PipelinePlan(PlanPart):
 
     def export_code(self, labels: Labels) -> str:
         mode = registry.module_name("mode", self.exports[labels.export].mode)
-        return code_of("cli._piperag_export", components=[mode])
+        return code_of(components=[mode])
 
     def export_mb(self, labels: Labels, attempt: int) -> int:
         """Weights in float32 twice: as they are read, and as they are written."""
