@@ -55,4 +55,5 @@ for protocol, verb in PLAN.timing.verbs.items():
             " --examples {input.examples:q} --model {wildcards.model:q} {params.machine:q} --out {output:q}"
             " 2>&1 | tee {log:q}"
 
-    getattr(rules, protocol).rule.docstring = PLAN.timing.titles[protocol]  # what `snakemake --list-rules` shows
+    # What `snakemake --list-rules` shows.
+    getattr(rules, protocol).rule.docstring = f"Measure method variants by the {protocol} protocol, alone on the machine."

@@ -183,15 +183,17 @@ def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> Non
     add("--seed", type=int, help="seed of the document order (0)")
 
 
-def add_answered_questions(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
+def add_answered_questions(
+    parser: argparse.ArgumentParser, exclude: Collection[str] = (), required: bool = True
+) -> None:
     """Add the questions of a data set, the settings of the methods that answer them, and the model."""
     from ragauge.config.schema import ModelEntry
 
     add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
-    add_questions(parser)
+    add_questions(parser, required)
     add_examples(parser)
     text = "a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"
-    parser.add_argument("--model", required=True, help=text)
+    parser.add_argument("--model", required=required, help=text)
     elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
     add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
     add_threads(parser, "threads of the decoder; default: all cores")

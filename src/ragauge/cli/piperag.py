@@ -195,10 +195,14 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         threads=settings.threads,
         adapters=args.adapters,
         exported=args.onnx,
+        adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
         weights=Path(settings.weights) if settings.weights else None,
         seed=args.seed,
+        vocabulary=database.vocabulary,
+        tokenizer=database.tokenizer,
     )
     name, sha256 = modes.make(settings.mode, {}).origin(checkpoint)
+    checkpoint = replace(checkpoint, sha256=sha256)
     components = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
     specification = specify(
         settings,
@@ -210,7 +214,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         device=plan.model.device,
         seed=args.seed,
         model_sha256=sha256,
-        adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
+        adapters_sha256=checkpoint.adapters_sha256,
         database_sha256=database.sha256,
         evaluation_sha256=database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None,
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
@@ -259,10 +263,7 @@ def _make(
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
 
-    hashes = {"sha256": specification.model_sha256, "adapters_sha256": specification.adapters_sha256}
-    lm = specification.mode.load(
-        replace(checkpoint, vocabulary=database.vocabulary, tokenizer=database.tokenizer, **hashes)
-    )
+    lm = specification.mode.load(checkpoint)
     database.check_tokenizer(lm.tokenizer, specification.source)
     if not plan.settings.asks_index:
         return Pipeline(lm, specification, passages=database)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.config.reading import checked_options
 from ragauge.config.schema import Answers, Config, Generation, ModelEntry, Served
+from ragauge.errors import UserError
 from ragauge.io import records
 
 if TYPE_CHECKING:
@@ -20,23 +21,14 @@ FAILED = 3  # the exit code if questions have no answer
 SHOWN = 3  # keys of questions that failed for the same reason
 
 
-class _Gather(argparse.Action):
-    """--gather: with it no method, data set and model are required."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
-        setattr(namespace, self.dest, values)
-        for action in parser._actions:
-            action.required = action.dest == "out"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--method", required=True, help="a method; with --config, one of its variants")
-    options.add_answered_questions(parser)
+    add("--method", help="a method; with --config, one of its variants")
+    options.add_answered_questions(parser, required=False)
     add("--limit", type=options.count, metavar="N", help="answer the first N questions only")
     add("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
     gather = "answer nothing; put the records of all parts, in the order of the questions, into one file"
-    add("--gather", action=_Gather, nargs="+", type=Path, metavar="PART.jsonl", help=gather)
+    add("--gather", nargs="+", type=Path, metavar="PART.jsonl", help=gather)
     add("--finder", metavar="MODEL", help="the model that finds evidence for --model, or chooses tokens for it")
     options.add_settings(parser, Generation, {"documents_gb"})
     add("--overwrite", action="store_true", help="replace the records of another run")
@@ -52,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         records.gather(args.gather, args.out)
         options.print_result(args, args.out, out=args.out)
         return 0
+    if missing := [f"--{name}" for name in ("method", "dataset", "model") if getattr(args, name) is None]:
+        raise UserError(f"run: give {', '.join(missing)}")
     config = options.configuration(args)
     stated = options.given(args, Generation)
     configured = config.generation if config else Generation(documents_gb=4)

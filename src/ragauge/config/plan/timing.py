@@ -15,11 +15,6 @@ class TimingPlan(PlanPart):
     """Labels: dataset, model. The functions of a rule are made by the name of its protocol."""
 
     verbs: dict[Protocol, str] = {"latency": "time", "load": "load", "stream": "stream"}
-    titles: dict[Protocol, str] = {
-        "latency": "Time the method variants of a protocol side by side with a model, alone on the machine.",
-        "load": "Send requests to a model by the load protocol, a method variant after another, alone on the machine.",
-        "stream": "Ask a model a stream of questions whose documents come back, with a store, alone on the machine.",
-    }
 
     def __init__(self, config: Config, cores: int) -> None:
         super().__init__(config, cores)
