@@ -22,20 +22,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.asset is None and args.dataset is None and args.config is None:
-        raise UserError("fetch: give an asset, --dataset NAME or --config FILE.yaml")
-    if args.asset and (args.dataset or args.config):
-        raise UserError("fetch: give either an asset or --dataset and --config")
+    if bool(args.asset) == bool(args.dataset or args.config):
+        raise UserError("fetch: give either an asset or --dataset NAME or --config FILE.yaml")
     if args.lock and (args.asset or args.dataset):
         raise UserError("--lock: only valid with --config alone; one asset is pinned where it is named")
     if args.dataset is None and (args.data or args.set or args.seed is not None):
         raise UserError("--data, --set, --seed: only valid with --dataset")
-    if args.dataset:
+    if args.asset:
+        _fetch_asset(args)
+    elif args.dataset:
         _fetch_questions(args)
-        return
-    if args.config:
+    else:
         _fetch_all(args)
-        return
+
+
+def _fetch_asset(args: argparse.Namespace) -> None:
     from ragauge import assets
 
     manifest = redacted_values(assets.describe(args.asset, offline=False))

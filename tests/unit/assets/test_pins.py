@@ -307,8 +307,8 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "give an asset, --dataset NAME or --config"),
-        (["minilm", "--config", "x.yaml"], "give either an asset or --dataset and --config"),
+        ([], "give either an asset or --dataset NAME or --config"),
+        (["minilm", "--config", "x.yaml"], "give either an asset or --dataset NAME or --config"),
         (["--dataset", "nq_open"], "--out: required with --dataset"),
         (["minilm", "--seed", "1"], "--data, --set, --seed: only valid with --dataset"),
         (["minilm", "--lock"], "--lock: only valid with --config"),

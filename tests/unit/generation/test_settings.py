@@ -55,10 +55,6 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -
         ),
         ({"random": {"server": ["node:1"]}}, "c.yaml: pipelines.random.server: schedule 'random' asks no index"),
         ({"retro": {"token_file": "t"}}, "c.yaml: pipelines.retro.token_file: only valid with server"),
-        (
-            {"retro": {"server": ["host:1"], "retrieval_cores": "0"}},
-            "c.yaml: pipelines.retro.retrieval_cores: not valid with server",
-        ),
         ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
         ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),
         ({"retro": {"database": "wikis"}}, "did you mean 'wiki'?"),
