@@ -23,7 +23,7 @@ STEPS = {
     "embed": "embed the chunks of one shard",
     "train": "train an index on a sample",
     "add": "encode the vectors of one shard",
-    "merge": "merge the shards, and each part of several; with --part I/N, that part alone",
+    "merge": "merge the shards, and each part of several",
     "recall": "measure recall@k against exact search, with held-out text",
     "verify": "hash every file of the database and its indexes",
 }
@@ -44,8 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--evaluation", metavar="LABEL", help="an evaluation set of the database; default: its only one")
         if name in BY_INDEX:
             add("--index", metavar="LABEL", help="an index of the database; default: its only one")
-        if name == "merge":
-            add("--part", type=options.part, metavar="I/N", help="every N-th shard, from shard I, counted from 0")
         if name == "recall":
             add("--minutes", type=float, metavar="M", help="of exact search, shard by shard; default: of all shards")
             add("--out", type=Path, metavar="FILE.json", help="default: recall.json next to the index")
@@ -53,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     settings, label, step = _settings(args), "", args.step
-    shard, part = getattr(args, "shard", 0), getattr(args, "part", None)
+    shard = getattr(args, "shard", 0)
     if step != "add" and not 0 <= shard < settings.shards:
         raise UserError(f"--shard {shard}: the database has {settings.shards} shards, counted from 0")
     if step == "evaluation":
@@ -64,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     if step in (complete := {"build": _build, "recall": _recall, "verify": _verify}):
         complete[step](args, settings, label)
         return
-    _make(args, settings, step, shard, label, part)
+    _make(args, settings, step, shard, label)
     if args.json:
         options.print_result(args, "", database=args.database, step=step)
 
@@ -83,18 +81,8 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None
     options.print_result(args, args.database, database=args.database, indexes=list(settings.indexes))
 
 
-def _make(
-    args: argparse.Namespace,
-    settings: DatabaseSettings,
-    step: str,
-    shard: int,
-    label: str,
-    part: tuple[int, int] | None = None,
-) -> None:
-    """Make the files of one step, of the evaluation set or index `label`; log that they were made or there already.
-
-    `merge` without a part makes each part of an index that has several, and the whole.
-    """
+def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int, label: str) -> None:
+    """Make the files of one step, of the evaluation set or index `label`; log that they were made or there already."""
     from ragauge.retrieval import chunking, embed, index
     from ragauge.retrieval.corpus import Corpus
     from ragauge.retrieval.database import Database
@@ -128,7 +116,7 @@ def _make(
         _log(index.add(folder, label, recipe, shard), f"index {label}: shard {shard} added")
     else:
         parts = [(number, recipe.parts) for number in range(recipe.parts if recipe.parts > 1 else 0)]
-        for one in [part] if part else [*parts, None]:
+        for one in [*parts, None]:
             what = f"index {label}: merged" + (f" part {one[0]} of {one[1]}" if one else "")
             _log(index.merge(folder, label, recipe, one), what)
 

@@ -46,19 +46,10 @@ NO_OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    (_, run), (_, staleness), (_, retrofit), (_, export) = options.add_steps(parser, STEPS)
-    for step, add, work in (
-        (run, _add_run, _run),
-        (staleness, _add_staleness, _compare),
-        (retrofit, _add_retrofit, _train),
-        (export, _add_export, _export),
-    ):
+    own = (_add_run, run), (_add_staleness, _compare), (_add_retrofit, _train), (_add_export, _export)
+    for (_, step), (add, work) in zip(options.add_steps(parser, STEPS), own, strict=True):
         add(step)
-        step.set_defaults(work=work)
-
-
-def run(args: argparse.Namespace) -> None:
-    args.work(args)
+        step.set_defaults(verb=work)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +89,7 @@ class Plan:
         return None if self.settings.evaluation == self.settings.database else self.settings.evaluation
 
 
-def _run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Score or continue every sequence that --out does not have yet."""
     from ragauge.io.records import recorded_dtype
 

@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answers-key", default="answers", metavar="K", help=f"{field} right answers (answers)")
     parser.add_argument("--base", type=Path, metavar="FILE.jsonl", help="sequences to compare each file's with")
     parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="sequences of the control: random neighbours")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the result to this file")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -41,6 +40,4 @@ def run(args: argparse.Namespace) -> None:
         keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}
         result = scoring.score_file(args.files[0], args.metric, **keys)
         text = options.readable(result)
-    if args.out:
-        options.write_json(args.out, result)
     options.print_result(args, text, **result)

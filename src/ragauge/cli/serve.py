@@ -78,12 +78,10 @@ def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None
     from ragauge.retrieval.service.process import serve
     from ragauge.retrieval.service.server import Server
 
-    if (args.tls_cert is None) != (args.tls_key is None):
-        raise UserError("--tls-cert and --tls-key: give both or neither")
-    if args.tls_client_ca and not args.tls_cert:
-        raise UserError("--tls-client-ca: needs --tls-cert and --tls-key")
-    pair = (args.tls_cert, args.tls_key, args.tls_client_ca)
-    tls = credentials.server_credentials(*pair) if args.tls_cert else None
+    files_of_tls = (args.tls_cert, args.tls_key, args.tls_client_ca)
+    if any(files_of_tls) and not (args.tls_cert and args.tls_key):
+        raise UserError("--tls-cert and --tls-key: give both or neither; --tls-client-ca needs them")
+    tls = credentials.server_credentials(*files_of_tls) if args.tls_cert else None
     server = Server(_load(args, settings.threads), settings, tls=tls, token=token)
     if settings.metrics_port is not None:
         server.metrics = Metrics(server.queue)

@@ -251,9 +251,10 @@ def test_scores_and_control_by_the_command_line(
     assert command(folder, tmp_path / "none.jsonl", "--schedule", "no_retrieval") == 0
     assert command(folder, tmp_path / "random.jsonl", "--schedule", "random", "--exclude", "article") == 0
     files = [str(tmp_path / name) for name in ("none.jsonl", "random.jsonl")]
-    assert main(["score", "--metric", "perplexity", *files, "--base", files[0], "--out", str(tmp_path / "p.json")]) == 0
-    assert json.loads((tmp_path / "p.json").read_text())[files[0]]["against_base"]["difference"] == 0
-    assert "perplexity" in capsys.readouterr().out
+    assert main(["score", "--metric", "perplexity", *files, "--base", files[0], "--json"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result[files[0]]["against_base"]["difference"] == 0
+    assert result[files[1]]["perplexity"] > 1
 
 
 TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
