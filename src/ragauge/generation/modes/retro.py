@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ragauge import assets
-from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.errors import UserError
 from ragauge.generation.modes.base import Checkpoint, Mode
 from ragauge.io.files import file_sha256
@@ -29,6 +28,8 @@ class OwnEncoder(Mode):
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         if (folder := checkpoint.released_retro) is not None:  # its tokenizer must be the database's
+            from ragauge.assets.tokenizer import load_tokenizer
+
             checkpoint = replace(checkpoint, tokenizer=load_tokenizer(folder))
         if checkpoint.exported is not None:
             from ragauge.generation.modes._retro_onnx import load_exported
