@@ -75,7 +75,6 @@ MISTAKES = [
     (f"{RUN} --gold-position 3", "'--gold-position'; did you mean '--set dataset.gold_position=3'?"),
     ("cost --method bm25 --model mpt-7b-instruct --top_k 2", "unknown option '--top_k'; did you mean '--top-k'?"),
     (f"{RUN} --limt 3", "unknown option '--limt'; did you mean '--limit'?"),
-    ("study --documents d --questions q.csv --out x --model openai:m", "--model: 'openai:m' is behind a server, but"),
     ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but this needs the files"),
 ]
 

@@ -1,17 +1,21 @@
 """What every index type is made of: the keys of its recipe, its steps, and searches over several parts."""
 
+from __future__ import annotations
+
 import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
-import numpy as np
 from pydantic import Field
 
 from ragauge.io.sections import Section
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DEFAULT_TYPE = "ivf_pq"
 ID_BYTES = 8  # of a vector's number
@@ -35,7 +39,7 @@ class VectorSource(Protocol):
         """About `count` vectors (n, dim) float32, spread evenly."""
 
 
-SearchResult = tuple[np.ndarray, np.ndarray]  # distances (q, k) float32 and ids (q, k) int64, -1 for none
+SearchResult: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # distances (q, k) float32 and ids (q, k) int64, -1 for none
 
 
 class Searchable(Protocol):
@@ -135,6 +139,8 @@ class Together:
 
 def nearest(results: Sequence[SearchResult], k: int, largest_is_nearest: bool) -> SearchResult:
     """The nearest of several searches' distances and ids (q, any); ties go to the smaller id."""
+    import numpy as np
+
     distances, ids = (np.concatenate([result[i] for result in results], axis=1) for i in range(2))
     ranked = np.where(ids < 0, np.inf, -distances if largest_is_nearest else distances)
     order = np.lexsort((ids, ranked), axis=1)[:, :k]
