@@ -197,7 +197,7 @@ def codes(plan: Plan) -> dict[str, str]:
     answers: dict[str, Callable[[], str]] = {
         "questions": lambda: plan.data.code(of(dataset="wiki_single")),
         "answers": lambda: plan.answers.code(of(model="smollm2-135m-instruct", variant="superposition_k1")),
-        "latency": lambda: plan.timing.code("latency")(of(dataset="wiki_single")),
+        "latency": lambda: plan.timing.code("latency")(of(dataset="wiki_single", model="smollm2-135m-instruct")),
         "pipeline": lambda: plan.pipelines.code(of(pipeline="piperag_64")),
         "training": lambda: digest.digest("ragauge.training.finetuning", "ragauge.retrieval.embed"),
         "item": lambda: plan.items.code("superposition_table_1"),
