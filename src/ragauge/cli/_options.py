@@ -169,10 +169,8 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_access` as a client of the service takes them."""
-    return {
-        "token": args.token_file,
-        **{key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")},
-    }
+    certificates = {key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")}
+    return {"token": args.token_file, **certificates}
 
 
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:

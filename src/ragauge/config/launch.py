@@ -124,8 +124,7 @@ def start_fork_server(folder: Path = FORKS) -> None:
 def say_estimate(config: Config, settings: Path, jobs: int) -> None:
     """Say what a run that begins does, and about how long it takes on this machine.
 
-    Args:
-        settings: the file of the configuration, every `dtype` resolved.
+    `settings`: the file of the configuration, every `dtype` resolved.
     """
     progress.line(f"{jobs} jobs of this experiment:\n{config.plan()}")
     if jobs < ESTIMATED_JOBS:

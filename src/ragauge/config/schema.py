@@ -357,7 +357,6 @@ class Config(Section):
         yield from (job for job in self.answers() if self.judge and job.variant in self.judge.methods)
 
     def answers(self) -> Iterator[Answers]:
-        """All answer jobs, in the order of the configuration."""
         for dataset, (label, model), (name, variant) in product(
             self.datasets, self.models.items(), self.methods.items()
         ):
@@ -376,7 +375,6 @@ class Config(Section):
         return self.models[job.model].adapt(made, f"{where} on models.{job.model}")
 
     def dataset(self, label: str) -> Dataset:
-        """A data set with its options and its seed."""
         entry = self.datasets[label]
         return datasets.make(entry.dataset, seed=self.dataset_seed(label), **entry.options)
 

@@ -55,8 +55,7 @@ class Method:
     def on(self, model: Model) -> methods.Method:
         """Adapt the method to the model's engine.
 
-        Raises:
-            UserError: the engine lacks what the method needs.
+        Raises UserError: the engine lacks what the method needs.
         """
         return model.settings.adapt(self.inner, f"{self.name} on {model.name}")
 
@@ -78,8 +77,7 @@ class Method:
             instruction: before the documents; None: the data set's, or that of Lost in the Middle.
             max_new_tokens: of the answer; None: the data set's, or 100.
 
-        Raises:
-            UserError: the model cannot run the method, or the question could not be answered, with the reason.
+        Raises UserError: the model cannot run the method, or the question could not be answered, with the reason.
         """
         example = _example(question, documents)
         adapted = self.on(model)
@@ -123,8 +121,7 @@ def method(name: str, **options: Any) -> Method:
         name: one of `ragauge list methods`.
         options: the method's own; the others are at their defaults.
 
-    Raises:
-        UserError: unknown name or option, or a value out of range.
+    Raises UserError: unknown name or option, or a value out of range.
     """
     return Method(name, methods.make(name, **options))
 

@@ -79,8 +79,7 @@ def load_model(
         kernels: of a CPU: measured, default, or the file of a table; None: measured.
         threads: of a CPU; None: all cores.
 
-    Raises:
-        UserError: no such model, or a value that it does not support.
+    Raises UserError: no such model, or a value that it does not support.
     """
     served = str(source).startswith(schema.SERVED)
     name = str(source) if served else check_source(str(source), "load_model")

@@ -50,8 +50,7 @@ def load_dataset(
         seed: of random choices, such as the order of the documents.
         options: the data set's own.
 
-    Raises:
-        UserError: unknown name or option, an unreadable file, a record that cannot be asked.
+    Raises UserError: unknown name or option, an unreadable file, a record that cannot be asked.
     """
     registry.module_name("dataset", name, "load_dataset")
     return Dataset(Questions(name, {"seed": seed, **options}, Path(data) if data else None), limit)

@@ -39,7 +39,6 @@ class Plan(PlanPart):
         return any(model.device == "cuda" for model in self.config.models.values())
 
     def asset_source(self, labels: Labels) -> str:
-        """Where the asset of a manifest comes from."""
         return self.manifests[ASSET.format(asset=labels.asset)]
 
     @property

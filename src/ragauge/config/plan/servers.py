@@ -101,5 +101,4 @@ class ServerPlan(PlanPart):
                 raise UserError(f"pipelines.{label}.server: {reason}")
 
     def _clients(self, labels: Labels) -> list[SimpleNamespace]:
-        """The labels of the pipelines that ask a server."""
         return [SimpleNamespace(pipeline=label) for label in self.config.servers()[labels.database, labels.index]]

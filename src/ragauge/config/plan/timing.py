@@ -21,7 +21,6 @@ class TimingPlan(PlanPart):
         self._answers = AnswerPlan(config, cores)
 
     def files(self, protocol: Protocol) -> list[str]:
-        """The measurements of every pair of data set and model."""
         pattern: str = getattr(self.paths, protocol)
         return [pattern.format(dataset=dataset, model=model) for dataset, model in self.config.measured(protocol)]
 
