@@ -56,8 +56,6 @@ def first_problem(error: Any) -> str:
     return ": ".join(filter(None, (place, first["msg"].removeprefix("Value error, "))))
 
 
-# --- packages of extras ---
-
 EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name that the package is imported by
     "datasets": "workflow",
     "datasketch": "retrieval",

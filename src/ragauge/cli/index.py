@@ -59,6 +59,10 @@ def run(args: argparse.Namespace) -> None:
         label = options.label(dict(settings.evaluation_sets), args.evaluation, *where)
     if step in BY_INDEX:
         label = options.label(dict(settings.indexes), args.index, "index", "indexes", "--index")
+    if args.threads and step in (*BY_INDEX, "build"):
+        import faiss
+
+        faiss.omp_set_num_threads(args.threads)
     if step in (complete := {"build": _build, "recall": _recall, "verify": _verify}):
         complete[step](args, settings, label)
         return
@@ -90,7 +94,6 @@ def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard
     folder, sets = args.database, list(settings.evaluation_sets)
     if step in BY_INDEX:
         recipe = settings.indexes[label]
-        _set_threads(args.threads)
     if step == "chunks":
         corpus = Corpus(settings.sources, settings.text_field, settings.limit)
         split = chunking.Split(settings.evaluation, settings.evaluation_share)
@@ -132,7 +135,6 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     from ragauge.retrieval.recall import exact_search_within, recall
     from ragauge.retrieval.vectors import Vectors
 
-    _set_threads(args.threads)
     database = Database(args.database)
     index, vectors = Index(database, label), Vectors.open(args.database, settings.indexes[label])
     # The first whole chunk of held-out texts, spread evenly over those that are long enough.
@@ -191,10 +193,3 @@ def _settings(args: argparse.Namespace) -> DatabaseSettings:
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
     return loading.parse_database(data, where)
-
-
-def _set_threads(threads: int | None) -> None:
-    if threads:
-        import faiss
-
-        faiss.omp_set_num_threads(threads)

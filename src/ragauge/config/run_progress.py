@@ -1,7 +1,4 @@
-"""The progress of a workflow run: how many of its jobs and questions are done, and about how long the rest takes.
-
-Snakemake counts jobs. A job may answer thousands of questions, so its records are counted as well, while it runs.
-"""
+"""The progress of a workflow run: how many of its jobs and questions are done, and about how long the rest takes."""
 
 import os
 import sys
