@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets import gguf, hub, pins, places, retro, store, url, wheel
+from ragauge.assets import gguf, gguf_weights, hub, pins, places, retro, store, url, wheel
 from ragauge.assets.catalog import Entry, entries, spelled
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import NotFetchedError, Store
@@ -42,11 +42,18 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
 def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -> Path:
     """Return the local path of a name of the catalog, a source, or an existing path, ready for use.
 
-    `where` is its place in a configuration. Raises UserError as `fetch`, and for an unknown name, with the choices.
+    The weights of a GGUF file stay in it; `float_checkpoint` returns a folder that other libraries read. `where` is its
+    place in a configuration. Raises UserError as `fetch`, and for an unknown name, with the choices.
     """
     refuse_secret(name_or_source, where)
     target = Store(home or store.home())
     return _loadable(target, _fetch_pinned(target, name_or_source, where))
+
+
+def float_checkpoint(source: str) -> Path:
+    """Return a model's folder with weights in floating point; see `resolve` and `gguf_weights.float_checkpoint`."""
+    folder = resolve(source)
+    return gguf_weights.float_checkpoint(folder) if gguf_weights.is_converted(folder) else folder
 
 
 def refuse_secret(source: str, where: str = "") -> None:

@@ -33,7 +33,7 @@ class CacheEntry:
         is_folder = store.has_manifest(path)
         stat = (path / store.MANIFEST if is_folder else path).stat()
         used = stat.st_mtime if is_folder else max(stat.st_mtime, stat.st_atime)
-        return cls(kind, path, sum(file.stat().st_size for file in files), used)
+        return cls(kind, path, sum(file.lstat().st_size for file in files), used)
 
 
 def entries(home: Path) -> list[CacheEntry]:

@@ -1,4 +1,4 @@
-"""GGUF files, converted once to the hub's layout: a folder of safetensors, configuration and tokenizer."""
+"""GGUF files in the hub's layout: a folder of configuration and tokenizer, and the file; see `gguf_weights`."""
 
 import json
 import math
@@ -12,7 +12,8 @@ from typing import Any
 from ragauge.assets.pretokenizers import set_splits, set_tokens
 from ragauge.errors import UserError, unknown
 
-CONVERSION = 5  # raised when the result of a conversion changes
+CONVERSION = 6  # raised when the result of a conversion changes
+FILE = "model.gguf"  # in the folder of a converted model: a link, or several files joined
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # ends the name of one of several files
 DECODERS = ("llama", "qwen2", "qwen3", "gemma3")  # that are read; Mistral and SmolLM files are of the first
 HEAD_DIMS = {"qwen3": 128, "gemma3": 256}  # of all models of these but Gemma 3 27B, which has another scale of scores
@@ -51,46 +52,47 @@ def is_later_part(path: Path) -> bool:
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Write the fp32 weights, configuration and tokenizer of a model, in one file or several, to `folder`.
+    """Write configuration and tokenizer of a model, in one file or several, to `folder`, and a link to the file.
 
-    fp32, since bf16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a 16-bit minimum).
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, and how the tokenizer
     splits digits and whole words.
 
     Raises UserError for a file that is no GGUF, is cut short, or holds what transformers cannot read.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     try:
-        file = path if len(files := parts(path)) == 1 else _joined(files, folder / "joined.gguf")
-        source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-        header = read_header(file)
+        if len(files := parts(path)) == 1:
+            (folder / FILE).symlink_to(path.absolute())
+        else:
+            _join(files, folder / FILE)
+        source = {"pretrained_model_name_or_path": str(folder), "gguf_file": FILE}
+        header = read_header(folder / FILE)
         check_decoder(header)
         tokenizer = AutoTokenizer.from_pretrained(**source)
         _set_splits(header, tokenizer)
         set_tokens(tokenizer, header.tokens, header.values.get("tokenizer.ggml.add_space_prefix", True))
-        model = AutoModelForCausalLM.from_pretrained(
-            **source, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
-        )
-        model.config.rope_parameters = _rope_parameters(header, model.config)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(**source), dtype=torch.float32)
+        config = model.config
+        config.rope_parameters = _rope_parameters(header, config)
     except MemoryError:
         raise
     except Exception as error:  # the tokenizers library raises the bare class, for a merge of a missing token
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
-    (folder / "joined.gguf").unlink(missing_ok=True)
     ends = dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS)
     if len(known := [end for end in ends if end is not None]) > 1:
         model.generation_config.eos_token_id = known
-    model.save_pretrained(folder)
+    config.dtype, config.architectures = torch.float32, [type(model).__name__]
+    config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     # Qwen's and Llama's own classes would put back their normalisation and cuts, whatever the file says.
     settings = folder / "tokenizer_config.json"
     stated = {**json.loads(settings.read_bytes()), "tokenizer_class": "PreTrainedTokenizerFast"}
     settings.write_text(json.dumps(stated, indent=2), encoding="utf-8")
-    for weights in folder.glob("*.safetensors"):
-        weights.chmod(0o644)  # safetensors writes for the owner alone; the cache may be shared
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,15 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Read the keys and the tensors' sizes of a GGUF file. Raises ValueError or LookupError if it is cut short."""
-    from gguf import GGUFValueType
+    """Read the keys and the tensors' sizes of a GGUF file.
 
-    reader = _open(path)
+    Raises ValueError or LookupError if it is cut short, NotImplementedError for a type of blocks that is not read.
+    """
+    from gguf import GGUFValueType, dequantize
+
+    reader = open_file(path)
+    for kind, tensor in {tensor.tensor_type: tensor for tensor in reader.tensors}.items():
+        dequantize(tensor.data[:1], kind)
     values = {}
     for key, field in reader.fields.items():
         is_array = field.types[:1] == [GGUFValueType.ARRAY]
@@ -118,11 +125,11 @@ def read_header(path: Path) -> Header:
     return Header(values, sizes, list(zip_longest(tokens, types)), divisors)
 
 
-def _joined(files: Sequence[Path], target: Path) -> Path:
+def _join(files: Sequence[Path], target: Path) -> None:
     """Write the parts of a model as one file; raises ValueError if there are other tensors than it should have."""
     from gguf import GGUFValueType, GGUFWriter
 
-    readers = [_open(file) for file in files]
+    readers = [open_file(file) for file in files]
     fields = dict(readers[0].fields)
     writer = GGUFWriter(target, fields.pop("general.architecture").contents())
     writer.data_alignment = readers[0].alignment
@@ -139,10 +146,9 @@ def _joined(files: Sequence[Path], target: Path) -> Path:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return target
 
 
-def _open(path: Path) -> Any:
+def open_file(path: Path) -> Any:
     """Open a GGUF file; raises ValueError if it is cut short."""
     import numpy as np
     from gguf import GGUFReader

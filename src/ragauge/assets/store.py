@@ -60,7 +60,7 @@ class Store:
         """
 
         def make(folder: Path) -> dict[str, Any]:
-            progress.line(f"converting {path.name} to safetensors")
+            progress.line(f"converting {path.name} to the hub's layout")
             convert(path, folder)
             return {"source": path.name, "source_sha256": sha256, "conversion": version}
 

@@ -15,18 +15,23 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ragauge.assets import gguf, gguf_weights
+from ragauge.assets.store import Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families import family
-from ragauge.engines.int8 import linear_storage
+from ragauge.engines.int8 import Int8Linear, linear_storage, quantized_rows
 from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError
+from ragauge.io import progress
 from ragauge.io.jsonl import read_object
+from ragauge.io.shards import ShardWriter
 
 T = TypeVar("T")
 # Buffers that are computed from the configuration: rotary frequencies, causal masks, positions.
 HARMLESS = re.compile(r"(inv_freq|cos_cached|sin_cached|masked_bias|attn\.bias|attention\.bias|position_ids)$")
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
+QUANTIZATION = 1  # raised when the stored integers or scales change
 MAX_LAYERS = 10_000
 MAX_SIZE = 1 << 40  # of any size; what is beyond is a damaged file
 
@@ -87,6 +92,9 @@ def _check_shape(shape: Shape) -> None:
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str = "full") -> Weights:
     """All weights of the checkpoint, in the decoder's own layout, read layer by layer.
 
+    The weights of a GGUF file are dequantized once on a machine, to float32 or straight to 8 bits, and read from files
+    in the cache then; where these cannot be written, they are dequantized each time.
+
     Args:
         weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
 
@@ -95,10 +103,70 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
             the family; weights that are quantised in a way that is not read; a storage of matrices that is unknown or
             not available on the device.
     """
+    store = linear_storage(weights, device)
+    if device.type != "meta" and gguf_weights.is_converted(folder) and os.access(folder.parent, os.W_OK):
+        if weights != "full":
+            return _read_quantized(_quantized(folder, dtype), read_shape(folder), store)
+        folder = gguf_weights.float_checkpoint(folder)
+    return _read_checkpoint(folder, dtype, device, store)
+
+
+def _quantized(folder: Path, dtype: torch.dtype) -> Path:
+    """A folder with the matrices of a checkpoint in 8 bits and the rest in `dtype`, by place in `Weights`; made once."""
+
+    def make(made: Path) -> dict[str, Any]:
+        progress.line(f"quantizing {folder.name} to 8 bits")
+        writer = ShardWriter(made)
+
+        def write(place: str, part: Linear | Norm) -> Any:
+            tensors = {kind: getattr(part, kind, None) for kind in ("weight", "scale", "bias")}
+            for kind, tensor in tensors.items():
+                if tensor is not None:
+                    writer.add(f"{place}.{kind}", tensor)
+            return part if isinstance(part, Norm) else Linear(torch.empty(0))  # so that memory has one matrix
+
+        _read_checkpoint(folder, dtype, torch.device("cpu"), quantized_rows, write)
+        writer.close()
+        return {"source": folder.name}
+
+    name = f"{folder.name}-int8-{str(dtype).removeprefix('torch.')}-{QUANTIZATION}"
+    return Store(folder.parent).build(folder.with_name(name), make)
+
+
+def _read_quantized(folder: Path, shape: Shape, store: Callable[[Linear], Linear]) -> Weights:
+    """The weights of a folder that `_quantized` made."""
+    stored = {name: partial(_undamaged, path, get) for path in _files(folder) for name, get in _open(path).items()}
+
+    def read(place: str, *_: Any) -> Tensor:
+        return stored[f"{place}.weight"]()
+
+    def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
+        biases = stored[f"{place}.bias"]() if bias else None
+        return store(Int8Linear(read(place), biases, scale=stored[f"{place}.scale"]()))
+
+    def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
+        bias = stored[f"{place}.bias"]() if f"{place}.bias" in stored else None
+        return Norm(read(place), bias, kind, shape.norm_eps)
+
+    return _assemble(shape, read, linear, norm, store)
+
+
+def _read_checkpoint(
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    store: Callable[[Linear], Linear],
+    use: Callable[[str, Any], Any] = lambda _, part: part,
+) -> Weights:
+    """See `read_weights`.
+
+    Args:
+        use: what is done with a part at its place in `Weights`; returns what takes its place.
+    """
     shape, config = read_shape(folder), read_config(folder)
     module = family(config["model_type"])
     names, convert = module.NAMES, getattr(module, "convert", None)
-    readers, store = _readers(folder, dtype, device), linear_storage(weights, device)
+    readers = _readers(folder, dtype, device)
     bare, used = f"{names.embedding}.weight", set[str]()
     root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
 
@@ -124,14 +192,18 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
         return tensor
 
     def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
-        return store(Linear(read(place, "weight", rows, columns), read(place, "bias", rows) if bias else None))
+        biases = read(place, "bias", rows) if bias else None
+        return use(place, store(Linear(read(place, "weight", rows, columns), biases)))
 
     def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
         bias = read(place, "bias", width) if shape.norm_bias and kind == "layer" else None
-        return Norm(read(place, "weight", width), bias, kind, shape.norm_eps)
+        return use(place, Norm(read(place, "weight", width), bias, kind, shape.norm_eps))
+
+    def matrix(place: str, *size: int) -> Tensor:
+        return use(place, Linear(read(place, "weight", *size))).weight
 
     try:
-        read_in = _assemble(shape, lambda place, *size: read(place, "weight", *size), linear, norm, store)
+        read_in = _assemble(shape, matrix, linear, norm, store)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except RuntimeError as error:
@@ -205,7 +277,7 @@ def _assemble(
         embedding=embedding,
         layers=tuple(layer(i) for i in range(shape.layers)),
         norm=norm("norm", d),
-        head=store(Linear(embedding if shape.tied else matrix("head", shape.vocab, d))),
+        head=store(Linear(embedding)) if shape.tied else linear("head", shape.vocab, d, False),
         embedding_norm=norm("embedding_norm", d) if shape.embedding_norm else None,
     )
 
@@ -214,7 +286,7 @@ def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str
     """A function for each tensor, by its name, that reads it."""
     kind, stored = quantization(folder, read_config(folder)), dict[str, Reader]()
     for path in _files(folder):
-        tensors = _undamaged(path, partial(_open, path))
+        tensors = _undamaged(path, partial(_open, path, device.type == "meta"))
         stored |= {name: partial(_undamaged, path, get) for name, get in tensors.items()}
 
     def read(get: Reader) -> Tensor:
@@ -248,6 +320,8 @@ def _files(folder: Path) -> list[Path]:
 
     Other files of these suffixes in hub folders do not belong to it (`consolidated.safetensors`, `training_args.bin`).
     """
+    if gguf_weights.is_converted(folder):
+        return [folder / gguf.FILE]
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
         index, single = folder / f"{stem}.{suffix}.index.json", folder / f"{stem}.{suffix}"
         if single.exists():
@@ -275,8 +349,10 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 80 else f"{name[:80]}..."
 
 
-def _open(path: Path) -> dict[str, Reader]:
+def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
     """A file's tensors; a .bin is a state dictionary for torch's weights-only loader, which runs no code of it."""
+    if path.name == gguf.FILE:
+        return gguf_weights.readers(path, sizes_only)
     if path.suffix == ".safetensors":
         file = safe_open(path, framework="pt")
         return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)

@@ -21,13 +21,14 @@ from ragauge.engines.weights import Linear
 from ragauge.errors import UserError, unknown
 
 FEW_TOKENS = 32  # beyond them, converting a matrix once costs less than multiplying with its integers
+QUANTIZED_ROWS = 8192  # at a time, for which quantizing takes some copies in fp32
 VECTOR = 32  # elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
 ZERO_POINT = 128  # represents 0 among unsigned activations, which processors multiply with signed weights
 SIZES = (1, MOST_ROWS, MOST_ROWS + 1)  # one number of tokens for each operation that kernels are chosen for
 
 
 def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Linear]:
-    """A function that turns a floating-point layer into a stored one, by a model's option `weights`.
+    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by `weights`.
 
     Raises:
         UserError: an unknown value, or 8-bit weights on a device other than a CPU.
@@ -97,14 +98,23 @@ class Int8WeightOnly(Linear):
         return y if self.bias is None else y + self.bias
 
 
+def quantized_rows(linear: Linear) -> Int8Linear:
+    """A linear layer with its weights in 8 bits and a scale for each row, in no kernel's layout yet."""
+    if isinstance(linear, Int8Linear):
+        return linear
+    parts = [quantize(rows) for rows in linear.weight.split(QUANTIZED_ROWS)]
+    weight, scale = (torch.cat(part) for part in zip(*parts, strict=True))
+    return Int8Linear(weight, linear.bias, scale=scale[:, 0].contiguous())
+
+
 def int8(linear: Linear, both: bool = False) -> Int8Linear:
     """A linear layer with its weights in 8 bits, for activations in 8 bits.
 
     Args:
         both: store them for torch and for `compiled.c`, whatever the kernels of this process are.
     """
-    weight, scale = quantize(linear.weight)
-    scale = scale[:, 0].contiguous()
+    linear = quantized_rows(linear)
+    weight, scale = linear.weight, linear.scale
     by_compiled = [kernels.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
     wanted = both or any(by_compiled) or any(kernels.runs_fused(torch.int8, tokens) for tokens in SIZES)
     panels = Matrix.of(weight, linear.bias, scale) if wanted else None
@@ -119,8 +129,8 @@ def int8(linear: Linear, both: bool = False) -> Int8Linear:
 
 def int8_weight_only(linear: Linear) -> Int8WeightOnly:
     """A linear layer with its weights in 8 bits, for activations as they are."""
-    weight, scale = quantize(linear.weight)
-    return Int8WeightOnly(weight, linear.bias, scale=scale[:, 0])
+    rows = quantized_rows(linear)
+    return Int8WeightOnly(rows.weight, rows.bias, scale=rows.scale)
 
 
 @cache

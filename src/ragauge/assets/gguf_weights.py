@@ -1,0 +1,86 @@
+"""The weights of a converted GGUF file: dequantized tensor by tensor, or once to float32 safetensors."""
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.assets.gguf import FILE, ROPE_DIVISORS, open_file
+from ragauge.assets.store import MANIFEST, Store, has_manifest
+from ragauge.io import progress
+from ragauge.io.shards import ShardWriter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ROWS = 4096  # that are dequantized together: the `gguf` package takes twice the memory of what it returns
+PARTS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+PARTS |= {f"attn_{name}": f"self_attn.{name}_proj" for name in "qkv"}
+PARTS |= {f"ffn_{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")}
+PARTS |= {"attn_output": "self_attn.o_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+PARTS |= {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GEMMA3 = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+GEMMA3 |= {"ffn_norm": "pre_feedforward_layernorm"}
+
+
+def is_converted(folder: Path) -> bool:
+    """Whether `gguf.convert` filled a folder."""
+    return has_manifest(folder) and (folder / FILE).exists()
+
+
+def readers(path: Path, sizes_only: bool = False) -> dict[str, "Callable[[], Tensor]"]:
+    """Return a function for each tensor, by its name in the hub's checkpoints, that returns its float32 values.
+
+    Args:
+        sizes_only: return tensors on the meta device.
+    """
+    file = open_file(path)
+    kind, places = file.fields["general.architecture"].contents(), {}
+    for tensor in file.tensors:
+        *layer, part, suffix = tensor.name.split(".")
+        if tensor.name != ROPE_DIVISORS:
+            name = (PARTS | (GEMMA3 if kind == "gemma3" else {}))[part]
+            place = f"model.layers.{layer[1]}.{name}" if layer else name
+            places[f"{place}.{suffix}"] = partial(_read, tensor, file.fields, kind, sizes_only)
+    return places
+
+
+def _read(tensor: Any, fields: Any, kind: str, sizes_only: bool) -> "Tensor":
+    """Return the values as transformers has them: Llama's rotated rows by halves, Gemma 3's norms less one."""
+    import numpy as np
+    import torch
+    from gguf import dequantize
+
+    size = tuple(map(int, reversed(tensor.shape)))
+    if sizes_only:
+        return torch.empty(size, device="meta")
+    values = np.empty(size, np.float32)
+    for start in range(0, size[0], ROWS):
+        rows = slice(start, start + ROWS)
+        values[rows] = dequantize(tensor.data[rows], tensor.tensor_type)
+    if kind == "llama" and (".attn_q." in tensor.name or ".attn_k." in tensor.name):
+        heads = "attention.head_count" + ("_kv" if "attn_k" in tensor.name else "")
+        field = fields.get(f"llama.{heads}") or fields["llama.attention.head_count"]
+        values = values.reshape(field.contents(), -1, 2, *size[1:]).swapaxes(1, 2).reshape(size)
+    return torch.from_numpy(values - 1 if kind == "gemma3" and tensor.name.endswith("norm.weight") else values)
+
+
+def float_checkpoint(folder: Path) -> Path:
+    """Return a folder like a converted one, with float32 safetensors in place of the GGUF file; made once.
+
+    float32, since bfloat16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a minimum).
+    """
+
+    def make(made: Path) -> dict[str, Any]:
+        progress.line(f"dequantizing {folder.name} to float32")
+        for file in folder.iterdir():
+            if file.name not in (FILE, MANIFEST):
+                shutil.copy(file, made)
+        writer = ShardWriter(made)
+        for name, read in readers(folder / FILE).items():
+            writer.add(name, read())
+        writer.close()
+        return {"source": folder.name}
+
+    return Store(folder.parent).build(folder.with_name(f"{folder.name}-float32"), make)
