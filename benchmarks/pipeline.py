@@ -78,7 +78,7 @@ class Transformers:
 
         from ragauge import assets
 
-        folder = assets.resolve(specification.source)
+        folder = assets.float_checkpoint(specification.source)
         self.settings = specification.pipeline
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
 

@@ -29,14 +29,15 @@ def is_converted(folder: Path) -> bool:
     return has_manifest(folder) and (folder / FILE).exists()
 
 
-def readers(path: Path, sizes_only: bool = False) -> dict[str, "Callable[[], Tensor]"]:
+def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Tensor]]":
     """Return a function for each tensor, by its name in the hub's checkpoints, that returns its float32 values.
 
     Args:
         sizes_only: return tensors on the meta device.
     """
     file = open_file(path)
-    kind, places = file.fields["general.architecture"].contents(), {}
+    kind = file.fields["general.architecture"].contents()
+    places: dict[str, Callable[[], Tensor]] = {}
     for tensor in file.tensors:
         *layer, part, suffix = tensor.name.split(".")
         if tensor.name != ROPE_DIVISORS:

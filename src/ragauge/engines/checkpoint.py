@@ -112,7 +112,7 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
 
 
 def _quantized(folder: Path, dtype: torch.dtype) -> Path:
-    """A folder with the matrices of a checkpoint in 8 bits and the rest in `dtype`, by place in `Weights`; made once."""
+    """A folder of matrices in 8 bits and the rest in `dtype`, by their places in `Weights`; made once."""
 
     def make(made: Path) -> dict[str, Any]:
         progress.line(f"quantizing {folder.name} to 8 bits")
@@ -135,17 +135,22 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
 
 def _read_quantized(folder: Path, shape: Shape, store: Callable[[Linear], Linear]) -> Weights:
     """The weights of a folder that `_quantized` made."""
-    stored = {name: partial(_undamaged, path, get) for path in _files(folder) for name, get in _open(path).items()}
+    stored = {name: path for path in _files(folder) for name in _undamaged(path, partial(_open, path))}
+
+    def tensor(name: str) -> Tensor:
+        # Copied from the mapped file, whose numbers are not aligned and beyond whose end kernels may not read. A file
+        # is opened for each, so that memory has no more of it.
+        return _undamaged(stored[name], lambda: _open(stored[name])[name]().clone())
 
     def read(place: str, *_: Any) -> Tensor:
-        return stored[f"{place}.weight"]()
+        return tensor(f"{place}.weight")
 
     def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
-        biases = stored[f"{place}.bias"]() if bias else None
-        return store(Int8Linear(read(place), biases, scale=stored[f"{place}.scale"]()))
+        biases = tensor(f"{place}.bias") if bias else None
+        return store(Int8Linear(read(place), biases, scale=tensor(f"{place}.scale")))
 
     def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
-        bias = stored[f"{place}.bias"]() if f"{place}.bias" in stored else None
+        bias = tensor(f"{place}.bias") if f"{place}.bias" in stored else None
         return Norm(read(place), bias, kind, shape.norm_eps)
 
     return _assemble(shape, read, linear, norm, store)

@@ -1,7 +1,6 @@
 """GGUF headers that lie, a small GGUF converted, and the embedded default itself where it can be had."""
 
 import json
-import math
 import random
 import urllib.request
 from pathlib import Path
@@ -13,6 +12,8 @@ import transformers
 from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
+import gguf_files
+from gguf_files import FFN, TOKENS, TYPES, D, tensor_sizes, type_of, write_gguf
 from ragauge import assets
 from ragauge.assets.pretokenizers import SPLITS
 from ragauge.assets.tokenizer import load_tokenizer, plain_reader
@@ -22,128 +23,6 @@ from ragauge.errors import UserError
 from ragauge.methods.base import plain_row
 from ragauge.prompts.templates import wrapper
 
-D, FFN = 32, 64
-BYTES = [chr(b) for b in range(33, 127)]  # those that byte-level BPE writes as themselves
-TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "Ġ", "Ċ", "ĊĊ", "ll", "hell"]
-MERGES = ["Ċ Ċ", "l l"]
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-
-
-def write_gguf(
-    path: Path,
-    architecture: str = "llama",
-    pre: str = "smollm",
-    d: int = D,
-    ffn: int = FFN,
-    types: dict[str, str] | None = None,
-    tensors: dict[str, Any] | None = None,
-    split: int = 0,
-    **keys: Any,
-) -> dict[str, Any]:
-    """A random decoder of one layer with a tokenizer of single bytes and few merges; returns its tensors.
-
-    Args:
-        types: ggml's type of a tensor by the last word of its name but one; random blocks are its bytes.
-        tensors: others besides, None: one that is left out.
-        split: tensors of a file, where there are several.
-        keys: values of `<architecture>.<key>`, `__` for a dot.
-    """
-    gguf = pytest.importorskip("gguf")
-    np = pytest.importorskip("numpy")
-    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
-    sizes = {"context_length": 64, "embedding_length": d, "block_count": 1, "feed_forward_length": ffn}
-    sizes |= {"attention.head_count": 2, "attention.head_count_kv": 1}
-    for key, value in (sizes | {k.replace("__", "."): v for k, v in keys.items()}).items():
-        add = {str: writer.add_string, float: writer.add_float32}.get(type(value), writer.add_uint32)
-        add(f"{architecture}.{key}", value)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(5000.0)
-    write_tokenizer(writer, pre)
-    rng, values = np.random.default_rng(0), {}
-    for name, size in (tensor_sizes(architecture, d, ffn) | {"output.weight": (len(TOKENS), d)}).items():
-        kind = gguf.GGMLQuantizationType[type_of(name, types or {})]
-        if name not in (tensors or {}):
-            values[name] = blocks(rng, size, kind)
-            writer.add_tensor(name, values[name], raw_dtype=None if kind.name == "F32" else kind)
-    for name, value in (tensors or {}).items():
-        if value is not None:
-            writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return values
-
-
-def type_of(name: str, types: dict[str, str]) -> str:
-    """Biases are not quantised."""
-    return types.get(name.split(".")[-2], "F32") if name.endswith("weight") else "F32"
-
-
-def write_tokenizer(writer: Any, pre: str) -> None:
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    if pre == "sentencepiece":
-        write_sentencepiece(writer)
-        return
-    writer.add_tokenizer_model("gpt2")
-    if pre != "absent":
-        writer.add_tokenizer_pre(pre)
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3, 3, 3] + [1] * (len(TOKENS) - 3))
-    writer.add_token_merges(MERGES)
-    writer.add_chat_template(CHATML)
-
-
-def write_sentencepiece(writer: Any) -> None:
-    """Llama 2's kind: scores in place of merges, bytes for what the vocabulary lacks."""
-    bytewise = [f"<0x{b:02X}>" for b in range(88)]
-    tokens = ["<unk>", "<s>", "</s>", *bytewise, "ab", "\u2581ab", "\u2581a", "\u2581", "a", "b"]
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([*tokens, *(f"<pad{i}>" for i in range(len(TOKENS) - len(tokens)))])
-    writer.add_token_scores([float(-i) for i in range(len(TOKENS))])
-    writer.add_token_types([2, 3, 3, *[6] * len(bytewise), *[1] * (len(TOKENS) - 3 - len(bytewise))])
-
-
-def tensor_sizes(architecture: str, d: int, ffn: int) -> dict[str, tuple[int, ...]]:
-    block = {"attn_q": (d, d), "attn_k": (d // 2, d), "attn_v": (d // 2, d), "attn_output": (d, d)}
-    block |= {"ffn_gate": (ffn, d), "ffn_up": (ffn, d), "ffn_down": (d, ffn)}
-    sizes: dict[str, tuple[int, ...]] = {f"blk.0.{name}.weight": size for name, size in block.items()}
-    sizes |= {f"blk.0.{name}.weight": (d,) for name in ("attn_norm", "ffn_norm")}
-    if architecture == "qwen2":
-        sizes |= {f"blk.0.{name}.bias": block[name][:1] for name in ("attn_q", "attn_k", "attn_v")}
-    return sizes | {"token_embd.weight": (len(TOKENS), d), "output_norm.weight": (d,)}
-
-
-HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
-
-
-def blocks(rng: Any, size: tuple[int, ...], kind: Any) -> Any:
-    """Random bytes of a type's blocks, whose half-precision scales are small numbers."""
-    import gguf
-    import numpy as np
-
-    if kind.name == "F32":
-        return rng.normal(size=size).astype(np.float32)
-    values, length = gguf.GGML_QUANT_SIZES[kind]
-    if values == 1:
-        half = rng.normal(size=size).astype(np.float32)
-        return (
-            half.astype(np.float16).view(np.uint8)
-            if kind.name == "F16"
-            else half.view(np.uint16)[..., 1::2].copy().view(np.uint8)
-        )
-    raw = rng.integers(0, 256, (math.prod(size) // values, length), dtype=np.uint8)
-    for at in HALVES[kind.name]:
-        raw[:, at : at + 2] = rng.normal(0, 0.01, (len(raw), 1)).astype(np.float16).view(np.uint8)
-    return raw.reshape(*size[:-1], -1)
-
-
-TYPES = {"attn_q": "Q4_K", "attn_k": "Q5_K", "attn_v": "Q6_K", "attn_output": "Q8_0", "ffn_gate": "Q4_0"}
-TYPES |= {"ffn_up": "Q4_1", "ffn_down": "F16", "token_embd": "Q5_0", "output": "BF16"}
 PLACES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
 PLACES |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
 PLACES |= {"ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
@@ -163,7 +42,7 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
     gguf = pytest.importorskip("gguf")
     stored = write_gguf(tmp_path / "m.gguf", architecture, d=256, ffn=256, types=TYPES)
     folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
-    found = load_file(folder / "model.safetensors")
+    found = load_file(assets.float_checkpoint(str(folder)) / "model-00001.safetensors")
     assert found.keys() == {place(name) for name in stored}
     for name, raw in stored.items():
         kind = type_of(name, TYPES)
@@ -204,7 +83,7 @@ def test_a_qwen2_file_is_read_like_its_checkpoint(tmp_path: Path) -> None:
     assert lm.shape.attention_bias
     assert (lm.shape.rope_theta, lm.shape.rope_scale) == (5000.0, 4.0)
     assert wrapper("chat", lm.tokenizer) == ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(str(folder)))
     ids = lm.tokenizer("Why\n\n1987?")["input_ids"]
     assert lm.tokenizer.convert_ids_to_tokens(ids)[3:] == ["ĊĊ", "1", "9", "8", "7", "?"]
     [at] = lm.extend(lm.new_cache(len(ids)), [plain_row(ids)], stage="x", logits_at=[range(len(ids))]).logits
@@ -315,7 +194,7 @@ def test_a_file_that_contradicts_itself_is_one_line(options: dict[str, Any], mes
 
 
 def test_a_merge_of_a_missing_token_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "MERGES", ["l l", "x yz"])
+    monkeypatch.setattr(gguf_files, "MERGES", ["l l", "x yz"])
     write_gguf(tmp_path / "m.gguf")
     with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*`yz` out of vocabulary"):
         assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
@@ -334,8 +213,8 @@ def test_texts_are_cut_as_llama_cpp_cuts_them(
     [(used, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(HARD)
     merges = [f"{a} {b}" for a in sorted(set(used)) for b in sorted(set(used))]
     letters = [*TOKENS[:3], *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    monkeypatch.setitem(globals(), "MERGES", merges)
-    monkeypatch.setitem(globals(), "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)])
+    monkeypatch.setattr(gguf_files, "MERGES", merges)
+    monkeypatch.setattr(gguf_files, "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)])
     write_gguf(tmp_path / "m.gguf", architecture, pre=name)
     tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     rng = random.Random(0)
@@ -404,8 +283,8 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
             writer.add_token_scores([-float(place) for place in range(len(tokens))])
             writer.add_add_space_prefix(blank)
 
-    monkeypatch.setitem(globals(), "TOKENS", tokens)
-    monkeypatch.setitem(globals(), "write_tokenizer", write)
+    monkeypatch.setattr(gguf_files, "TOKENS", tokens)
+    monkeypatch.setattr(gguf_files, "write_tokenizer", write)
     write_gguf(tmp_path / "m.gguf")
     tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     assert len(tokenizer) == len(tokens)
@@ -430,9 +309,9 @@ def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
     joined = [assets.resolve(str(path), home=tmp_path / "home") for path in (several, several / names[0])]
     joined.append(assets.resolve(str(several / names[2]), home=tmp_path / "home"))
     assert len(set(joined)) == 1
+    expected, found = (assets.float_checkpoint(str(folder)) for folder in (expected, joined[0]))
     for name in {file.name for file in expected.iterdir()} - {"ragauge-asset.json", "config.json"}:
-        assert (joined[0] / name).read_bytes() == (expected / name).read_bytes(), name
-    assert not list(joined[0].glob("*.gguf"))
+        assert (found / name).read_bytes() == (expected / name).read_bytes(), name
     (several / names[1]).write_bytes((several / names[2]).read_bytes())
     with pytest.raises(UserError, match=r"m-00001-of-00003\.gguf: cannot be converted: .*tensor"):
         assets.resolve(str(several / names[0]), home=tmp_path / "home")
@@ -455,7 +334,7 @@ def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     values = write_gguf(tmp_path / "wheel" / "m.gguf")
     folder = assets.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
     assert assets.resolve(f"path:{tmp_path}/wheel", home=tmp_path / "home") == folder  # the one GGUF in a folder
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(str(folder)))
     assert model.dtype == torch.float32
     assert model.config.rope_parameters["rope_theta"] == 5000.0
     assert torch.equal(model.get_input_embeddings().weight, torch.from_numpy(values["token_embd.weight"]))
@@ -474,7 +353,7 @@ def test_smollm2_answers_a_question() -> None:
     except UserError as error:
         pytest.skip(f"the package index: {error}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(str(folder)))
     assert (tokenizer.bos_token, tokenizer.eos_token, model.config.eos_token_id) == ("<|im_start|>", "<|im_end|>", 2)
     assert tokenizer("1987 a")["input_ids"] == tokenizer.convert_tokens_to_ids(["1", "9", "8", "7", "Ġa"])
     chat = [{"role": "user", "content": "What is the capital of France?"}]

@@ -1,0 +1,146 @@
+"""GGUF weights in 8 bits: the integers and scales of the dequantized floats, made once."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from gguf_files import TYPES, write_gguf
+from ragauge import assets
+from ragauge.assets import gguf_weights, store
+from ragauge.engines import load_lm
+from ragauge.engines.protocol import Row
+from ragauge.errors import UserError
+
+IDS = [5, 9, 77, 30, 8, 21, 33]
+STACKED = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+
+
+def logits(source: Path, **options: Any) -> torch.Tensor:
+    lm = load_lm(str(source), threads=1, **options)
+    row = Row(IDS, [float(i) for i in range(len(IDS))])
+    return lm.extend(lm.new_cache(16), [row], stage="x", logits_at=[range(len(IDS))]).logits[0]
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for path in folder.glob("*.safetensors") for name, tensor in load_file(path).items()}
+
+
+def small(folder: Path, architecture: str = "qwen2", **options: Any) -> Path:
+    path = folder / "m.gguf"
+    write_gguf(path, architecture, d=256, ffn=256, types=TYPES, **options)
+    return assets.resolve(str(path), home=folder / "home")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("architecture", "options"), [("llama", {}), ("qwen2", {}), ("qwen2", {"tensors": {"output.weight": None}})]
+)
+def test_integers_are_those_of_the_floats(architecture: str, options: dict[str, Any], dtype: str, tmp_path: Path):
+    folder = small(tmp_path, architecture, **options)
+    loaded = {way: [logits(folder, dtype=dtype, weights=way) for _ in "12"] for way in ("int8", "int8_weight_only")}
+    made = {path.name.removeprefix(folder.name) for path in folder.parent.iterdir() if path.name[0] != "."}
+    assert made == {"", f"-int8-{dtype}-1"}  # no floats are written
+    floats = assets.float_checkpoint(str(folder))
+    for way, (first, second) in loaded.items():
+        assert torch.equal(first, second)
+        assert torch.equal(first, logits(floats, dtype=dtype, weights=way))
+    plain = {name: tensor.to(getattr(torch, dtype)) for name, tensor in tensors(floats).items()}
+    saved = tensors(folder.with_name(f"{folder.name}-int8-{dtype}-1"))
+    parts = {f"layers.0.{part}": [f"model.layers.0.{name}" for name in names] for part, names in STACKED.items()}
+    parts |= {"head": ["lm_head"]} if not options else {}
+    for place, stacked in parts.items():
+        weight = torch.cat([plain[f"{name}.weight"] for name in stacked]).float()
+        scale = weight.abs().amax(1).clamp(min=1e-20) * (1 / 127)
+        assert torch.equal(saved[f"{place}.scale"], scale)
+        assert torch.equal(saved[f"{place}.weight"], (weight / scale[:, None]).round().to(torch.int8))
+        if f"{place}.bias" in saved:
+            assert torch.equal(saved[f"{place}.bias"], torch.cat([plain[f"{name}.bias"] for name in stacked]))
+    assert torch.equal(saved["embedding.weight"], plain["model.embed_tokens.weight"])
+    assert len(saved) == 2 * len(parts) + (architecture == "qwen2") + 1 + 3  # biases, embedding, norms
+
+
+def test_floats_and_integers_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The GGUF file is not read again, until a file is cut short."""
+    folder = small(tmp_path)
+    before = {way: logits(folder, weights=way) for way in ("full", "int8")}
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf_weights, "readers", None)
+        assert all(torch.equal(logits(folder, weights=way), before[way]) for way in before)
+    for way, made in (("full", "float32"), ("int8", "int8-float32-1")):
+        shard = folder.with_name(f"{folder.name}-{made}") / "model-00001.safetensors"
+        whole = shard.read_bytes()
+        shard.write_bytes(whole[:-1])
+        assert torch.equal(logits(folder, weights=way), before[way])
+        assert shard.read_bytes() == whole
+
+
+def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = small(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda *_: False)
+        found = {way: logits(folder, weights=way) for way in ("full", "int8")}
+    assert [path for path in folder.parent.iterdir() if path.name[0] != "."] == [folder]
+    assert all(torch.equal(logits(folder, weights=way), found[way]) for way in found)
+
+
+FAULTY = """
+import os, resource, signal, sys
+from ragauge.io import shards
+from ragauge.engines import load_lm
+shards.SHARD_BYTES = 1
+if sys.argv[2] == "killed":
+    write, count = shards.ShardWriter._write, iter(range(5, -1, -1))
+    shards.ShardWriter._write = lambda writer: write(writer) if next(count) else os.kill(os.getpid(), signal.SIGKILL)
+else:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+load_lm(sys.argv[1], weights=sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("weights", ["full", "int8"])
+@pytest.mark.parametrize("fault", ["killed", "full disk"])
+def test_what_was_begun_is_made_anew(fault: str, weights: str, tmp_path: Path):
+    folder = small(tmp_path)
+    command = [sys.executable, "-c", FAULTY, str(folder), fault, weights]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if fault == "killed":
+        assert ended.returncode == -9, ended.stderr
+        assert len([*folder.parent.glob(".*.unfinished/*.safetensors")]) == 5
+    else:
+        assert "UserError: " in ended.stderr.splitlines()[-1]
+        assert "File too large" in ended.stderr.splitlines()[-1]
+        assert not [*folder.parent.glob(".*.unfinished")]
+    found = logits(folder, weights=weights)
+    assert not [*folder.parent.glob(".*.unfinished")]
+    assert torch.equal(found, logits(assets.float_checkpoint(str(folder)), weights=weights))
+
+
+def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path: Path):
+    import numpy as np
+
+    write_gguf(tmp_path / "m.gguf", tensors={"output.weight": np.zeros((102, 32), np.int32)})
+    with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: Dequantization for I32 is not"):
+        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+
+
+@pytest.mark.network
+def test_smollm2_has_the_integers_of_its_floats():
+    """A model with rotated rows, an output matrix tied to the embedding, and 30 layers."""
+    try:
+        folder = assets.resolve("smollm2-135m-instruct")
+    except UserError as error:
+        pytest.skip(f"the package index: {error}")
+    found = logits(folder, weights="int8", dtype="bfloat16")
+    floats = assets.float_checkpoint(str(folder))
+    assert torch.equal(found, logits(floats, weights="int8", dtype="bfloat16"))
+    assert not store.damage(folder.with_name(f"{folder.name}-int8-bfloat16-1"), verify=True)
