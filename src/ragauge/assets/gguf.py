@@ -156,7 +156,10 @@ def open_file(path: Path) -> Any:
     class BoundedReader(GGUFReader):
         """Refuses lengths beyond the end of the file, for which the library would loop without end."""
 
+        data: Any
+
         def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            self.data = np.asarray(self.data)  # whose slices take a fraction of the time of those of a memmap
             if int(offset) + np.dtype(dtype).itemsize * int(count) > len(self.data):
                 raise ValueError(f"a value ends beyond byte {len(self.data):,}, the end of the file")
             return super()._get(offset, dtype, count, override_order)

@@ -37,18 +37,21 @@ def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Ten
     """
     file = open_file(path)
     kind = file.fields["general.architecture"].contents()
+    q, kv = (file.fields.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv"))
+    heads = {"attn_q": q.contents(), "attn_k": (kv or q).contents()} if kind == "llama" else {}
     places: dict[str, Callable[[], Tensor]] = {}
     for tensor in file.tensors:
         *layer, part, suffix = tensor.name.split(".")
         if tensor.name != ROPE_DIVISORS:
             name = (PARTS | (GEMMA3 if kind == "gemma3" else {}))[part]
+            less = 1 if kind == "gemma3" and part.endswith("norm") else 0
             place = f"model.layers.{layer[1]}.{name}" if layer else name
-            places[f"{place}.{suffix}"] = partial(_read, tensor, file.fields, kind, sizes_only)
+            places[f"{place}.{suffix}"] = partial(_read, tensor, heads.get(part), less, sizes_only)
     return places
 
 
-def _read(tensor: Any, fields: Any, kind: str, sizes_only: bool) -> "Tensor":
-    """Return the values as transformers has them: Llama's rotated rows by halves, Gemma 3's norms less one."""
+def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tensor":
+    """Return the values as transformers has them: rows that Llama rotates by halves, norms of Gemma 3 less one."""
     import numpy as np
     import torch
     from gguf import dequantize
@@ -60,11 +63,9 @@ def _read(tensor: Any, fields: Any, kind: str, sizes_only: bool) -> "Tensor":
     for start in range(0, size[0], ROWS):
         rows = slice(start, start + ROWS)
         values[rows] = dequantize(tensor.data[rows], tensor.tensor_type)
-    if kind == "llama" and (".attn_q." in tensor.name or ".attn_k." in tensor.name):
-        heads = "attention.head_count" + ("_kv" if "attn_k" in tensor.name else "")
-        field = fields.get(f"llama.{heads}") or fields["llama.attention.head_count"]
-        values = values.reshape(field.contents(), -1, 2, *size[1:]).swapaxes(1, 2).reshape(size)
-    return torch.from_numpy(values - 1 if kind == "gemma3" and tensor.name.endswith("norm.weight") else values)
+    if heads is not None:
+        values = values.reshape(heads, -1, 2, *size[1:]).swapaxes(1, 2).reshape(size)
+    return torch.from_numpy(values - less if less else values)
 
 
 def float_checkpoint(folder: Path) -> Path:

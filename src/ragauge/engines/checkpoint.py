@@ -123,7 +123,7 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
             for kind, tensor in tensors.items():
                 if tensor is not None:
                     writer.add(f"{place}.{kind}", tensor)
-            return part if isinstance(part, Norm) else Linear(torch.empty(0))  # so that memory has one matrix
+            return part if isinstance(part, Norm) else Linear(torch.zeros(1, 1))  # so that memory has one matrix
 
         _read_checkpoint(folder, dtype, torch.device("cpu"), quantized_rows, write)
         writer.close()
