@@ -148,7 +148,7 @@ class Transformers(Engine):
 
         torch.set_num_threads(setting.threads)
         self.model = AutoModelForCausalLM.from_pretrained(
-            assets.float_checkpoint(setting.model), dtype=self.dtype, attn_implementation=self.attention
+            assets.float_checkpoint(assets.resolve(setting.model)), dtype=self.dtype, attn_implementation=self.attention
         ).eval()
         self.computes = self.dtype
 
@@ -309,7 +309,7 @@ class Vllm(Engine):
         vllm = _installed("vllm")
         from ragauge import assets
 
-        folder = str(assets.float_checkpoint(setting.model))
+        folder = str(assets.float_checkpoint(assets.resolve(setting.model)))
         self.llm = vllm.LLM(
             folder,
             dtype=self.computes,

@@ -47,7 +47,7 @@ def main() -> None:
 
 def _tasks(model: str, dtype: str, sizes: Sizes) -> tuple[dict[str, Task], dict[str, Task]]:
     """(decoding, prefill) by decoder, all on the same weights and tokens."""
-    lm, folder = load_lm(model, dtype=dtype), assets.float_checkpoint(model)
+    lm, folder = load_lm(model, dtype=dtype), assets.float_checkpoint(assets.resolve(model))
     theirs = {
         f"transformers {attention}": AutoModelForCausalLM.from_pretrained(
             folder, dtype=DTYPES[dtype], attn_implementation=attention

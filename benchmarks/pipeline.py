@@ -78,7 +78,7 @@ class Transformers:
 
         from ragauge import assets
 
-        folder = assets.float_checkpoint(specification.source)
+        folder = assets.float_checkpoint(assets.resolve(specification.source))
         self.settings = specification.pipeline
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
 

@@ -186,7 +186,7 @@ def test_alibi_far_from_the_start(name: str, dtype: torch.dtype, folders: dict[s
 @pytest.fixture(scope="module")
 def smollm2() -> tuple[Any, LM]:
     try:
-        folder = assets.float_checkpoint("smollm2-135m-instruct")
+        folder = assets.float_checkpoint(assets.resolve("smollm2-135m-instruct"))
     except (UserError, OSError) as error:
         pytest.skip(f"needs SmolLM2's weights: {error}")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

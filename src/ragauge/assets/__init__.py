@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets import gguf, gguf_weights, hub, pins, places, retro, store, url, wheel
+from ragauge.assets import gguf, hub, pins, places, retro, store, url, wheel
 from ragauge.assets.catalog import Entry, entries, spelled
+from ragauge.assets.gguf_weights import float_checkpoint as float_checkpoint
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
@@ -48,12 +49,6 @@ def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -
     refuse_secret(name_or_source, where)
     target = Store(home or store.home())
     return _loadable(target, _fetch_pinned(target, name_or_source, where))
-
-
-def float_checkpoint(source: str) -> Path:
-    """Return a model's folder with weights in floating point; see `resolve` and `gguf_weights.float_checkpoint`."""
-    folder = resolve(source)
-    return gguf_weights.float_checkpoint(folder) if gguf_weights.is_converted(folder) else folder
 
 
 def refuse_secret(source: str, where: str = "") -> None:

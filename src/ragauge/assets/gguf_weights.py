@@ -69,10 +69,12 @@ def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tenso
 
 
 def float_checkpoint(folder: Path) -> Path:
-    """Return a folder like a converted one, with float32 safetensors in place of the GGUF file; made once.
+    """Return a model's folder or, of a converted GGUF file, one with float32 safetensors instead; made once.
 
     float32, since bfloat16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a minimum).
     """
+    if not is_converted(folder):
+        return folder
 
     def make(made: Path) -> dict[str, Any]:
         progress.line(f"dequantizing {folder.name} to float32")

@@ -92,8 +92,7 @@ def _check_shape(shape: Shape) -> None:
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str = "full") -> Weights:
     """All weights of the checkpoint, in the decoder's own layout, read layer by layer.
 
-    The weights of a GGUF file are dequantized once on a machine, to float32 or straight to 8 bits, and read from files
-    in the cache then; where these cannot be written, they are dequantized each time.
+    Those of a GGUF file are dequantized once, to a folder in float32 or in 8 bits, or each time if it is not writable.
 
     Args:
         weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
@@ -119,9 +118,8 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
         writer = ShardWriter(made)
 
         def write(place: str, part: Linear | Norm) -> Any:
-            tensors = {kind: getattr(part, kind, None) for kind in ("weight", "scale", "bias")}
-            for kind, tensor in tensors.items():
-                if tensor is not None:
+            for kind in ("weight", "scale", "bias"):
+                if (tensor := getattr(part, kind, None)) is not None:
                     writer.add(f"{place}.{kind}", tensor)
             return part if isinstance(part, Norm) else Linear(torch.zeros(1, 1))  # so that memory has one matrix
 
@@ -137,23 +135,20 @@ def _read_quantized(folder: Path, shape: Shape, store: Callable[[Linear], Linear
     """The weights of a folder that `_quantized` made."""
     stored = {name: path for path in _files(folder) for name in _undamaged(path, partial(_open, path))}
 
-    def tensor(name: str) -> Tensor:
+    def read(place: str, kind: str = "weight") -> Any:
+        if (path := stored.get(name := f"{place}.{kind}")) is None:
+            return None
         # Copied from the mapped file, whose numbers are not aligned and beyond whose end kernels may not read. A file
         # is opened for each, so that memory has no more of it.
-        return _undamaged(stored[name], lambda: _open(stored[name])[name]().clone())
+        return _undamaged(path, lambda: _open(path)[name]().clone())
 
-    def read(place: str, *_: Any) -> Tensor:
-        return tensor(f"{place}.weight")
+    def linear(place: str, *_: Any) -> Linear:
+        return store(Int8Linear(read(place), read(place, "bias"), scale=read(place, "scale")))
 
-    def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
-        biases = tensor(f"{place}.bias") if bias else None
-        return store(Int8Linear(read(place), biases, scale=tensor(f"{place}.scale")))
+    def norm(place: str, _: int, kind: str = shape.norm) -> Norm:
+        return Norm(read(place), read(place, "bias"), kind, shape.norm_eps)
 
-    def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
-        bias = tensor(f"{place}.bias") if f"{place}.bias" in stored else None
-        return Norm(read(place), bias, kind, shape.norm_eps)
-
-    return _assemble(shape, read, linear, norm, store)
+    return _assemble(shape, lambda place, *_: read(place), linear, norm, store)
 
 
 def _read_checkpoint(
@@ -163,11 +158,7 @@ def _read_checkpoint(
     store: Callable[[Linear], Linear],
     use: Callable[[str, Any], Any] = lambda _, part: part,
 ) -> Weights:
-    """See `read_weights`.
-
-    Args:
-        use: what is done with a part at its place in `Weights`; returns what takes its place.
-    """
+    """See `read_weights`; `use` takes each part and its place in `Weights`, and returns what takes its place."""
     shape, config = read_shape(folder), read_config(folder)
     module = family(config["model_type"])
     names, convert = module.NAMES, getattr(module, "convert", None)

@@ -12,9 +12,7 @@ class ShardWriter:
     """Writes `model-00001.safetensors`, ... and their index to a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._pending: dict[str, Any] = {}
-        self._files: dict[str, str] = {}  # by tensor
+        self._folder, self._pending, self._files = folder, dict[str, Any](), dict[str, str]()  # tensors, their files
 
     def add(self, name: str, tensor: Any) -> None:
         """Append a tensor, which is written at once if the shard is full. Raises OSError if it cannot be written."""

@@ -86,7 +86,7 @@ class Material:
         self.settings, self.folder = settings, folder
         if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
             raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
-        self.base = assets.float_checkpoint(settings.model)
+        self.base = assets.float_checkpoint(assets.resolve(settings.model))
         # positions continue beyond those that it was trained on
         self.shape = read_shape(self.base, settings.max_length)
         if settings.rope_scale and (self.shape.position != "rope" or self.shape.rope_divisors):

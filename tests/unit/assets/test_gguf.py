@@ -42,7 +42,7 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
     gguf = pytest.importorskip("gguf")
     stored = write_gguf(tmp_path / "m.gguf", architecture, d=256, ffn=256, types=TYPES)
     folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
-    found = load_file(assets.float_checkpoint(str(folder)) / "model-00001.safetensors")
+    found = load_file(assets.float_checkpoint(folder) / "model-00001.safetensors")
     assert found.keys() == {place(name) for name in stored}
     for name, raw in stored.items():
         kind = type_of(name, TYPES)
@@ -83,7 +83,7 @@ def test_a_qwen2_file_is_read_like_its_checkpoint(tmp_path: Path) -> None:
     assert lm.shape.attention_bias
     assert (lm.shape.rope_theta, lm.shape.rope_scale) == (5000.0, 4.0)
     assert wrapper("chat", lm.tokenizer) == ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(str(folder)))
+    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
     ids = lm.tokenizer("Why\n\n1987?")["input_ids"]
     assert lm.tokenizer.convert_ids_to_tokens(ids)[3:] == ["ĊĊ", "1", "9", "8", "7", "?"]
     [at] = lm.extend(lm.new_cache(len(ids)), [plain_row(ids)], stage="x", logits_at=[range(len(ids))]).logits
@@ -309,7 +309,7 @@ def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
     joined = [assets.resolve(str(path), home=tmp_path / "home") for path in (several, several / names[0])]
     joined.append(assets.resolve(str(several / names[2]), home=tmp_path / "home"))
     assert len(set(joined)) == 1
-    expected, found = (assets.float_checkpoint(str(folder)) for folder in (expected, joined[0]))
+    expected, found = (assets.float_checkpoint(folder) for folder in (expected, joined[0]))
     for name in {file.name for file in expected.iterdir()} - {"ragauge-asset.json", "config.json"}:
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
     (several / names[1]).write_bytes((several / names[2]).read_bytes())
@@ -334,7 +334,7 @@ def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     values = write_gguf(tmp_path / "wheel" / "m.gguf")
     folder = assets.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
     assert assets.resolve(f"path:{tmp_path}/wheel", home=tmp_path / "home") == folder  # the one GGUF in a folder
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(str(folder)))
+    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
     assert model.dtype == torch.float32
     assert model.config.rope_parameters["rope_theta"] == 5000.0
     assert torch.equal(model.get_input_embeddings().weight, torch.from_numpy(values["token_embd.weight"]))
@@ -353,7 +353,7 @@ def test_smollm2_answers_a_question() -> None:
     except UserError as error:
         pytest.skip(f"the package index: {error}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(str(folder)))
+    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
     assert (tokenizer.bos_token, tokenizer.eos_token, model.config.eos_token_id) == ("<|im_start|>", "<|im_end|>", 2)
     assert tokenizer("1987 a")["input_ids"] == tokenizer.convert_tokens_to_ids(["1", "9", "8", "7", "Ġa"])
     chat = [{"role": "user", "content": "What is the capital of France?"}]

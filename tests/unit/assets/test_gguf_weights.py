@@ -50,7 +50,7 @@ def test_integers_are_those_of_the_floats(architecture: str, options: dict[str, 
     loaded = {way: [logits(folder, dtype=dtype, weights=way) for _ in "12"] for way in ("int8", "int8_weight_only")}
     made = {path.name.removeprefix(folder.name) for path in folder.parent.iterdir() if path.name[0] != "."}
     assert made == {"", f"-int8-{dtype}-1"}  # no floats are written
-    floats = assets.float_checkpoint(str(folder))
+    floats = assets.float_checkpoint(folder)
     for way, (first, second) in loaded.items():
         assert torch.equal(first, second)
         assert torch.equal(first, logits(floats, dtype=dtype, weights=way))
@@ -122,7 +122,7 @@ def test_what_was_begun_is_made_anew(fault: str, weights: str, tmp_path: Path):
         assert not [*folder.parent.glob(".*.unfinished")]
     found = logits(folder, weights=weights)
     assert not [*folder.parent.glob(".*.unfinished")]
-    assert torch.equal(found, logits(assets.float_checkpoint(str(folder)), weights=weights))
+    assert torch.equal(found, logits(assets.float_checkpoint(folder), weights=weights))
 
 
 def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path: Path):
@@ -141,6 +141,6 @@ def test_smollm2_has_the_integers_of_its_floats():
     except UserError as error:
         pytest.skip(f"the package index: {error}")
     found = logits(folder, weights="int8", dtype="bfloat16")
-    floats = assets.float_checkpoint(str(folder))
+    floats = assets.float_checkpoint(folder)
     assert torch.equal(found, logits(floats, weights="int8", dtype="bfloat16"))
     assert not store.damage(folder.with_name(f"{folder.name}-int8-bfloat16-1"), verify=True)
