@@ -1,5 +1,6 @@
 """Checkpoints of safetensors in shards, written tensor by tensor, so that memory holds one shard."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class ShardWriter:
         try:
             save_file(self._pending, path, {"format": "pt"})
         except SafetensorError as error:
-            raise OSError(f"{path}: {error}") from error
+            raise OSError(errno.EIO, str(error), str(path)) from error
         path.chmod(0o644)  # safetensors writes for the owner alone; the cache may be shared
         self._files |= dict.fromkeys(self._pending, path.name)
         self._pending = {}
