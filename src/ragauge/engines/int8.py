@@ -21,7 +21,7 @@ from ragauge.engines.weights import Linear
 from ragauge.errors import UserError, unknown
 
 FEW_TOKENS = 32  # beyond them, converting a matrix once costs less than multiplying with its integers
-QUANTIZED_ROWS = 512  # at a time, whose copies in fp32 stay in the cache of the processor
+QUANTIZED_ROWS = 2048  # at a time, for which quantizing takes copies in fp32
 VECTOR = 32  # elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
 ZERO_POINT = 128  # represents 0 among unsigned activations, which processors multiply with signed weights
 SIZES = (1, MOST_ROWS, MOST_ROWS + 1)  # one number of tokens for each operation that kernels are chosen for
