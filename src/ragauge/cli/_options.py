@@ -220,7 +220,6 @@ def server(args: argparse.Namespace, model: ModelEntry, threads: int | None = No
 
 
 def check_adapters(path: Path | None) -> None:
-    """Raise UserError if --adapters names no file."""
     if path and not path.is_file():
         raise UserError(f"--adapters: no such file: {path}")
 

@@ -145,7 +145,6 @@ def torch_and_gpu() -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    """Yield each extra with the packages that it lacks."""
     for extra in sorted(set(EXTRAS.values())):
         missing = [name for name, needed_by in EXTRAS.items() if needed_by == extra and util.find_spec(name) is None]
         state = f"without {', '.join(missing)}" if missing else "installed"

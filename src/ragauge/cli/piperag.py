@@ -170,7 +170,6 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
 
 
 def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
-    """Everything that imports numerical libraries."""
     from ragauge.cost.machine import provenance
     from ragauge.generation import pipeline
     from ragauge.generation.evaluation import texts
@@ -346,7 +345,6 @@ def _add_retrofit(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    """Train until the minutes are spent."""
     from ragauge import assets
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.service.client import Client
@@ -381,7 +379,6 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    """Write the graphs, complete or not at all."""
     from ragauge.retrieval.database import Database
 
     folders.check_replaceable(args.out, _is_export)

@@ -35,7 +35,6 @@ class Model:
 
     @property
     def engine(self) -> Engine:
-        """The engine that reads and generates."""
         return self.engines.of(self.specification)
 
     @cached_property
