@@ -14,6 +14,7 @@ import pytest
 from endpoints import Reply, chunk, sse
 from endpoints import served as serving
 from ragauge.cli import main
+from ragauge.measure.server_metrics import difference, parse
 from ragauge.measure.servers import serving as started
 from ragauge.testing import write_questions
 
@@ -164,6 +165,8 @@ TORN = sse(chunk(content="x"), done=False)
 def test_what_was_measured_stays_and_losses_are_counted(
     trouble: Reply, reason: str, data: list[str], tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    monkeypatch.setenv("OPENAI_API_KEY_FILE", str(tmp_path / "key"))
     with serving([tokens(3), tokens(3), trouble, trouble, tokens(3)]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         options = [*data, "--methods=naive", "--trials=5", "--warmup=1", "--new-tokens=3"]
@@ -172,6 +175,7 @@ def test_what_was_measured_stays_and_losses_are_counted(
     assert (len(result["rows"]), len(failures)) == (5, 2)
     assert result["summary"]["naive"]["total_s"]["n"] == 3
     assert all(reason in failure for failure in failures)
+    assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
     assert "2 requests failed: endpoint" in capsys.readouterr().out
 
 
@@ -208,3 +212,45 @@ def test_nothing_waits_for_a_server_for_ever(data: list[str], tmp_path: Path, mo
     assert load["levels"][0]["summary"]["failed"] == 200
     reason = r"not asked, after 0.3 s without an answer: endpoint .*: no complete response within 0.3 s"
     assert [row["failure"] for row in timed["rows"] if not re.fullmatch(reason, row["failure"])] == []
+
+
+VLLM = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 1.0
+vllm:prompt_tokens_total{engine="0",model_name="m"} %d
+vllm:prompt_tokens_total{engine="1",model_name="m"} 100.0
+vllm:prefix_cache_hits_total{engine="0",model_name="m"} %d
+vllm:generation_tokens_total{engine="0",model_name="m"} 1e+03
+vllm:time_to_first_token_seconds_bucket{le="+Inf",model_name="m"} 7.0
+vllm:time_to_first_token_seconds_sum{model_name="m"} %g
+vllm:time_to_first_token_seconds_count{model_name="m"} %d
+vllm:request_queue_time_seconds_sum{model_name="m"} NaN
+vllm:request_queue_time_seconds_count{model_name="m"} 0
+"""
+SGLANG = """sglang:prompt_tokens_total{model_name="m"} %d
+sglang:cached_tokens_total{model_name="m",cache_source="device"} %d
+sglang:time_to_first_token_seconds_sum{model_name="m"} %g
+sglang:time_to_first_token_seconds_count{model_name="m"} %d
+"""
+LLAMA = """llamacpp:prompt_tokens_total %d
+llamacpp:prompt_tokens_cached_total %d
+llamacpp:prompt_seconds_total %g
+llamacpp:n_decode_total %d
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (VLLM, {"prompt_tokens": 400, "cached_tokens": 150, "new_tokens": 0, "first_token_s": 0.5}),
+        (SGLANG, {"prompt_tokens": 400, "cached_tokens": 150, "first_token_s": 0.5}),
+        (LLAMA, {"prompt_tokens": 550, "cached_tokens": 150, "passes": 4}),  # it counts those that it reads alone
+        ("other_total 1\n", {}),
+    ],
+    ids=["vllm", "sglang", "llama.cpp", "another"],
+)
+def test_what_servers_say_of_themselves(text: str, expected: dict[str, float]) -> None:
+    texts = [text % values if "%" in text else text for values in ((100, 50, 1.0, 3), (500, 200, 3.0, 7))]
+    assert difference(*map(parse, texts)) == expected
+    if text == VLLM:
+        assert parse(texts[0])["vllm:num_requests_running"] == 4

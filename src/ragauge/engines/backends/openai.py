@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -266,7 +267,7 @@ def load(
         served: the keys of that name in docs/served-models.md.
 
     Raises:
-        UserError: the environment names no server, or the tokenizer cannot be loaded.
+        UserError: the environment names no server, or the file of its key or the tokenizer cannot be read.
     """
     options = dict(served or {})
     environment, tokenizer = options.pop("environment", "OPENAI"), options.pop("tokenizer", None)
@@ -275,6 +276,11 @@ def load(
     if not url:
         problem = f"is not set; {source} needs a server, such as http://localhost:8000/v1"
         raise UserError(f"{environment}_BASE_URL: {problem}")
+    if path := os.environ.get(f"{environment}_API_KEY_FILE"):
+        try:
+            key = Path(path).read_text().strip()
+        except (OSError, UnicodeError) as error:
+            raise UserError(f"{environment}_API_KEY_FILE: {path}: {error}") from None
     pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
     server = JsonServer(url, key or None, **limits)
     return ServedEngine(source.removeprefix(PREFIX), server, pieces, max_context=max_context, **options)
