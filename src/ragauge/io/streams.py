@@ -76,13 +76,13 @@ class StreamClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        def end() -> None:
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-            self._loop.call_soon(self._loop.stop)
-
-        self._loop.call_soon_threadsafe(end)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
     def complete(
