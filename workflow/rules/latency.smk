@@ -56,4 +56,6 @@ for protocol, verb in PLAN.timing.verbs.items():
             " 2>&1 | tee {log:q}"
 
     # What `snakemake --list-rules` shows.
-    getattr(rules, protocol).rule.docstring = f"Measure method variants by the {protocol} protocol, alone on the machine."
+    getattr(rules, protocol).rule.docstring = (
+        f"Measure method variants by the {protocol} protocol, alone on the machine."
+    )
