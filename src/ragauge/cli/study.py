@@ -180,7 +180,6 @@ def _limit(
 
     Returns the configuration, a line for each limit and the seconds reserved for a report.
     """
-    from ragauge.cost.machine import MAX_LOAD
     from ragauge.measure.estimate import duration, estimate, machine_for, time_text
 
     machine = machine_for(loading.parse(settings, place))
@@ -192,9 +191,9 @@ def _limit(
     limited, cuts, reserve_s = settings, tuple[str, ...](), 0.0
     if deadline.budget_s:
         reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
-        available, busy = deadline.left_s - reserve_s, machine.load_share > MAX_LOAD
+        available = deadline.left_s - reserve_s
         try:
-            limited, cuts = budget.fit(settings, count, middle_s, available, busy=busy)
+            limited, cuts = budget.fit(settings, count, middle_s, available)
         except UserError as error:
             raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
         print(f"{duration(available)} left: {budget.size(limited, count)}")

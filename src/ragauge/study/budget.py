@@ -13,7 +13,10 @@ from ragauge.errors import UserError
 TRIALS = (3, 1)
 QUESTIONS = (50, 20, 12)  # the last are two more than those below which a report recommends nothing
 FEWER_QUESTIONS = (8, 4)
-METHODS = ("superposition_k2", "top_k2", "top_k3", "prompt_cache", "top_k5", "closed_book")  # the first goes first
+METHODS = (  # the first goes first
+    *("context_pilot", "superposition_k2", "top_k2", "top_k3", "prompt_cache", "top_k5", "sentence_pruning"),
+    "closed_book",
+)
 UNTIMED = "the latency protocol: costs are compute cycles, and seconds of the answering run"
 DATASET = "questions"  # the label of the study's data set
 
@@ -21,7 +24,7 @@ Settings = Mapping[str, Any]
 
 
 def fit(
-    settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float, *, busy: bool = False
+    settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Find the configuration that fits the available seconds with as few limits as the order above allows.
 
@@ -30,13 +33,12 @@ def fit(
     Args:
         questions: of the study.
         seconds: forecasts a configuration.
-        busy: other processes keep the machine so busy that times would be refused: they are left out first.
 
     Raises:
         UserError: the smallest configuration takes longer.
     """
     takes, limited, lines = 0.0, copy.deepcopy(dict(settings)), dict[str, str]()
-    for topic, line in _cuts(limited, questions, busy):
+    for topic, line in _cuts(limited, questions):
         lines |= {topic: line} if line else {}
         takes = seconds(limited)
         if takes <= available:
@@ -50,19 +52,16 @@ def size(settings: Settings, questions: int) -> str:
     return f"{settings['datasets'][DATASET].get('limit', questions)} questions x {len(settings['methods'])} methods"
 
 
-def _cuts(settings: dict[str, Any], questions: int, busy: bool) -> Iterator[tuple[str, str]]:
+def _cuts(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:
     """Cut the settings, one step after another; yield the topic of each cut and a line that replaces those before."""
-    if busy:
-        del settings["latency"]
-        yield "times", f"{UNTIMED}; other processes keep the machine busy, so that times would be refused"
-    else:
-        before = settings["latency"]["trials"]
-        yield "times", ""
-        for trials in TRIALS:
-            settings["latency"]["trials"] = trials
-            yield "times", f"timed trials: {trials} of {before}"
+    yield "times", ""
+    latency = settings.get("latency")  # none of a served model
+    before = latency["trials"] if latency else 0
+    for trials in TRIALS if latency else ():
+        settings["latency"]["trials"] = trials
+        yield "times", f"timed trials: {trials} of {before}"
     yield from _limit(settings, questions, QUESTIONS)
-    if not busy:
+    if latency:
         del settings["latency"]
         yield "times", UNTIMED
     dropped = [name for name in METHODS if name in settings["methods"]]

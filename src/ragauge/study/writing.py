@@ -12,7 +12,8 @@ from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.text import clean
 
-METHODS: dict[str, dict[str, Any]] = {name: {} for name in ("closed_book", "naive", "prompt_cache")} | {
+PLAIN = ("closed_book", "naive", "context_pilot", "sentence_pruning", "prompt_cache")
+METHODS: dict[str, dict[str, Any]] = {name: {} for name in PLAIN} | {
     f"{name}_k{k}": {"method": name, "top_k": k}
     for name, counts in (("top", (1, 2, 3, 5)), ("superposition", (1, 2)))
     for k in counts
@@ -65,6 +66,9 @@ def configuration(
         target_first_token_s: wait for the first token that a recommended method may have.
     """
     timed = [method for method in methods if method not in UNTIMED]
+    latency = {
+        "latency": {"methods": timed, "dataset": DATASET, **LATENCY}
+    }  # of the decoder here: a server has its own
     target = {"target_first_token_s": target_first_token_s} if target_first_token_s else {}
     return {
         "run": name,
@@ -72,7 +76,7 @@ def configuration(
         "models": {label(re.split(r"[/:]", str(model["source"]).rstrip("/"))[-1]): dict(model)},
         "datasets": {DATASET: {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
         "methods": {method: dict(METHODS[method]) for method in methods},
-        "latency": {"methods": timed, "dataset": DATASET, **LATENCY},
+        **({} if str(model["source"]).startswith("openai:") else latency),
         **target,
         **({"judge": {"of": "answers", "methods": list(methods), "model": judge}} if judge else {}),
         "items": ["frontier", "study_answers", *(["study_retrieval"] if retrieval else [])],

@@ -131,7 +131,7 @@ def test_a_study_without_known_answers_says_so_and_what_it_writes_is_estimated(
     assert "warning: no question has a known answer: quality is agreement with the full prompt" in errors.getvalue()
     for name in ("known", "unknown"):
         assert main(["estimate", str(tmp_path / name / "config.yaml"), "--from-shapes"]) == 0
-        assert "answers     9" in capsys.readouterr().out
+        assert "answers    11" in capsys.readouterr().out
 
 
 def test_a_study_is_not_written_among_its_documents(tmp_path: Path) -> None:
