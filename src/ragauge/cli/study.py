@@ -93,7 +93,8 @@ def _study(args: argparse.Namespace) -> None:
     _check(args)
     name = writing.label(args.out.resolve().name)
     config = args.out / writing.CONFIG
-    command = launch.command(args.out.resolve(), config.resolve())
+    cores = "1" if args.model.startswith(SERVED) else "all"  # jobs side by side would wait for one server
+    command = launch.command(args.out.resolve(), config.resolve(), cores)
     folder.check(args.out, (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED), shlex.join(command))
     with deadline.guarding("the study was being prepared"):
         reserve_s = _write(args, name, deadline)
@@ -164,7 +165,9 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
 
     folder.write(args.out, files())  # which the configuration and the estimate read
     loading.parse(settings, place)
-    if args.budget or not args.no_run:
+    if args.model.startswith(SERVED):  # nobody knows its speed: a budget ends the run, and what is done is reported
+        reserve_s = min(RESERVE_S, RESERVE_SHARE * (args.budget or 0.0))
+    elif args.budget or not args.no_run:
         settings, cuts, reserve_s = _limit(settings, count, place, deadline)
     account |= {"budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else {}
     comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)

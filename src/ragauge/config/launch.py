@@ -41,14 +41,14 @@ def workflow_files() -> Path:
     raise UserError(f"{package}: installed without the workflow's files; install a wheel of ragauge, or a clone")
 
 
-def command(folder: Path, config: Path) -> list[str]:
+def command(folder: Path, config: Path, cores: str = "all") -> list[str]:
     """Return the command of the package's own workflow in a folder that has none. Both paths are absolute.
 
     Snakemake looks for profiles next to the Snakefile and where it is started; the package's are in neither place.
     """
     files = workflow_files()
     where = ["--snakefile", str(files / SNAKEFILE), "--workflow-profile", str(files / PROFILE)]
-    return ["snakemake", *where, "--directory", str(folder), "--configfile", str(config), "--cores", "all"]
+    return ["snakemake", *where, "--directory", str(folder), "--configfile", str(config), "--cores", cores]
 
 
 def check_module(paths: Any) -> None:
