@@ -104,6 +104,18 @@ def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
     assert not lacks
 
 
+def test_jobs_as_forks_of_one_process_make_the_same(
+    folder: Path, finished: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGAUGE_FORKS", "1")
+    run_file(folder, configure(folder, METHODS, name="forked"), preloaded)
+    assert (folder / ".snakemake" / "forks" / "ragauge").is_file()
+    for variant in METHODS:
+        answers = Path("answers", "nq_open", "tiny", f"{variant}.jsonl")
+        assert records(folder / "results" / "forked" / answers) == records(finished / answers)
+    assert (folder / "reports" / "forked" / "superposition_table_1.csv").is_file()
+
+
 def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
     before = changes(folder)
     run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}, "oracle": {}}, preloaded)
@@ -117,18 +129,6 @@ def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: 
     assert "reports/tiny/superposition_table_1.csv" in written
     assert not [path for path in written if "/data/" in path]
     assert [len(r["kept"]) for r in records(folder / answers / "bm25_k1.jsonl")] == [2, 2, 2]
-
-
-def test_jobs_as_forks_of_one_process_make_the_same(
-    folder: Path, finished: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAGAUGE_FORKS", "1")
-    run_file(folder, configure(folder, METHODS, name="forked"), preloaded)
-    assert (folder / ".snakemake" / "forks" / "ragauge").is_file()
-    for variant in METHODS:
-        answers = Path("answers", "nq_open", "tiny", f"{variant}.jsonl")
-        assert records(folder / "results" / "forked" / answers) == records(finished / answers)
-    assert (folder / "reports" / "forked" / "superposition_table_1.csv").is_file()
 
 
 def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
