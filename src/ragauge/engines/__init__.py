@@ -49,8 +49,7 @@ def __getattr__(name: str) -> Any:
 
 def capabilities(engine: str, where: str = "") -> Capabilities:
     """The capabilities of an engine of `backends/`, by its name; raises UserError if it is unknown. Loads no model."""
-    stated: Capabilities = registry.module("engine", engine, where).CAPABILITIES
-    return stated
+    return registry.module("engine", engine, where).CAPABILITIES
 
 
 def check_quantization(engine: str, storage: Mapping[str, Any], where: str = "") -> None:
@@ -73,17 +72,12 @@ def load(
 ) -> Engine:
     """Load a model under an engine of `backends/`, by the engine's name.
 
-    Args:
-        source: for torch a name of the catalog, a prefixed source or a folder; other engines have their own.
-        options: `weights` and `kv`, the storage of matrices and of cached keys and values; only torch supports more
-            than "full"; `served`, how openai asks its server.
-
-    Raises:
-        UserError: unknown engine; whatever the engine raises on the other arguments.
+    The source is for torch a name of the catalog, a prefixed source or a folder; other engines have their own. Options
+    are `weights` and `kv`, how matrices and cached keys and values are stored, which only torch supports other than as
+    "full", and `served`, how openai asks its server. Raises UserError for an unknown engine, and as the engine does.
     """
     others = {key: value for key, value in options.items() if value != "full"}
     check_quantization(engine, others)
-    loaded: Engine = registry.module("engine", engine).load(
+    return registry.module("engine", engine).load(
         source, dtype=dtype, device=device, threads=threads, max_context=max_context, **others
     )
-    return loaded

@@ -142,13 +142,11 @@ class EngineProxy(RecordedEngine):
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         requests = Reading(self._lm.decoder, cache, rows, options).requests()
-        extension: Extension = self._task.call(_PendingCall(self._lm, requests, response=False, alone=self._alone))
-        return extension
+        return self._task.call(_PendingCall(self._lm, requests, response=False, alone=self._alone))
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         requests = decoding(self._lm.decoder, cache, ids, position, most, ended)
-        response: list[int] = self._task.call(_PendingCall(self._lm, requests, response=True, more=most - len(ids)))
-        return response
+        return self._task.call(_PendingCall(self._lm, requests, response=True, more=most - len(ids)))
 
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions

@@ -51,12 +51,10 @@ class KVCache:
         quantization: str = "full",
         filled: int = 0,
     ) -> None:
-        """
-        Args:
-            dtype: in which keys and values are read.
-            quantization: how they are stored, one of `cost.hardware.CACHE_TYPES`.
-            filled: slots that the caller writes before anything is read. The others become zero: uninitialized memory
-                may hold NaN, and a key that a mask hides still counts, as 0 times its value.
+        """Keys and values are read in `dtype` and stored as `quantization` (`cost.hardware.CACHE_TYPES`) says.
+
+        The caller writes the `filled` slots before anything is read. The others become zero: uninitialized memory may
+        hold NaN, and a key that a mask hides still counts, as 0 times its value.
         """
         self.shape, self.dtype, self.quantization = shape, dtype, quantization
         self.length = 0  # slots in use
@@ -178,16 +176,11 @@ class KVCache:
 
     @torch.inference_mode()
     def select_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:
-        """A new cache in which every key-value head has its own choice of slots, compacted from slot 0 on.
+        """A new cache with the slots (layer, kv_head, slot) that each head has chosen, compacted from slot 0 on.
 
         Heads may have different numbers of tokens: the cache is as long as the longest head, and the unused slots of
-        the others are masked. Tokens read into it later are in all heads.
-
-        Args:
-            slots: those to copy of each layer and key-value head: (layer, kv_head, slot).
-
-        Raises:
-            ValueError: no head has a token, or the cache has score biases.
+        the others are masked. Tokens read into it later are in all heads. Raises ValueError if no head has a token, or
+        the cache has score biases.
         """
         counts = [len(chosen) for heads in slots for chosen in heads]
         if not max(counts, default=0) or self.bias is not None or self.head_bias is not None:
@@ -257,7 +250,6 @@ class KVCache:
         return names
 
     def _named_parts(self, span: Span) -> list[tuple[int, int, Content]]:
-        """The named slots of a span: (first, last, content)."""
         parts = [c for c in self._contents if c.start < span.stop and span.start < c.stop]
         return [(max(c.start, span.start), min(c.stop, span.stop), c) for c in parts]
 
@@ -281,7 +273,6 @@ class KVCache:
         return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.quantization, filled)
 
     def _fill(self, source: KVCache, slots: slice) -> None:
-        """Append the source's slots."""
         stop = self.length + slots.stop - slots.start
         self.copy(source, slots, self.length)
         if source.bias is not None:

@@ -51,9 +51,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_shape(folder: Path, max_context: int | None = None) -> Shape:
     """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not known.
 
-    Args:
-        max_context: tokens that the decoder is to read, in place of those that the model was trained on: RoPE and ALiBi
-            extrapolate, `dynamic` scaling does not. A `longrope` model takes its long factors.
+    It reads `max_context` tokens in place of those that the model was trained on: RoPE and ALiBi extrapolate, `dynamic`
+    scaling does not. A `longrope` model takes its long factors.
     """
     config, path = {**read_config(folder), "max_context": max_context}, folder / "config.json"
     kind = family(config["model_type"], str(path))
@@ -74,7 +73,6 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
 
 
 def _check_shape(shape: Shape) -> None:
-    """Raise UserError if a size is not one that a decoder can have."""
     for field in fields(shape):
         value = getattr(shape, field.name)
         declared = field.type.__name__ if isinstance(field.type, type) else str(field.type).removeprefix("tuple[")
@@ -90,17 +88,11 @@ def _check_shape(shape: Shape) -> None:
 
 
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str = "full") -> Weights:
-    """All weights of the checkpoint, in the decoder's own layout, read layer by layer.
+    """All weights of the checkpoint, in the decoder's own layout, matrices stored as one of `cost.hardware.WEIGHTS`.
 
     Those of a GGUF file are dequantized once, to a folder in float32 or in 8 bits, or each time if it is not writable.
-
-    Args:
-        weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
-
-    Raises:
-        UserError: a file or a tensor is missing, damaged, of another size than config.json says, or has no place in
-            the family; weights that are quantised in a way that is not read; a storage of matrices that is unknown or
-            not available on the device.
+    Raises UserError for files and tensors that are missing, damaged, of another size than config.json says, without a
+    place in the family or quantised in a way that is not read, and for a storage that the device does not have.
     """
     store = linear_storage(weights, device)
     if device.type != "meta" and gguf_weights.is_converted(folder) and os.access(folder.parent, os.W_OK):
@@ -132,7 +124,6 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
 
 
 def _read_quantized(folder: Path, shape: Shape, store: Callable[[Linear], Linear]) -> Weights:
-    """The weights of a folder that `_quantized` made."""
     stored = {name: path for path in _files(folder) for name in _undamaged(path, partial(_open, path))}
 
     def read(place: str, kind: str = "weight") -> Any:
@@ -212,10 +203,7 @@ def _read_checkpoint(
 def random_weights(
     shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 0, weights: str = "full"
 ) -> Weights:
-    """Random weights of a shape, for timing it where no checkpoint is at hand.
-
-    They are normal, scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in any dtype.
-    """
+    """Normal weights, scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in any dtype."""
     store = linear_storage(weights, device)
     # no values on the meta device; drawing them would load torch's compiler, for seconds
     generator = None if device.type == "meta" else torch.Generator(device=device).manual_seed(seed)
@@ -247,7 +235,6 @@ def _assemble(
     before, after = shape.norm_place != "after", shape.norm_place != "before"
 
     def head_norm(at: str, heads: int) -> Norm | None:
-        """The norm of each of a layer's query or key heads, or of all of them together."""
         if shape.qk_norm_joint:
             joint = norm(at, heads * dim, "rms")
             return replace(joint, weight=joint.weight.view(heads, dim))
@@ -279,7 +266,6 @@ def _assemble(
 
 
 def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
-    """A function for each tensor, by its name, that reads it."""
     kind, stored = quantization(folder, read_config(folder)), dict[str, Reader]()
     for path in _files(folder):
         tensors = _undamaged(path, partial(_open, path, device.type == "meta"))
@@ -304,7 +290,6 @@ def _check_unused(folder: Path, unused: Mapping[str, Reader], tied: Tensor | Non
 
 
 def _undamaged(path: Path, access: Callable[[], T]) -> T:
-    """The result of an access to a file; raises UserError if the file is damaged."""
     try:
         return access()
     except (SafetensorError, RuntimeError, EOFError, OSError) as error:
@@ -312,10 +297,7 @@ def _undamaged(path: Path, access: Callable[[], T]) -> T:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The checkpoint's files: safetensors where there are any, else .bin; one file, or the shards of an index.
-
-    Other files of these suffixes in hub folders do not belong to it (`consolidated.safetensors`, `training_args.bin`).
-    """
+    """Safetensors where there are any, else .bin; hub folders have others (`consolidated.safetensors`)."""
     if gguf_weights.is_converted(folder):
         return [folder / gguf.FILE]
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
@@ -364,5 +346,4 @@ def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
 
 
 def _line(error: Exception) -> str:
-    """The first line of a library's error."""
     return str(error).strip().split("\n")[0] or type(error).__name__

@@ -21,8 +21,9 @@ VOCAB_CHUNK = 4096  # tokens of the vocabulary whose logits are computed togethe
 Rotations = Sequence[Rotation | None]
 """One a layer; None where queries and keys are not rotated."""
 Attend = Callable[[int, Tensor], Tensor]
+"""Self-attention: (layer, normed states) -> the heads' outputs side by side (token, width)."""
 CrossAttend = Callable[[int, Tensor], Tensor | None]
-"""See `Decoder.run_layers`."""
+"""What is added between a layer's attention and its MLP: (layer, states) -> states or None."""
 PartAttention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values (token, head, dim)) -> the heads' outputs side by side (token, width)."""
 
@@ -73,9 +74,9 @@ class Decoder:
 
     def runs_fused(self, tokens: int) -> bool:
         """Whether this many tokens pass all layers in one compiled call, if their caches are plain."""
-        first = self.weights.layers[0].qkv
+        stored = self.weights.layers[0].qkv.weight.dtype
         on_cpu = self.weights.embedding.device.type == "cpu"
-        return on_cpu and kernels.runs_fused(first.storage_dtype, tokens) and self._fused is not None
+        return on_cpu and kernels.runs_fused(stored, tokens) and self._fused is not None
 
     @cached_property
     def _fused(self) -> FusedLayers | None:
@@ -95,13 +96,7 @@ class Decoder:
     def run_layers(
         self, x: Tensor, attend: Attend, cross_attend: CrossAttend | None = None, layers: Layers = None
     ) -> Tensor:
-        """States (token, d_model) through all layers, not normed.
-
-        Args:
-            attend: the self-attention: (layer, normed states) -> the heads' outputs side by side (token, width).
-            cross_attend: what is added between a layer's attention and its MLP: (layer, states) -> states or None.
-            layers: from the first to before the last of these alone; None: all.
-        """
+        """States (token, d_model) through all layers, or those from the first to before the last, not normed."""
         activation, (first, last) = ACTIVATIONS[self.shape.activation], layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
             x = x + _normed(layer.out(attend(index, layer.attention_norm(x))), layer.attention_post_norm)
@@ -159,7 +154,6 @@ class Decoder:
         return chosen - total
 
     def _attention(self, parts: Sequence[Part]) -> Attend:
-        """The attention of this pass as a function of (layer, normed states)."""
         angles = self.rotations(torch.cat([part.positions for part in parts]))
         attentions, tokens = [self._part_attention(part) for part in parts], [part.tokens for part in parts]
 
@@ -220,15 +214,11 @@ class Decoder:
 
     def _hides(self, part: Part) -> bool:
         """Whether a sliding window hides keys in a pass over a part; on a GPU, whether there is one."""
-        window = self._shortest_window
+        window = self.shape.shortest_window
         if window is None or part.positions.device.type != "cpu":
             return window is not None
         first = part.layout.per_key(part.cache.positions).amin()
         return bool(part.positions.amax() - first >= window)
-
-    @cached_property
-    def _shortest_window(self) -> int | None:
-        return self.shape.shortest_window
 
     def split(self, index: int, qkv: Tensor, angles: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
@@ -249,11 +239,8 @@ class Decoder:
     ) -> Tensor | None:
         """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key.
 
-        None where there is no bias besides the mask.
-
-        Args:
-            layer: of a cache with slots by head, whose keys' positions and gaps are the layer's own.
-            masked: the mask is not the causal one, and what watches an attention must see it.
+        None where there is no bias besides the mask, unless that is `masked`: not the causal one, and to be observed.
+        In a cache with slots by head the keys' positions and gaps are those of a `layer`.
         """
         ragged = layer is not None and cache.ragged
         added = (self.slopes, cache.bias, cache.head_bias, cache.tempered)

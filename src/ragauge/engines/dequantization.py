@@ -38,11 +38,7 @@ class Quantization:
 
 
 def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None:
-    """How a checkpoint is quantised; None if it is not.
-
-    Raises:
-        UserError: by a method, or a form of it, that is not read.
-    """
+    """How a checkpoint is quantised; None if it is not. Raises UserError for a method or a form that is not read."""
     stated = config.get("quantization_config") or config.get("compression_config")
     place = folder / "config.json"
     if not stated:
@@ -86,8 +82,7 @@ def _compressed_tensors(place: Path, stated: Mapping[str, Any]) -> Quantization:
 def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder: Path) -> dict[str, Reader]:
     """The tensors of a checkpoint by name, in floating point: a weight's scales are multiplied in and not listed.
 
-    Raises:
-        UserError, when a tensor is read: its scales are missing or do not fit.
+    Reading one raises UserError if its scales are missing or do not fit.
     """
 
     def read(name: str, get: Reader) -> Tensor:

@@ -25,12 +25,9 @@ def rope_fields(
     default_theta: float = 10_000.0,
     others: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The fields of a `Shape` that state its rotary positions, as transformers takes them from a config.
+    """The fields of a `Shape` that state the rotary positions of heads (dim,), as transformers reads a config.
 
-    Args:
-        dim: dimensions of a head.
-        partial: the family rotates `partial_rotary_factor` of them.
-        others: keys `rope_...` and `rotary_...` of the config that the family reads itself.
+    A `partial` family rotates `partial_rotary_factor` of a head; it reads the keys of `others` itself.
 
     Raises:
         UserError: an unknown type or key; a head that rotates in part where the family has none; a `max_context`, which
@@ -86,7 +83,6 @@ def rope_type(config: Mapping[str, Any]) -> str:
 
 
 def _original_length(config: Mapping[str, Any]) -> int:
-    """Tokens of the context before it was extended."""
     key = "original_max_position_embeddings"
     return int(config.get(key) or _parameters(config).get(key) or config["max_position_embeddings"])
 

@@ -30,8 +30,7 @@ SIZES = (1, MOST_ROWS, MOST_ROWS + 1)  # one number of tokens for each operation
 def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Linear]:
     """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by `weights`.
 
-    Raises:
-        UserError: an unknown value, or 8-bit weights on a device other than a CPU.
+    Raises UserError for an unknown value, or 8-bit weights on a device other than a CPU.
     """
     if weights not in WEIGHTS:
         raise unknown("weights", weights, WEIGHTS)
@@ -108,11 +107,7 @@ def quantized_rows(linear: Linear) -> Int8Linear:
 
 
 def int8(linear: Linear, both: bool = False) -> Int8Linear:
-    """A linear layer with its weights in 8 bits, for activations in 8 bits.
-
-    Args:
-        both: store them for torch and for `compiled.c`, whatever the kernels of this process are.
-    """
+    """A linear layer with weights in 8 bits, for activations in 8 bits; `both`: for torch and for `compiled.c`."""
     linear = quantized_rows(linear)
     weight, scale = linear.weight, linear.scale
     by_compiled = [kernels.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
@@ -158,13 +153,11 @@ def _is_exact(product: Callable[[Tensor, Tensor], Tensor]) -> bool:
 
 
 def _pack(weight: Tensor) -> Tensor:
-    packed: Tensor = torch.ops.onednn.qlinear_prepack(weight, None)
-    return packed
+    return torch.ops.onednn.qlinear_prepack(weight, None)
 
 
 def _multiply_packed(integers: Tensor, packed: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """(token, in) unsigned, ZERO_POINT above the value -> (token, out), scaled by row."""
     zeros = torch.zeros(len(scale), dtype=torch.int32)
     multiply = torch.ops.onednn.qlinear_pointwise
-    product: Tensor = multiply(integers, 1.0, ZERO_POINT, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], "")
-    return product
+    return multiply(integers, 1.0, ZERO_POINT, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], "")

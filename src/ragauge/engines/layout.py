@@ -102,12 +102,10 @@ class Layout:
         return values[..., self.key_slots].movedim(-2, 0)
 
     def within(self, window: int, positions: Tensor, cached: Tensor, trim: bool) -> "Layout":
-        """The layout in which a token attends to keys less than `window` positions before it alone.
+        """The layout in which new tokens at positions (token,) attend to keys less than `window` before them alone.
 
-        Args:
-            positions: of the new tokens (token,).
-            cached: positions of all slots (slot,), the new tokens' included.
-            trim: leave out the slots before the first that any token attends to, where keys are a view of the cache.
+        `cached` has the positions of all slots (slot,), the new tokens' included; `trim` leaves out those before the
+        first that any token attends to, where keys are a view of the cache.
         """
         queries = self.pad(positions[:, None, None])[:, 0, :, 0]
         mask = (queries[:, :, None] - self.per_key(cached)[:, None, :] < window)[:, None]

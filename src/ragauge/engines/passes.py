@@ -68,8 +68,7 @@ def run(decoder: Decoder, requests: Requests[Result]) -> Result:
                 answer = decoder.read(request.x, [request.part], request.layers)
             request = requests.send(answer)
     except StopIteration as end:
-        result: Result = end.value
-        return result
+        return end.value
 
 
 def decoding(
@@ -169,7 +168,6 @@ class Reading:
         )
 
     def _logp(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Log-probability of every token of a row but its first."""
         before = torch.cat([h[:-1] for h in states]).split(LOGIT_CHUNK)
         targets = torch.tensor([t for r in self.rows for t in r.ids[1:]], dtype=torch.long, device=self.device)
         pairs = zip(before, targets.split(LOGIT_CHUNK), strict=True)

@@ -146,19 +146,15 @@ class Engine(Protocol):
     @property
     def max_context(self) -> int:
         """Tokens that prompt and response may have together."""
-        ...
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         """Read a prompt and generate after it, greedily; raises UserError if it is longer than the context."""
-        ...
 
     def tracing(self) -> AbstractContextManager[Trace]:
         """Record every call made inside the block into the list it yields."""
-        ...
 
     def note(self, call: Call) -> None:
         """Add a call that another model made (an encoder's) to the trace."""
-        ...
 
 
 class RemoteEngine(Engine, Protocol):
@@ -169,7 +165,6 @@ class RemoteEngine(Engine, Protocol):
 
     def for_thread(self, turn: Lock, concurrency: int) -> RemoteEngine:
         """An engine for one of `concurrency` threads. The threads hold `turn` except while they wait for the server."""
-        ...
 
 
 class SpanEngine(Engine, Protocol):
@@ -181,54 +176,40 @@ class SpanEngine(Engine, Protocol):
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values in all caches alive."""
-        ...
 
     template: str | None  # of prompts to an engine that only finds evidence; None: a prompt's own
 
     @property
     def finder(self) -> SpanEngine | None:
         """The engine that finds the evidence which this one answers from; None: it does both."""
-        ...
 
     def new_cache(self, capacity: int) -> KVCache:
         """An empty cache with room for `capacity` tokens."""
-        ...
 
     def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
         """A cache of the spans' tokens side by side, with room for `extra` more."""
-        ...
 
     def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
         """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
-
-        Args:
-            options: how to read them, and the results to return besides the spans.
 
         Raises:
             ValueError: arguments that exclude each other: `tree` or rows in place with `attention`; logits of layers
                 that end before the last one; slots that are neither in the row's past nor the next free ones.
             UserError: a row is empty or its last position is beyond the model's context.
         """
-        ...
 
     def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
-        """Greedy continuation of everything in the cache.
+        """Greedy continuation of everything in the cache from the logits (vocab,) of the first new token.
 
-        Args:
-            logits: (vocab,) of the first new token.
-            position: position of that token; later ones follow by one each.
-
-        Returns: the new token ids; an end-of-text id is left out, a token that completes a stop string is included.
+        It stands at `position`, later ones follow by one each. An end-of-text id is left out of the ids, a token that
+        completes a stop string is included.
         """
-        ...
 
     def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
         """A response whose tokens `choose` returns one by one, given those so far; it ends where `generate` would.
 
-        Args:
-            position: the largest that the first token has anywhere; the context ends the response, too.
+        `position` is the largest that the first token has anywhere; the context ends the response, too.
         """
-        ...
 
 
 class Traced:
@@ -241,7 +222,6 @@ class Traced:
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
-        """Record every call made inside the block into the list it yields."""
         outer, self._trace = self._trace, []
         try:
             yield self._trace
@@ -249,7 +229,6 @@ class Traced:
             self._trace = outer
 
     def note(self, call: Call) -> None:
-        """Add a call to the trace."""
         if self._trace is not None:
             self._trace.append(call)
 

@@ -56,12 +56,9 @@ class RecordedEngine(Traced, ABC):
 
     @abstractmethod
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
-        """The response that continues `ids`, whose last token is not in the cache yet.
+        """The response from `position` on that continues `ids`, whose last token is not in the cache yet.
 
-        Args:
-            position: of the response's first token.
-            most: tokens of the whole response.
-            ended: called after each token, true where the response ends; None: it has exactly `most` tokens.
+        `ended` is called after each token, true where the response ends, at `most` tokens at the latest; None: there.
         """
 
     @property
@@ -76,13 +73,8 @@ class RecordedEngine(Traced, ABC):
     def set_finder(self, finder: RecordedEngine | None, template: str | None = None) -> None:
         """Let another decoder find evidence: its calls and caches count in this one's traces and bytes; None: itself.
 
-        Tokens that one of the two vocabularies has in addition, such as a `[PAD]`, do not matter.
-
-        Args:
-            template: of requests to the finder; None: that of the prompts.
-
-        Raises:
-            UserError: its vocabulary differs, so that a prompt's tokens would be different text to it.
+        Requests to it have a `template`; None: that of the prompts. Raises UserError if its vocabulary differs, so that
+        a prompt's tokens would be different text to it; tokens that one of the two has in addition do not matter.
         """
         if finder is not None:
             first, second = finder.tokenizer.get_vocab(), self.tokenizer.get_vocab()
@@ -204,7 +196,6 @@ class RecordedEngine(Traced, ABC):
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions
     ) -> Extension:
-        """A call's result: loaded from the store, or computed and stored."""
         call = _call(rows, options)
         key = store.key(cache, rows, options.tree)
         if key and (loaded := store.load(key, cache, logp=options.logp)):

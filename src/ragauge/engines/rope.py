@@ -14,11 +14,8 @@ def rotation(positions: Tensor, shape: Shape, layer: int = 0, scaled: bool = Fal
     """Cosines and sines (token, 1, dim) of a layer's rotary angles of real positions (token,), in fp32.
 
     Su et al. 2021, eq. 34, in the half-split order of the Llama checkpoints. The sines of the first half are
-    negated, so that rotating is `x * cos + swapped_halves(x) * sin`. Beyond `rotary_dim` the last
-    angles of each half are 0.
-
-    Args:
-        scaled: by the shape's `rope_attention_factor`, as queries and keys are rotated once, from position 0.
+    negated, so that rotating is `x * cos + swapped_halves(x) * sin`. Beyond `rotary_dim` the last angles of each half
+    are 0. Rotations from position 0 are `scaled` by `rope_attention_factor`.
     """
     dim, local = shape.rotary_dim or shape.head_dim, shape.is_local(layer)
     theta = shape.rope_theta if shape.local_theta is None or not local else shape.local_theta

@@ -97,10 +97,7 @@ class StepsByCapacity:
         most: int,
         ended: Ended | None,
     ) -> list[int]:
-        """`RecordedEngine.decode`, which reads nothing if steps cannot be captured.
-
-        Without `ended` the host waits once for all tokens.
-        """
+        """`RecordedEngine.decode`; reads nothing if steps cannot be captured, waits once for all without `ended`."""
         past, count = cache.length, most - len(ids)
         steps = self._steps(past + count)
         if steps is None:

@@ -47,14 +47,8 @@ class DocumentStore:
     """A folder of entries, bounded in size, that any number of processes share; the least recently used go first."""
 
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
-        """
-        Args:
-            decoder: everything that changes its results: weights, dtype, device, code, kernels. The versions of torch
-                and its number of threads are added here.
-            max_bytes: of all entries in the folder.
-
-        Raises:
-            UserError: the folder cannot be made.
+        """`decoder` has all that changes its results: weights, dtype, device, code, kernels; torch's version and number
+        of threads are added here. Raises UserError if the folder cannot be made.
         """
         self.folder, self.max_bytes = folder, max_bytes
         self.decoder = f"{decoder} {torch.__version__} {torch.get_num_threads()}"
@@ -176,7 +170,6 @@ class MemoryStore(DocumentStore):
     def _put(self, key: str, entry: Entry) -> None:
         copies = {name: tensor.clone() for name, tensor in entry.tensors.items()}
         self._entries[key] = replace(entry, tensors=copies)
-        self._entries.move_to_end(key)
         while self.bytes > self.max_bytes:
             self._entries.popitem(last=False)
 
@@ -196,15 +189,9 @@ def damage(path: Path) -> str:
 
 
 def read_entry(path: Path, mapped: bool) -> Entry:
-    """An entry of a folder.
+    """An entry of a folder; raises FileNotFoundError if there is none, ValueError if it is not what was written.
 
-    Args:
-        mapped: map the file into memory. On a file system that other machines share, a page of a mapped file that
-            another machine removed would end the process.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is not what was written.
+    A file that other machines share is not `mapped` into memory: a page that one of them removed would end the process.
     """
     if path.stat().st_size <= 2 * CHECKSUM_BYTES:
         raise ValueError("truncated")

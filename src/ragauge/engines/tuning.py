@@ -58,13 +58,8 @@ Run = Callable[[], object]
 def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
     """The kernels for the data type on this machine with torch's present number of threads.
 
-    Args:
-        setting: default (torch's own), measured, or the file of a table, as `ragauge doctor kernels --out` writes it;
-            None: the environment variable RAGAUGE_KERNELS, else measured.
-        weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
-
-    Raises:
-        UserError: the file is no such table.
+    The setting is default (torch's own), measured, or the file of a table, for which see `read_choice`; None: the
+    environment variable RAGAUGE_KERNELS, else measured.
     """
     setting = setting or os.environ.get(KERNELS_VARIABLE) or "measured"
     if setting == "default":
@@ -97,11 +92,7 @@ def encode_tables(tables: Mapping[str, Any]) -> bytes:
 
 
 def read_choice(path: Path) -> Choice:
-    """The choice in a file, whatever machine it was measured on.
-
-    Raises:
-        UserError: it cannot be read, or has an unknown data type, operation or kernel.
-    """
+    """The choice in a file, of any machine; raises UserError if it has an unknown data type, operation or kernel."""
     table: Any = read_object(path).get("kernels")
     check_tables(table, f"kernels: {path}")
     return Choice(str(path), table)
@@ -215,13 +206,9 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
 
 
 def fastest_dtype(device: str = "cpu", threads: int | None = None, allowed: Sequence[str] = DTYPE_CANDIDATES) -> str:
-    """The fastest of the allowed data types; one line on stderr says which and why.
+    """The fastest of the allowed data types on so many threads; one line on stderr says which and why.
 
-    Args:
-        threads: of a CPU; None: torch's own choice.
-
-    Raises:
-        UserError: the environment variable RAGAUGE_DTYPE names no data type.
+    Raises UserError if the environment variable RAGAUGE_DTYPE names no data type.
     """
     stated = os.environ.get(DTYPE_VARIABLE)
     if stated and stated not in DTYPES:

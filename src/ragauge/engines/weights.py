@@ -20,11 +20,6 @@ class Linear:
     weight: Tensor  # (out, in)
     bias: Tensor | None = None
 
-    @property
-    def storage_dtype(self) -> torch.dtype:
-        """The type of the stored numbers, by which kernels are chosen."""
-        return self.weight.dtype
-
     def for_compiled(self) -> Matrix | None:
         """The matrix as `compiled.c` reads it; None if it cannot."""
         return Matrix.of(self.weight, self.bias)

@@ -102,12 +102,10 @@ def after_turn(task: str, turn: Sequence[str]) -> list[str]:
 
 
 def token_ids(tokenizer: Any, text: str | Sequence[str], template: str | None = None) -> list[int]:
-    """A piece of a prompt as token ids, without special tokens around it.
+    """A piece of a prompt as token ids; control tokens are words except in `TemplateText`.
 
-    Args:
-        text: or its pieces; control tokens are words except in `TemplateText`.
-        template: of the prompt, if the piece begins it: then the tokenizer adds what it puts before any text, unless
-            the template is "chat", which writes its own begin-of-text. Any other piece is tokenised as inside a text.
+    One that begins a prompt has its template: the tokenizer adds what it puts before any text, unless that is "chat",
+    which writes its own begin-of-text. Any other piece is tokenised as inside a text.
     """
     if template is None:
         return list(tokens_inside(tokenizer, text)["input_ids"])
@@ -128,8 +126,7 @@ def tokens_inside(tokenizer: Any, text: str | Sequence[str], **options: Any) -> 
             if offsets := rest.get("offset_mapping"):
                 rest["offset_mapping"] = [(start - len(LINE_END), stop - len(LINE_END)) for start, stop in offsets]
             return rest
-    encoding: Mapping[str, Any] = reads(joined, **options)
-    return encoding
+    return reads(joined, **options)
 
 
 def ids_within(tokenizer: Any, left: str, text: str, right: str, template: str | None = None) -> list[int]:

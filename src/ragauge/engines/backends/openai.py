@@ -101,14 +101,10 @@ class ServedEngine(Traced):
         body: Mapping[str, Any] | None = None,
         concurrency: int | None = None,
     ) -> None:
-        """
-        Args:
-            body: further keys of every request; one with None leaves a key out.
-            concurrency: requests at a time; None: as the run says.
-        """
         self.model, self.server, self.tokenizer = model, server, tokenizer
         self.max_context = max_context or UNBOUNDED
-        self.body, self.concurrency = dict(body or {}), concurrency
+        self.body = dict(body or {})  # further keys of every request; one with None leaves a key out
+        self.concurrency = concurrency
         self.first_token_at: float | None = None
         self.cut = False
         self.exchange: Exchange | None = None
@@ -131,11 +127,8 @@ class ServedEngine(Traced):
             yield trace
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
-        """See `Engine.respond`.
-
-        Raises:
-            UserError: the server refuses this prompt, as it does one beyond its context, or its reply has no answer.
-            EngineLostError: the server gives no answer to any prompt.
+        """See `Engine.respond`; raises UserError if the server refuses this prompt or its reply has no answer,
+        EngineLostError if it gives no answer to any prompt.
         """
         text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
         path, body = self._request(text, limits)
@@ -209,7 +202,6 @@ class ServedEngine(Traced):
         return completion
 
     def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A request without the keys that the server refuses."""
         names = {key: REFUSABLE[key] if key in self._quirks.refused else key for key in body}
         return {names[key]: value for key, value in body.items() if names[key]}
 
@@ -261,13 +253,7 @@ def load(
 ) -> ServedEngine:
     """The model `NAME` of a source `openai:NAME` at the server that the environment names; nothing is sent yet.
 
-    Data type, device and threads are the server's own.
-
-    Args:
-        served: the keys of that name in docs/served-models.md.
-
-    Raises:
-        UserError: the environment names no server, or the file of its key or the tokenizer cannot be read.
+    Raises UserError if it names none, or the file of its key or the tokenizer cannot be read.
     """
     options = dict(served or {})
     environment, tokenizer = options.pop("environment", "OPENAI"), options.pop("tokenizer", None)
@@ -287,7 +273,6 @@ def load(
 
 
 def _splitter(source: str) -> Callable[[str], list[str]]:
-    """A function that cuts a text where the tokenizer of an asset does."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
 

@@ -40,9 +40,7 @@ def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
 def windows(config: Mapping[str, Any], window: int | None, slides: Callable[[int], bool]) -> tuple[int, ...]:
     """The sliding window of each layer, 0 for none; () where no layer has one.
 
-    Args:
-        window: of the layers that have one.
-        slides: whether a layer does, in a config without `layer_types`.
+    A config without `layer_types` has one where a layer `slides`.
     """
     layers, types = config["num_hidden_layers"], config.get("layer_types")
     if types is None:

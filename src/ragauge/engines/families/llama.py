@@ -24,11 +24,7 @@ NAMES = Names(
 
 
 def shape(config: dict[str, Any], **positions: Any) -> Shape:
-    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes.
-
-    Args:
-        positions: of another family, as `rope_fields` takes them.
-    """
+    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes; `positions`: see `rope_fields`."""
     refuse(config, "hidden_act", "silu")
     layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads

@@ -147,10 +147,8 @@ def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False, slots: Tensor | None = None
 ) -> Tensor | None:
-    """Attention (row, head, query, dim) as `kernels.attend` has it; None where `attention.c` does not compute it.
-
-    Args:
-        slots: (row, key): those that each row attends to of keys and values (1, kv_head, slot, dim); None: all.
+    """Attention (row, head, query, dim) as `kernels.attend` has it, over all keys and values (1, kv_head, slot, dim) or
+    each row's `slots` (row, key); None where `attention.c` does not compute it.
     """
     count, heads, queries, dim = q.shape
     keys, least = (k.shape[2], LEAST_QUERIES) if slots is None else (slots.shape[1], LEAST_GATHERED)
@@ -211,7 +209,6 @@ def source_hash() -> str:
 
 
 def _compiled_file() -> Path:
-    """The library's file, compiled if it is missing."""
     path_of_compiler = compiler()
     if path_of_compiler is None:
         raise OSError(f"no C compiler on the PATH; looked for {', '.join(COMPILERS)}")

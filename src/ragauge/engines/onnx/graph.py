@@ -1,8 +1,6 @@
-"""A decoder as an ONNX graph with its cache as inputs.
+"""A decoder as an ONNX graph with its cache as inputs: keys and values of a number of slots by layer, under a mask.
 
-The graph takes new tokens, their positions and, for every layer, keys and values of a number of slots under a mask; it
-returns logits and the new tokens' keys and values. It does not return the cache: the caller writes the new states into
-their slots.
+It returns logits and the new tokens' keys and values, not the cache: the caller writes them into their slots.
 """
 
 from collections.abc import Sequence
@@ -53,10 +51,8 @@ class _Graph(nn.Module):
 def export_decoder(decoder: Decoder, path: Path) -> None:
     """Write a decoder as ONNX, its weights in a file next to it. Token and slot counts are dynamic, from 1 and 0.
 
-    Positions, masks and what is added to scores are in float32 whatever the weights are in.
-
-    Raises:
-        UnsupportedError: a decoder that is neither in float32 nor in float16, or has sliding windows.
+    Positions, masks and what is added to scores are in float32. Raises UnsupportedError for weights that are neither in
+    float32 nor in float16, and for sliding windows.
     """
     shape, dtype = decoder.shape, decoder.weights.embedding.dtype
     if dtype not in (torch.float32, torch.float16):

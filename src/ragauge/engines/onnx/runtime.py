@@ -46,14 +46,9 @@ def attend(
     """Attention of (head, token, dim) over cached slots and over the new tokens: (token, width).
 
     Nothing of the cache is joined: scores of cached and of new keys are computed apart and put together before the
-    softmax. Heads that share keys are rows of one product, so that keys are read once.
-
-    Args:
-        q: queries, scaled.
-        k, v: of the new tokens, (kv_head, token, dim).
-        past_k, past_v: (kv_head, slot, dim).
-        cached_bias, own_bias: added to scores (kv_head, heads that share it, token, slot or token); in float32, so that
-            a softmax over scores in half precision is in float32 as well.
+    softmax. Heads that share keys are rows of one product, so that keys are read once. Queries are scaled; keys and
+    values are (kv_head, token or slot, dim). Biases of scores (kv_head, heads that share it, token, slot or token) are
+    in float32, so that a softmax over scores in half precision is in float32 as well.
     """
     heads, tokens, dim = q.shape
     kv = k.shape[0]
@@ -95,13 +90,7 @@ class OnnxModel(Traced):
     def __init__(
         self, paths: Mapping[str, Path], tokenizer: Any = None, device: str = "cpu", threads: int | None = None
     ) -> None:
-        """
-        Args:
-            paths: of the graphs, by name.
-
-        Raises:
-            UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is required.
-        """
+        """Open graphs by name; raises UserError for one that cannot be read, or no GPU where one is required."""
         self.graphs = {name: Graph(open_session(path, threads, device != "cpu")) for name, path in paths.items()}
         self.tokenizer, self._device = tokenizer, device
 
@@ -144,7 +133,6 @@ class Graph:
         self.session.run_with_iobinding(binding)
 
     def _bound(self, name: str, tensor: Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
-        """Device, its number, type, shape and address."""
         dtype, element = self.types[name]
         assert (tensor.dtype, tensor.device.type, tensor.is_contiguous()) == (dtype, self.device.type, True), name
         return self.device.type, 0, element, tuple(tensor.shape), tensor.data_ptr()
@@ -189,11 +177,8 @@ class Slots:
         return {f"new_{name}": new[self._rows[name]] for name in (self._rows if names is None else names)}
 
     def put(self, new: Tensor, slot: int, first: float = 0.0, bias: float = 0.0) -> None:
-        """Write new keys and values, filled `room`, to the slots from `slot` on, and let them be seen.
-
-        Args:
-            first: the first token's position.
-            bias: added to the scores of these slots.
+        """Write new keys and values, filled `room`, whose first has position `first`, to the slots from `slot` on, and
+        let them be seen, `bias` added to their scores.
         """
         count = new.shape[1]
         self.states[:, slot : slot + count] = new
