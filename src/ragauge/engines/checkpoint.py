@@ -297,7 +297,7 @@ def _undamaged(path: Path, access: Callable[[], T]) -> T:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Safetensors where there are any, else .bin; hub folders have others (`consolidated.safetensors`)."""
+    """Safetensors where there are any, else .bin, whole or in shards; folders may have others (`training_args.bin`)."""
     if gguf_weights.is_converted(folder):
         return [folder / gguf.FILE]
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):

@@ -27,7 +27,7 @@ def rope_fields(
 ) -> dict[str, Any]:
     """The fields of a `Shape` that state the rotary positions of heads (dim,), as transformers reads a config.
 
-    A `partial` family rotates `partial_rotary_factor` of a head; it reads the keys of `others` itself.
+    A `partial` family rotates `partial_rotary_factor` of a head; it reads the keys `rope_...` of `others` itself.
 
     Raises:
         UserError: an unknown type or key; a head that rotates in part where the family has none; a `max_context`, which

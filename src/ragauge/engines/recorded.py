@@ -58,7 +58,7 @@ class RecordedEngine(Traced, ABC):
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """The response from `position` on that continues `ids`, whose last token is not in the cache yet.
 
-        `ended` is called after each token, true where the response ends, at `most` tokens at the latest; None: there.
+        `ended` is called after each token, true where the response ends; None: at `most` tokens.
         """
 
     @property
