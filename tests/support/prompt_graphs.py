@@ -23,7 +23,7 @@ def mask(graph: PromptGraph) -> np.ndarray:
     for query in range(tokens):
         for key in range(tokens):
             same = owner[query] == owner[key] and key <= query
-            mask[query, key] = same or owner[key] in graph.ancestors(owner[query])
+            mask[query, key] = same or owner[key] in graph.ancestors[owner[query]]
     return mask
 
 

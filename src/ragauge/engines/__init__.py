@@ -16,7 +16,6 @@ from ragauge.engines.protocol import (
     EngineLostError,
     Extension,
     Limits,
-    Response,
     SpanEngine,
     describe,
     mismatch,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ragauge.engines.shape_lm import ShapeLM
 
 __all__ = ["ANSWERING", "DTYPES", "LM", "Capabilities", "Capability", "Decoder", "Engine", "EngineLostError"]
-__all__ += ["Extension", "KVCache", "Limits", "Response", "Row", "ShapeLM", "Span", "SpanEngine", "capabilities"]
+__all__ += ["Extension", "KVCache", "Limits", "Row", "ShapeLM", "Span", "SpanEngine", "capabilities"]
 __all__ += ["check_quantization", "describe", "load", "load_lm", "mismatch", "random_lm"]
 
 

@@ -28,11 +28,8 @@ def rope_fields(
     """The fields of a `Shape` that state the rotary positions of heads (dim,), as transformers reads a config.
 
     A `partial` family rotates `partial_rotary_factor` of a head; it reads the keys `rope_...` of `others` itself.
-
-    Raises:
-        UserError: an unknown type or key; a head that rotates in part where the family has none; a `max_context`, which
-            `read_shape` adds to the config, beyond what has one set of frequencies.
-        KeyError: a key that the type requires is missing.
+    Raises UserError for an unknown type or key, a head that rotates in part where the family has none, and a
+    `max_context` (of `read_shape`) beyond what has one set of frequencies; KeyError for a key that the type requires.
     """
     for key, value in config.items():
         if key.startswith(("rope_", "rotary_")) and value and key not in {*TOP_KEYS, *others}:

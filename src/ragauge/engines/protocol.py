@@ -1,9 +1,5 @@
-"""The interface of engines, in levels; importing it imports no torch.
+"""The interface of engines, in levels: of text, of spans, of servers; importing it imports no torch.
 
-*Text level* (`Engine`): token ids or text in; tokens, text and times out. Every engine has it.
-*Span level* (`SpanEngine`): key-value caches, rows of tokens at real-valued positions that attend to chosen spans, and
-observed attention.
-*Servers* (`RemoteEngine`): an engine that waits for a server, which answers several requests at a time.
 A method states the capabilities that it requires (`Method.required`), an engine those that it has (`capabilities`);
 `mismatch` compares them before anything runs.
 """
@@ -133,7 +129,7 @@ class Extension:
 
 
 class Engine(Protocol):
-    """The text level, of every engine. Calls are recorded while `tracing`."""
+    """The text level, of every engine: prompts in, tokens and times out. Calls are recorded while `tracing`."""
 
     tokenizer: Any  # of transformers' interface; None: the engine knows token ids alone
     first_token_at: float | None  # time.perf_counter() when the last response's first token was known
@@ -158,7 +154,7 @@ class Engine(Protocol):
 
 
 class RemoteEngine(Engine, Protocol):
-    """The level of engines with `Capability.SERVER`."""
+    """The level of engines with `Capability.SERVER`, which answers several requests at a time."""
 
     exchange: Exchange | None  # while tracing: counts of all requests, times of the last
     concurrency: int | None  # requests at a time; None: as the run says
@@ -168,7 +164,7 @@ class RemoteEngine(Engine, Protocol):
 
 
 class SpanEngine(Engine, Protocol):
-    """The span level, of engines with `Capability.SPANS`."""
+    """The level of engines with `Capability.SPANS`: rows of tokens that attend to chosen spans of key-value caches."""
 
     shape: Shape
     token_at: list[float]  # time.perf_counter() when each of the last response's tokens was known; may be empty

@@ -2,19 +2,16 @@
 
 from ragauge.prompts.graph import LAYOUTS, PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
 from ragauge.prompts.prompt import Prompt, Source, build_prompt, cut_middle
-from ragauge.prompts.templates import TEMPLATES, Template
 
 __all__ = [
     "LAYOUTS",
     "PREAMBLE",
     "TASK",
-    "TEMPLATES",
     "Name",
     "Prompt",
     "PromptGraph",
     "Segment",
     "Source",
-    "Template",
     "build_prompt",
     "cut_middle",
     "unit_steps",

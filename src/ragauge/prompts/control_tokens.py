@@ -63,7 +63,6 @@ def _control_tokens(tokenizer: Any, template: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _pattern(names: frozenset[str]) -> re.Pattern[str]:
-    """Match any of the names, the longest that begins at a place."""
     return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
 
 

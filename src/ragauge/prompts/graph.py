@@ -31,7 +31,7 @@ class PromptGraph:
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self.segments: dict[Name, Segment] = {}
-        self._ancestors: dict[Name, tuple[Name, ...]] = {}
+        self.ancestors: dict[Name, tuple[Name, ...]] = {}  # the segments that each attends to, in their order
         for segment in segments:
             self.add(segment)
 
@@ -44,8 +44,8 @@ class PromptGraph:
         missing = [p for p in segment.parents if p not in self.segments]
         if missing:
             raise ValueError(f"{segment.name}: its parent {missing[0]} is not in the graph")
-        seen = {a for p in segment.parents for a in (*self._ancestors[p], p)}
-        self._ancestors[segment.name] = tuple(name for name in self.segments if name in seen)
+        seen = {a for p in segment.parents for a in (*self.ancestors[p], p)}
+        self.ancestors[segment.name] = tuple(name for name in self.segments if name in seen)
         self.segments[segment.name] = segment
 
     def __getitem__(self, name: Name) -> Segment:
@@ -59,10 +59,6 @@ class PromptGraph:
         chosen = set(names)
         segments = (s for s in self if s.name in chosen)
         return PromptGraph(replace(s, parents=tuple(p for p in s.parents if p in chosen)) for s in segments)
-
-    def ancestors(self, name: Name) -> tuple[Name, ...]:
-        """All segments that this one attends to besides itself, in the order they were added."""
-        return self._ancestors[name]
 
 
 def unit_steps(start: float, count: int) -> list[float]:

@@ -155,8 +155,7 @@ def build_prompt(
             prompt; `segments` tokenises each by itself, without the blank that SentencePiece puts before a text.
         blank_line: before the question, in a prompt that is not in LongBench's form.
 
-    Raises:
-        UserError: a segment has no tokens; unknown template; no room for any document in `context`.
+    Raises UserError for a segment without tokens, an unknown template, no room for any document in `context`.
     """
     opening, task = wrapper(template, tokenizer, repeats=True)
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
@@ -250,7 +249,6 @@ def cut_middle(sources: Sequence[Source], tokenizer: Any, head: int, tail: int) 
 
 
 def _ends(source: Source, tokens: Sequence[tuple[int, int]], first: int, last: int) -> list[Source]:
-    """The stretches of a source's first and last tokens, without those that are blank."""
     header = len(source.shown) - len(source.text)
     stop = max(0, tokens[first - 1][1] - header) if first else 0
     start = max(0, tokens[-last][0] - header) if last else len(source.text)

@@ -50,14 +50,11 @@ def set_template_arguments(tokenizer: Any, arguments: Mapping[str, Any], today: 
 def wrapper(template: str, tokenizer: Any = None, *, repeats: bool = False) -> tuple[TemplateText, TemplateText]:
     """What stands before and after the user's words: (opening, task).
 
-    Args:
-        template: "chat" takes both from the tokenizer's own chat template; "alpaca" is the instruction wrapper that
-            the Superposition paper uses for BLOOMZ, MPT and OpenELM; "llama2" and "vicuna" are the conversation forms
-            that Llama 2 (without a system prompt) and Vicuna 1.5 were trained on; "plain" has a bare "Answer:".
-        repeats: whether the user's words may follow once more, in the task; `after_turn` puts them there.
-
-    Raises:
-        UserError: unknown template; "chat" with a tokenizer that has no chat template, or one that cannot be used.
+    "chat" takes both from the tokenizer's own chat template; "alpaca" is the instruction wrapper that the Superposition
+    paper uses for BLOOMZ, MPT and OpenELM; "llama2" and "vicuna" are the conversation forms that Llama 2 (without a
+    system prompt) and Vicuna 1.5 were trained on; "plain" has a bare "Answer:". Where the template `repeats` the user's
+    words in the task, `after_turn` puts them there. Raises UserError for an unknown template, and for "chat" with a
+    tokenizer that has no chat template or one that cannot be used.
     """
     if template not in TEMPLATES:
         raise unknown("template", template, TEMPLATES)

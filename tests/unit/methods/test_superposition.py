@@ -185,7 +185,7 @@ def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
             targets = torch.tensor(graph[name].ids[1:])[:, None]
             expected = logits[rows][:-1].log_softmax(-1).gather(1, targets)[:, 0]
             torch.testing.assert_close(logp, expected, **TOLERANCE)
-            keys = [t for n in (*graph.ancestors(name), name) for t in range(*token_range(graph, n).indices(999))]
+            keys = [t for n in (*graph.ancestors[name], name) for t in range(*token_range(graph, n).indices(999))]
             torch.testing.assert_close(attention, weights[:, :, rows, keys].mean((0, 1, 2)), **TOLERANCE)
         if seed % 2:
             last = torch.stack([logits[token_range(graph, name).stop - 1] for name in generation])

@@ -46,7 +46,7 @@ def test_ancestors_are_what_paths_lead_from(seed: int) -> None:
     graph = random_graph(seed)
     names, reached = [segment.name for segment in graph], closure(graph)
     for row, name in enumerate(names):
-        assert graph.ancestors(name) == tuple(n for n, yes in zip(names, reached[row], strict=True) if yes)
+        assert graph.ancestors[name] == tuple(n for n, yes in zip(names, reached[row], strict=True) if yes)
 
 
 @pytest.mark.parametrize("graph", [fork_join(3), *map(random_graph, range(6))])
@@ -60,15 +60,15 @@ def test_the_mask_is_the_transitive_closure_and_causal_within_a_segment(graph: P
 
 def test_paths_of_a_fork_join_do_not_see_each_other_and_the_task_sees_all() -> None:
     graph = fork_join(3)
-    assert graph.ancestors(("query", 1)) == (PREAMBLE, ("document", 1))
-    assert graph.ancestors(("document", 2)) == (PREAMBLE,)
-    assert set(graph.ancestors(TASK)) == {s.name for s in graph} - {TASK}
+    assert graph.ancestors["query", 1] == (PREAMBLE, ("document", 1))
+    assert graph.ancestors["document", 2] == (PREAMBLE,)
+    assert set(graph.ancestors[TASK]) == {s.name for s in graph} - {TASK}
 
 
 def test_a_part_keeps_the_edges_among_its_segments() -> None:
     part = fork_join(3).part([PREAMBLE, ("document", 1), ("query", 1)])
     assert [s.name for s in part] == [PREAMBLE, ("document", 1), ("query", 1)]
-    assert part.ancestors(("query", 1)) == (PREAMBLE, ("document", 1))
+    assert part.ancestors["query", 1] == (PREAMBLE, ("document", 1))
 
 
 def test_a_copy_grows_alone() -> None:

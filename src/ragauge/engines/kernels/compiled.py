@@ -35,7 +35,7 @@ LANES = 16  # heads are of whole vectors
 MOST_DIM = 256  # of a head
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-ZERO_POINT = 128  # represents 0 among unsigned activations
+ZERO_POINT = 128  # represents 0 among unsigned activations, which processors multiply with signed weights
 PANEL = 16  # rows of 8-bit integers that stand together
 
 Fields = list[tuple[str, Any]]
@@ -126,12 +126,12 @@ def multiply(matrix: Matrix, x: Tensor) -> Tensor:
         taken = (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()
         y = taken.new_empty(x.shape[0], matrix.out)
         arguments = (x.shape[0], KINDS[taken.dtype], threads)
-        if require().product_many(ctypes.byref(matrix), taken.data_ptr(), y.data_ptr(), *arguments):
+        if library().product_many(ctypes.byref(matrix), taken.data_ptr(), y.data_ptr(), *arguments):
             raise MemoryError(f"a product of {x.shape[0]} tokens")
         return y.to(x.dtype)
     x32 = x.float().contiguous()
     y = torch.empty(x.shape[0], matrix.out)
-    require().product(ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], threads)
+    library().product(ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], threads)
     return y.to(x.dtype)
 
 
@@ -140,7 +140,7 @@ def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     logits, targets = logits.contiguous(), targets.contiguous()
     y = torch.empty(len(logits))
     pointers = (logits.data_ptr(), targets.data_ptr(), y.data_ptr())
-    require().log_probabilities(*pointers, *logits.shape, KINDS[logits.dtype], torch.get_num_threads())
+    library().log_probabilities(*pointers, *logits.shape, KINDS[logits.dtype], torch.get_num_threads())
     return y
 
 
@@ -168,12 +168,12 @@ def attend(
     numbers = (count, heads, k.shape[1], queries, keys, dim, KINDS[q.dtype], causal and mask is None)
     slots_at = None if slots is None else slots.data_ptr()
     arguments = AttentionArguments(*map(Operand.of, (q, k, v)), y.data_ptr(), slots_at, *masked, *numbers)
-    failed = require().attention(ctypes.byref(arguments), torch.get_num_threads())
+    failed = library().attention(ctypes.byref(arguments), torch.get_num_threads())
     return None if failed else y.transpose(1, 2)
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def library() -> Any:
     """The compiled file; None where it cannot be made or used, for a reason that is logged."""
     pointer, size, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     try:
@@ -188,13 +188,6 @@ def library() -> ctypes.CDLL | None:
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)
         return None
-    return compiled
-
-
-def require() -> ctypes.CDLL:
-    """The compiled file, where it is known to be there."""
-    compiled = library()
-    assert compiled is not None
     return compiled
 
 

@@ -74,7 +74,7 @@ class Reading:
 
     def past_of(self, name: Name) -> tuple[Name, ...]:
         """List the cached segments that this one attends to: its ancestors without pruned ones."""
-        return tuple(a for a in self.graph.ancestors(name) if a in self.spans)
+        return tuple(a for a in self.graph.ancestors[name] if a in self.spans)
 
     def _row(self, name: Name) -> Row:
         segment, context = self.graph[name], self.engine.shape.max_context
