@@ -256,8 +256,6 @@ class KVCache:
     def slots(self, spans: Sequence[Span]) -> Tensor:
         """The slot numbers of the spans, in order: (token,)."""
         device = self.positions.device
-        if not spans:
-            return torch.empty(0, dtype=torch.long, device=device)
         return torch.cat([torch.arange(s.start, s.stop, device=device) for s in spans])
 
     def select(self, spans: Sequence[Span], extra: int = 0) -> KVCache:

@@ -1,5 +1,6 @@
 """Decoding in steps of one shape, at one place in memory: what a CUDA graph needs to be replayed token after token.
 
+Decoding one token with a small decoder launches hundreds of kernels, and launching them takes longer than running them.
 See docs/latency-protocol.md. Off CUDA a step runs eagerly, which tests use to compare it with `LM.generate`'s own step.
 """
 
