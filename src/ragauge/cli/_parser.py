@@ -125,7 +125,6 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_options(parser: Parser, verb: str) -> None:
-    """Add a verb's options to its parser, and those that every verb has."""
     module = registry.module("verb", verb)
     module.add_arguments(parser)
     parser.set_defaults(verb=module.run, quiet=False)
@@ -146,7 +145,6 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 
 def _grouped(summaries: dict[str, str]) -> str:
-    """Return the verbs by group with their summaries, for the help."""
     width, indent = shutil.get_terminal_size().columns - 2, 4 + max(map(len, summaries), default=0)
     lines = list[str]()
     for group, verbs in GROUPS.items():

@@ -46,7 +46,6 @@ def _fetch_asset(args: argparse.Namespace) -> None:
 
 
 def _fetch_questions(args: argparse.Namespace) -> None:
-    """Write the questions of a data set, checked and in their final order."""
     from ragauge.datasets import write_examples
 
     if args.out is None:

@@ -181,7 +181,6 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
 
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
-    """The database of the configuration, or the defaults; --set overrides both."""
     where, data = "--set", dict[str, Any]()
     if args.config:
         databases, where = loading.load(args.config).databases, f"{args.config}: databases"

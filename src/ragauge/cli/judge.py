@@ -58,7 +58,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _inquiries(of: str, examples: Path | None) -> Callable[[Record], list[Inquiry]]:
-    """Return the function that asks about a record: its evidence, with its faithfulness to documents, or its answer."""
     from ragauge.datasets import read_examples
 
     passages = {e.key: [d.text for d in e.documents] for e in (read_examples(examples) if examples else ())}

@@ -406,7 +406,6 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder holds graphs that this verb wrote."""
     try:
         return b'"model_sha256"' in (folder / "about.json").read_bytes()
     except OSError:

@@ -46,7 +46,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
-    """Return the neighbours as JSON values, with the texts of their tokens by a server that answered."""
     missing = list(getattr(answer, "missing", ()))
     tokens = [row[:n].tolist() for row, n in zip(answer.tokens, answer.lengths, strict=True)]
     tokens += [row[:n].tolist() for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)]
@@ -62,7 +61,6 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
 
 
 def _readable(result: dict[str, Any]) -> str:
-    """Return one paragraph per neighbour, and one line of costs."""
     lines = []
     for place, one in enumerate(result["neighbours"], start=1):
         lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")

@@ -64,7 +64,6 @@ def _write_crate(args: argparse.Namespace) -> Path:
 
 
 def _write_reproduction(args: argparse.Namespace) -> list[Path]:
-    """Write the page, and next to it `directions.csv`."""
     import pandas as pd
 
     from ragauge.measure import predictions, recomputed

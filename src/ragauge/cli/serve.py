@@ -72,7 +72,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None, files: list[Path]) -> None:
-    """Serve until a signal stops it, or until all files exist."""
     from ragauge.retrieval.service import credentials, jobs
     from ragauge.retrieval.service.metrics import Metrics
     from ragauge.retrieval.service.process import serve

@@ -127,7 +127,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _entry(args: argparse.Namespace) -> ModelEntry:
-    """The model that answers, as an entry of a configuration."""
     served = args.model.startswith(SERVED)
     return ModelEntry(source=args.model) if served else ModelEntry(source=args.model, device=args.device)
 
@@ -297,9 +296,6 @@ def _local(source: str) -> Chat:
         time.sleep(LOAD_WINDOW_S)
     threads = 1 if load.share > machine.MAX_LOAD else None
     return options.local_chat(source, dtype=with_dtype(ModelEntry(source=source)).dtype, threads=threads)
-
-
-# --- the run ---
 
 
 def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve_s: float) -> None:

@@ -59,10 +59,7 @@ class Compressor(ABC):
     window: Window | None = None  # the queries that the scores need
 
     def __init__(self, question_tokens: int) -> None:
-        """
-        Args:
-            question_tokens: tokens at the prompt's end that are the question.
-        """
+        """`question_tokens`: tokens at the prompt's end that are the question."""
         self.question_tokens = question_tokens
 
     def watch(self) -> Watch | None:
@@ -143,8 +140,7 @@ def by_group(scores: Tensor, kv_heads: int) -> Tensor:
 def read_again(context: Context, note: Callable[..., None]) -> None:
     """Read, behind the context, a request to repeat it and the context itself, in pieces.
 
-    Args:
-        note: is shown each layer of a pass as a cache's `watch` is, after the piece (a Span) that is repeated.
+    `note` is shown each layer of a pass as a cache's `watch` is, after the piece (a Span) that is repeated.
     """
     length = context.cache.length
     requests = _pieces(context)

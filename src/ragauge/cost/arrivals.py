@@ -100,9 +100,7 @@ def drive(
 ) -> list[TimedRequest]:
     """Serve `requests` requests, in the order in which they are answered.
 
-    Args:
-        prompts: requests ask the prompts in turn, from 0 to `prompts` - 1.
-        seed: of the arrivals; the same for every server that is compared.
+    They ask the prompts in turn, from 0 to `prompts` - 1; with the same `seed`, arrivals are the same for every server.
     """
     start, draw = clock.now(), random.Random(seed)
     if level.rate:
@@ -156,9 +154,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Percentiles of the times with their intervals, throughput and goodput, of the requests after the warm-up.
 
-    A request that failed has no times, and is no good answer.
-
-    `targets`: limits of a good answer by time (one of TIMES), in seconds; without any, every answer is good.
+    A request that failed has no times, and is no good answer. `targets`: limits of a good answer by time (one of
+    TIMES), in seconds; without any, every answer is good.
 
     Returns: for each of TIMES its `percentiles`; `requests`; `seconds` from the first arrival to the last answer; and
         the rates and shares of docs/load-protocol.md.
@@ -184,12 +181,10 @@ def summarise(
 
 
 def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
-    """{"p50": {"value", "low", "high"}, ...} with 95% intervals.
+    """{"p50": {"value", "low", "high"}, ...} with 95% intervals, of values in the order of arrival.
 
     Requests that follow one another share a queue, so blocks of about the square root of n successive ones are drawn
     (the circular block bootstrap of Politis and Romano, 1992).
-
-    `values`: in the order of arrival.
     """
     data, rng = np.asarray(values, float), np.random.default_rng(seed)
     block = math.ceil(math.sqrt(len(data)))

@@ -81,10 +81,8 @@ def measure(
     """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a few seconds.
 
     Repeated up to ATTEMPTS times while other processes keep the machine busy (once with `allow_load`); the least
-    disturbed attempt counts.
-
-    Args:
-        weight_read: makes a read of so many bytes as a CPU's kernels read weights (`engines.tuning.weight_read`).
+    disturbed attempt counts. `weight_read` makes a read of so many bytes as a CPU's kernels read weights
+    (`engines.tuning.weight_read`).
 
     Returns:
         `bandwidth_bytes_per_s`: the faster read of a buffer much larger than the caches: a sum, or `weight_read`;

@@ -31,9 +31,8 @@ def project(
 ) -> dict[str, Any]:
     """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape alone.
 
-    Args:
-        dtype: a torch dtype, its name or a `cost.hardware.Precision`.
-        counter: `closed_form` or `fvcore`, whose count of the trace is then reported next to that of the formulas.
+    `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with the `counter` fvcore its count
+    of the trace is reported next to that of the formulas.
     """
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
@@ -61,17 +60,14 @@ def costs(
 ) -> dict[str, Any]:
     """Compute the costs of `method`, registered as `name`, on a prompt, and its speedup over the plain prompt.
 
-    Args:
-        new_tokens: 1 is the cost of the first token.
-        accounting: one of `cycles.ACCOUNTINGS`.
-        counts: name of the prompt's token counts, on which depends how the paper counts queries (`cycles`, rule 4).
+    `new_tokens` of 1 is the cost of the first token; `accounting` is one of `cycles.ACCOUNTINGS`; on `counts`, the name
+    of the prompt's token counts, depends how the paper counts queries (`cycles`, rule 4).
 
     Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything online and
         `offline_flop` of what was prepared before; `kv_bytes`, the peak size of the KV cache, and
         `offline_kv_bytes`, those that stay from one question to the next; `weight_bytes` of all weights.
 
-    Raises:
-        UserError: unknown accounting; a prompt longer than the decoder's context.
+    Raises UserError: unknown accounting; a prompt longer than the decoder's context.
     """
     trace, peak_bytes = _traced(name, method, engine, prompt, new_tokens, accounting, counts)
     plain, _ = _traced("naive", make("naive"), engine, prompt, new_tokens, accounting, counts)

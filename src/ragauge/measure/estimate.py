@@ -112,8 +112,7 @@ class Estimate:
 def machine_for(config: Config) -> Machine:
     """This machine, measured for the experiment's first model of a known shape; a data sheet where it lacks the GPU.
 
-    Raises:
-        UserError: no model's shape is known before it is downloaded.
+    Raises UserError: no model's shape is known before it is downloaded.
     """
     for label, model in config.models.items():
         if (shape := shape_of(config, label)) is None:
@@ -162,8 +161,6 @@ class Estimator:
         self._at_once = min(machine.cores, len(self._jobs)) or 1
         self._prompts: dict[tuple[str, str], list[Prompt]] = {}
 
-    # --- time ---
-
     @cached_property
     def work(self) -> tuple[Work, ...]:
         answers = map(self._answers, self._jobs)
@@ -205,14 +202,11 @@ class Estimator:
 
     def pipelines(self) -> Section:
         """Generation with retrieval, side by side or timed alone; what searching adds is in the upper bound alone."""
-        work, timed = (
-            self.work[len(self._jobs) :],
-            {k for k, p in self.config.pipelines.items() if p.task == "generate"},
-        )
+        timed = {label for label, entry in self.config.pipelines.items() if entry.task == "generate"}
+        work = self.work[len(self._jobs) :]
         at_once = min(self.machine.cores, len(work) - len(timed)) or 1
-        scored = self._spread(
-            _total(one for one in work if one.name not in timed), SIDE_BY_SIDE if at_once > 1 else (1, 1, 1)
-        )
+        scored = _total(one for one in work if one.name not in timed)
+        scored = self._spread(scored, SIDE_BY_SIDE if at_once > 1 else (1, 1, 1))
         alone = _total(one for one in work if one.name in timed)
         return Section("pipelines", len(work), alone + scored * (1 / at_once), _unknown(work))
 
@@ -240,10 +234,7 @@ class Estimator:
         """The seconds with bounds by these factors; a lower bound stays as it is."""
         return seconds.scaled(*factors) if self.machine.is_measured else seconds
 
-    # --- answers and pipelines ---
-
     def _answers(self, job: Answers) -> Work:
-        """Every question of a job, offline calls included."""
         seconds, kv = Span(), 0
         written = WRITTEN if self.machine.is_measured else (1.0, 1.0, 1.0)
         try:
@@ -309,8 +300,6 @@ class Estimator:
         kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, precision)
         return Work(label, model, entry.limit, seconds, kv)
 
-    # --- prompts ---
-
     @cached_property
     def _at_hand(self) -> dict[str, tuple[Questions, list[Example]]]:
         """The questions of the data sets whose file is at hand."""
@@ -370,8 +359,6 @@ class Estimator:
         """How a model's numbers are computed and stored, `auto` as plans assume it."""
         return replace(self.config.models[model].precision, dtype=planned(self.config.models[model]))
 
-    # --- sizes ---
-
     def model(self, label: str) -> dict[str, Any]:
         """What a model takes, and what each of its jobs requests; None where the shape is not known."""
         model, work = self.config.models[label], [one for one in self.work if one.model == label]
@@ -423,7 +410,6 @@ class Estimator:
 
 
 def _encoders(plan: Plan) -> set[str]:
-    """The text encoders of the methods that answer, of the databases and of the comparisons of stale queries."""
     variants = {job.variant for job in plan.config.answers()}
     return {asset for name in variants for asset in plan.answers.methods[name].assets()} | plan.retrieval.encoders()
 
@@ -457,9 +443,6 @@ def _unknown(work: Iterable[Work]) -> tuple[str, ...]:
 
 def _roughly(seconds: float) -> Span:
     return Span.of([seconds]).scaled(*ROUGHLY)
-
-
-# --- text ---
 
 
 def text(made: Estimate) -> str:

@@ -58,11 +58,9 @@ def measure_latency(
 ) -> dict[str, Any]:
     """Time the variants with every response length of the protocol.
 
-    Args:
-        machine: what `cost.machine.measure` returned; None: measured here.
-        folder: on whose disk documents are stored during the measurement; None: they are not.
-
-    Returns: the result of `run` for the first response length; `other_lengths` holds those for the others.
+    `machine` is what `cost.machine.measure` returned; None: measured here. On the disk of `folder` documents are stored
+    during the measurement; None: they are not. Returns the result of `run` for the first response length;
+    `other_lengths` holds those for the others.
     """
     device = bench.lm.device.type
     rates = machine or measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
@@ -188,8 +186,6 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
 
 @dataclass
 class _Trials:
-    """The trials of one run, as they come in."""
-
     variants: Mapping[str, Method]
     engine: LM
     settings: LatencySettings
@@ -263,7 +259,6 @@ class _Trials:
         return {"evidence_s": seconds / len(finds)}, load
 
     def _add_trial(self, name: str, index: int, state: Any, prompt: Prompt, costs: Mapping[str, Any]) -> None:
-        """Time an answer."""
         timed = self._undisturbed(partial(self._trial, name, state, prompt))
         number = sum(row["variant"] == name for row in self.rows)
         self.rows.append({"variant": name, "trial": number, "prompt": index, **timed, **costs})

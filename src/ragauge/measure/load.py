@@ -33,16 +33,12 @@ CACHE_STATES = {
 def measure_load(
     variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0
 ) -> dict[str, Any]:
-    """The load protocol, one variant after another.
+    """The load protocol, one variant after another; those that the model cannot run are left out with the reason.
 
-    Args:
-        variants: by name; those that the model cannot run are left out with the reason.
-        seed: of the arrivals, which are the same for all variants at a level.
+    `seed` is of the arrivals, which are the same for all variants at a level.
 
-    Returns: {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`.
-
-    Raises:
-        UserError: a response that the context cuts short.
+    Returns {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises
+    UserError: a response that the context cuts short.
     """
     levels = [*(Level(rate=rate) for rate in settings.rates), *(Level(clients=n) for n in settings.clients)]
     able, unsupported = bench.supported(variants)

@@ -48,7 +48,6 @@ def figure_5() -> Iterator[dict[str, Any]]:
 
 
 def _row(item: str, model: str, keys: Row, name: str, params: dict[str, Any], counts: str) -> dict[str, Any]:
-    """The row of one method with these options: its cost (`costing.project`) up to the first token."""
     method = methods.make(name, **params)
     critical, published = (
         costing.project(name, method, model.lower(), counts, 1, accounting, "bfloat16")

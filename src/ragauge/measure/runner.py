@@ -66,8 +66,7 @@ class Engines:
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
         """The engine that answers, with the one that finds evidence if the specification has a finder.
 
-        Raises:
-            UserError: a model cannot be loaded, or cannot run the method.
+        Raises UserError: a model cannot be loaded, or cannot run the method.
         """
         engine = self.of(specification)
         wrapper(specification.template, engine.tokenizer, repeats=True)  # one that does not fit fails every question
@@ -88,13 +87,9 @@ class Engines:
         return engine
 
     def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
-        """The engine of a model, loaded once.
+        """The engine of a model, loaded once. Raises UserError: the model cannot be loaded.
 
-        Args:
-            finds: it is the one that finds evidence, whose calls stand in another engine's trace.
-
-        Raises:
-            UserError: the model cannot be loaded.
+        `finds`: it is the one that finds evidence, whose calls stand in another engine's trace.
         """
         facts = {**specification.engine.model_dump(exclude={"name", "served"}), **self.served}
         key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
@@ -139,17 +134,12 @@ class Job:
 def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: bool = False) -> None:
     """Answer every example that the job's file does not hold yet; a killed run resumes where it stopped.
 
-    A question that cannot be answered is recorded as failed with the reason, and the run continues.
+    A question that cannot be answered is recorded as failed with the reason, and the run continues. Nothing is loaded
+    if all questions are answered. `overwrite` replaces the records of another run; `retry_failed` asks failed questions
+    again.
 
-    Args:
-        loaded: the engines of this process, which other variants may share; nothing is loaded if all questions are
-            answered.
-        overwrite: replace the records of another run.
-        retry_failed: ask the questions again whose records say that they failed.
-
-    Raises:
-        UserError: the model cannot be loaded or run the method; the file holds records of another run or is not
-            writable.
+    Raises UserError: the model cannot be loaded or run the method; the file holds records of another run or is not
+    writable.
     """
     specification, out, total = job.specification, job.out, len(job.examples)
     if retry_failed and not (out.exists() or partial_path(out).exists()):
@@ -210,10 +200,9 @@ def answers(
 ) -> Iterator[Record]:
     """The record of each example, in the order in which they are done.
 
-    Args:
-        batch: questions answered together, where engine and method support it (`engines/batching.py`). A question for
-            which memory is too short among others is answered again alone.
-        on_start: called with a question's key before its answer; not for a served model, which takes no memory here.
+    `batch` questions are answered together, where engine and method support it (`engines/batching.py`). A question for
+    which memory is too short among others is answered again alone. `on_start` is called with a question's key before
+    its answer; not for a served model, which takes no memory here.
     """
     if Capability.SERVER in engine.capabilities:
         yield from _answers_of_server(cast(RemoteEngine, engine), method, examples, specification, batch)
@@ -249,8 +238,7 @@ def _answers_of_server(
 ) -> Iterator[Record]:
     """The records of a served model, some of whose requests are under way together.
 
-    Raises:
-        EngineLostError: the server is gone; what it answered until then was returned before.
+    Raises EngineLostError: the server is gone; what it answered until then was returned before.
     """
     several = engine.concurrency or (batch if isinstance(batch, int) else 1)
     if several == 1 or len(examples) == 1 or method.sequential():
@@ -380,9 +368,8 @@ def prompt_of(
 ) -> Prompt:
     """The example's prompt under the specification's template and instruction.
 
-    Args:
-        context: the model's, in tokens; prompts in LongBench's form are truncated to it, or to the data set's option
-            `max_length` if that is less.
+    Prompts in LongBench's form are truncated to the model's `context`, in tokens, or to the data set's option
+    `max_length` if that is less.
     """
     longest = [context - limits(specification).max_new_tokens] if context else []
     if specification.dataset_options.get("max_length"):

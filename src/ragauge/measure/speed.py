@@ -111,11 +111,7 @@ DATA_SHEET = Machine(f"{A100['name']} (data sheet)", 1, RooflineRates(A100), Roo
 
 
 def measure(shape: Shape, precision: Precision, device: str = "cpu", encoder: str | None = None) -> Machine:
-    """Measure this machine for a model of that shape.
-
-    Args:
-        encoder: a text encoder that is on this machine; None: encoding is not measured.
-    """
+    """Measure this machine for a model of that shape, and with a text `encoder` that is on this machine, encoding."""
     import torch
 
     began, cores, threads = time.perf_counter(), psutil.cpu_count() or 1, torch.get_num_threads()

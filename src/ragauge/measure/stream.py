@@ -43,16 +43,14 @@ def measure_stream(
     A request's documents are known with its question, so all that is read of them is on the clock: from the store, or
     anew. A tree of prefixes is its own store, in memory, of the same size.
 
-    Args:
-        folder: on the disk that the store is meant to be on; what is written there is removed again.
-        seed: of the documents' popularity and of what is drawn.
+    `folder` is on the disk that the store is meant to be on; what is written there is removed again. `seed` is of the
+    documents' popularity and of what is drawn.
 
     Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
         `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of a request
         whose documents are all not in the store, and all in it), and `requests`.
 
-    Raises:
-        UserError: fewer documents than a request has; a prompt that the context does not hold.
+    Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
     prompts = requests(bench.prompts, settings, seed)
     able, unsupported = bench.supported(variants)
@@ -73,10 +71,8 @@ def measure_stream(
 def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
     """The prompts of a stream: the questions in turn, each with documents that are drawn by their popularity.
 
-    Quality is not measured, so the documents need not answer the question.
-
-    Raises:
-        UserError: the corpus has fewer documents than a request.
+    Quality is not measured, so the documents need not answer the question. Raises UserError: the corpus has fewer
+    documents than a request.
     """
     pairs = [pair for p in prompts for pair in zip(p.documents, p.document_texts, strict=True)]
     corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())
@@ -154,7 +150,6 @@ class _Stream:
 
     @contextmanager
     def _store(self) -> Iterator[None]:
-        """An empty store, for the length of the context."""
         size = int(self.settings.store_gb * 1e9)
         try:
             if self.settings.store == "memory":

@@ -63,8 +63,7 @@ def bench_of_questions(
 ) -> Bench:
     """A model with the prompts of the first `count` questions, which are the same for all methods.
 
-    Args:
-        batch: prompts of the bench's `batch`, the first questions in turn where there are fewer.
+    `batch` is the number of prompts of the bench's `batch`, the first questions in turn where there are fewer.
     """
     lm = _load(model, threads)
     prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)

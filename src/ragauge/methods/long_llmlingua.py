@@ -63,11 +63,7 @@ class LongLLMLingua(Method):
     def _compressed(
         self, engine: SpanEngine, documents: dict[int, list[int]], share: float, question: list[int]
     ) -> Iterator[tuple[int, list[int]]]:
-        """Each document, in rank order, with what is left of it.
-
-        Args:
-            question: begins with the token that either text begins with.
-        """
+        """What is left of each document, in rank order; `question` begins with the token that texts begin with."""
         tokens = sum(map(len, documents.values()))
         plain, with_question = (_Text(engine, start, tokens) for start in (question[:1], question))
         for rank, (document, ids) in enumerate(documents.items()):

@@ -28,14 +28,8 @@ def fit(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Find the configuration that fits the available seconds with as few limits as the order above allows.
 
-    Returns it and a line for each limit in it.
-
-    Args:
-        questions: of the study.
-        seconds: forecasts a configuration.
-
-    Raises:
-        UserError: the smallest configuration takes longer.
+    Returns it and a line for each limit in it; `seconds` forecasts a configuration. Raises UserError: the smallest
+    configuration takes longer.
     """
     takes, limited, lines = 0.0, copy.deepcopy(dict(settings)), dict[str, str]()
     for topic, line in _cuts(limited, questions):

@@ -37,8 +37,7 @@ def read(place: Path) -> SourceDocuments:
     A file without text that can be read is skipped and named, so that one scan among a thousand manuals does not end a
     study. JSON lines are data, in which a mistake is refused. Hidden files are ignored.
 
-    Raises:
-        UserError: no such place, nothing in it that can be read, a mistake in JSON lines, a library is missing.
+    Raises UserError: no such place, nothing in it that can be read, a mistake in JSON lines, a library is missing.
     """
     if not place.exists():
         raise UserError(f"--documents: {place}: no such folder or file")
@@ -114,7 +113,6 @@ def _records(path: Path, name: str) -> tuple[list[Document], str]:
 
 
 def _nothing(place: Path, folder: Path, skipped: dict[str, str]) -> str:
-    """Why there is no document."""
     ends = ", ".join((*formats.READERS, *RECORDS))
     if not skipped:
         return f"{place} holds no file that ends with {ends}" if place.is_dir() else f"{place} ends with none of {ends}"

@@ -158,16 +158,12 @@ def generate(
     until: float = float("inf"),
     at_last: float = float("inf"),
 ) -> Generated:
-    """Have questions written about the passages; the seed fixes which spots are tried.
+    """Have questions written about the passages, at most `wanted`; the seed fixes which spots are tried.
 
-    Args:
-        wanted: questions; there may be fewer.
-        most: attempts.
-        until: of the monotonic clock: no batch begins after it, if there are enough questions.
-        at_last: none at all begins after it.
+    No more than `most` spots are tried. By the monotonic clock, no batch begins after `until` if there are enough
+    questions, and none at all after `at_last`.
 
-    Raises:
-        UserError: no question can be used, or a model gives no reply.
+    Raises UserError: no question can be used, or a model gives no reply.
     """
     generated = Generated(wanted, most)
     checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
@@ -193,7 +189,6 @@ def generate(
 
 
 def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Generated) -> None:
-    """Have a question written about each spot, and use the good ones."""
     generated.attempts += len(batch)
     sound = []
     for spot, reply in zip(batch, _replies(batch, writer), strict=True):
@@ -226,7 +221,6 @@ def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
 
 
 def _problem(written: Written) -> str | None:
-    """Explain what is wrong with the question itself; None if nothing is."""
     spot, question = written.spot, normalise(written.text)
     if normalise(spot.answer) in question:
         return "holds its answer"

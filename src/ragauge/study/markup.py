@@ -26,7 +26,6 @@ def text_of(root: Element) -> str:
 
 
 def _blocks(element: Element) -> Iterator[str]:
-    """Yield the blocks of an element's content."""
     inline = element.text or ""
     for child in element:
         has_blocks = child.tag not in HIDDEN and any(inner.tag in BLOCKS for inner in child.iterdescendants())

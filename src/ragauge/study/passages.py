@@ -42,14 +42,10 @@ class PassageCorpus:
 
 
 def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> PassageCorpus:
-    """Cut the documents into passages and mark near-duplicates.
+    """Cut the documents into passages of so many tokens, of which neighbours share `overlap`; mark near-duplicates.
 
-    Args:
-        tokens, overlap: of a passage, and shared by neighbours.
-        drop: leave passages that are near-duplicates of an earlier one out of the search.
-
-    Raises:
-        UserError: no document has a sentence.
+    With `drop`, near-duplicates of an earlier passage are left out of the search. Raises UserError: no document has a
+    sentence.
     """
     documents = sources.documents
     every = [
@@ -90,11 +86,10 @@ def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Ite
 
 
 def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Iterator[int]:
-    """Where a sentence is cut so that no piece has more tokens: before a table's row, else before a word, if one begins
-    in a piece's second half.
+    """Where a sentence is cut so that no piece has more tokens.
 
-    Args:
-        offsets: (token, 2) first character of each token, and that after its last.
+    Before a table's row, else before a word, if one begins in a piece's second half. `offsets` (token, 2): first
+    character of each token, and that after its last.
     """
     first = 0
     while len(offsets) - first > tokens:

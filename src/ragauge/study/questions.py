@@ -53,7 +53,6 @@ def read_questions(path: Path) -> list[StudyQuestion]:
 
 
 def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
-    """The answers of a list, or of a text with separators."""
     answers = row.get("answers")
     if isinstance(answers, str):
         if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
@@ -82,9 +81,6 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, record in read_jsonl(path):
         place = f"{path}:{number}"
         yield place, dict(zip(_columns(list(record), place), record.values(), strict=True))
-
-
-# --- CSV ---
 
 
 def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

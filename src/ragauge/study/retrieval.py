@@ -51,12 +51,8 @@ def rankings(
 ) -> dict[str, Ranking]:
     """Compute every ranking on the way to the chosen one, which is the last.
 
-    Args:
-        count: passages that each question needs.
-        folder: for embeddings, which another study of the same passages uses again.
-
-    Raises:
-        UserError: the encoder or the cross-encoder cannot be had.
+    Each question needs `count` passages. Embeddings are written to `folder`, where another study of the same passages
+    uses them again. Raises UserError: the encoder or the cross-encoder cannot be had.
     """
     depth = min(max(count, DEPTH), len(passages))
     queries = [question.question for question in questions]
@@ -161,13 +157,10 @@ def gold_passages(
 ) -> Iterator[list[int]]:
     """Find the passages that hold an answer of each question, in its gold document where that is known.
 
-    Where the gold document holds no answer word for word, all of its passages are gold.
+    Where the gold document holds no answer word for word, all of its passages are gold. `originals` has the title of
+    every document -> of the one that it nearly repeats, or its own: if one is gold, all are.
 
-    Args:
-        originals: title of every document -> of the one that it nearly repeats, or its own: if one is gold, all are.
-
-    Raises:
-        UserError: a gold document is not in the corpus.
+    Raises UserError: a gold document is not in the corpus.
     """
     texts = [comparable(passage.text) for passage in passages]
     by_document = defaultdict[str, list[int]](list)
@@ -201,9 +194,7 @@ def report(
 ) -> dict[str, Any]:
     """Report the ranks, from 1, of each question's gold passages in every ranking: the item `study_retrieval` reads it.
 
-    Args:
-        gold: (question, any) passages of the whole corpus that answer the question.
-        count: passages that a question gets.
+    `gold`: (question, any) passages of the whole corpus that answer the question; a question gets `count` passages.
     """
     rows = []
     for i, (question, answering) in enumerate(zip(questions, gold, strict=True)):

@@ -102,7 +102,6 @@ def _wrap(element: Element) -> None:
 
 
 def _as_html(body: Element) -> Element:
-    """Rename the elements of an extraction to those of HTML."""
     for element in body.iter("head", "list", "code", *AS_HTML):
         tag, rend = element.tag, element.get("rend") or ""
         if tag == "code":

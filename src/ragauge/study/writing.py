@@ -32,9 +32,7 @@ def records(
 ) -> Iterator[dict[str, Any]]:
     """Make the lines of the data set `study`.
 
-    Args:
-        nearest: (question, any) passages that retrieval found, the best first.
-        gold: (question, any) passages that answer the question.
+    `nearest`: (question, any) passages that retrieval found, the best first; `gold`: those that answer the question.
     """
     for question, places, answering in zip(questions, nearest, gold, strict=True):
         documents = [
@@ -58,12 +56,8 @@ def configuration(
 ) -> dict[str, Any]:
     """Configure the experiment: every method on the study's questions, timed, as an item and a page.
 
-    Args:
-        model: its entry of the configuration, with `source`.
-        methods: names of those that the model's engine runs.
-        retrieval: whether any question has a gold passage.
-        judge: a local model that judges the answers, or `endpoint`.
-        target_first_token_s: wait for the first token that a recommended method may have.
+    `model` is its entry of the configuration, with `source`, and `methods` those that its engine runs. With `retrieval`
+    some question has a gold passage. `judge` is a local model, or `endpoint`.
     """
     timed = [method for method in methods if method not in UNTIMED]
     latency = {

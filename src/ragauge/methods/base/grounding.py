@@ -116,8 +116,7 @@ class Finding(Method):
             slots: of the cache, for the same; more than `positions` where rows stand side by side.
             lower: the option that makes both less, for the error.
 
-        Raises:
-            UserError: the text has no sentence, or the context no room for it.
+        Raises UserError: the text has no sentence, or the context no room for it.
         """
         engine, wording = finder_of(engine), REQUESTS[self.request]
         wording = replace(wording, cue="") if Capability.SERVER in engine.capabilities else wording
@@ -177,10 +176,7 @@ def answer_from(
 ) -> Answer:
     """The answer generated from these pieces of evidence in place of the documents, in the data set's own prompt.
 
-    Where there is no piece, it is generated from none: the record's evidence is then empty.
-
-    Args:
-        request: to the finder, for the record.
+    Without a piece it is generated from none, and the record's evidence is empty; `request` to the finder is recorded.
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
     ids = read_plain(engine, prompt, [text], limits)

@@ -38,11 +38,7 @@ class Reading:
         return Reading(self.engine, PromptGraph(self.graph), self.cache, dict(self.spans))
 
     def read(self, names: Sequence[Name], **options: Unpack[ExtendOptions]) -> Extension:
-        """Read segments that do not see each other: in one call, or one by one where not `parallel`.
-
-        Args:
-            options: of `SpanEngine.extend`; `parallel` is true if omitted.
-        """
+        """Read segments that do not see each other: in one call, or one by one if `parallel` is false."""
         options.setdefault("parallel", True)
         groups = [names] if options["parallel"] else [[name] for name in names]
         parts = [self.engine.extend(self.cache, [self._row(name) for name in group], **options) for group in groups]
@@ -89,8 +85,7 @@ def read_preamble(
 ) -> Reading:
     """Read the preamble into a cache with room for more.
 
-    Args:
-        first_apart: its first token, the begin of text where there is one, is a segment of its own.
+    `first_apart`: its first token, the begin of text where there is one, is a segment of its own.
     """
     ids, positions = prompt.preamble, unit_steps(0, len(prompt.preamble))
     first = 1 if first_apart else len(ids)

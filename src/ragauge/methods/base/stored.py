@@ -49,10 +49,8 @@ class Stored:
     def assembled(self, prompt: Prompt, limits: Limits, gap: int = 0) -> Assembled:
         """Copy everything to where the plain prompt has it, with room for question and response.
 
-        Keys are moved from where they are stored, in one step; copy and move are traced as "move".
-
-        Args:
-            gap: positions left free behind each document.
+        Keys are moved from where they are stored, in one step; copy and move are traced as "move". `gap`: positions
+        left free behind each document.
         """
         start, stop = self.preamble.stop, self.documents[-1].stop
         room = len(prompt.documents) * gap + len(prompt.ending) + limits.max_new_tokens
@@ -110,8 +108,7 @@ class Assembled:
 def read_apart(engine: SpanEngine, prompt: Prompt, behind: int = 0) -> Stored:
     """Read the preamble and, one by one, each document alone, so that a document store serves it to any prompt.
 
-    Args:
-        behind: read each document behind this many first tokens of the preamble.
+    `behind`: each document is read behind this many first tokens of the preamble.
     """
     cache = engine.new_cache(len(prompt.preamble) + sum(map(len, prompt.documents)))
     [preamble] = engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True).spans
