@@ -288,10 +288,7 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
 
 
 def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:
-    """Return a method's name in the registry, and the method: a variant of the configuration, or of that name.
-
-    --set overrides its options.
-    """
+    """Return a method with its name in the registry: a variant of the configuration, or of that name, under --set."""
     from ragauge.config.schema import VariantEntry
 
     params, _ = settings(args.set, "dataset")

@@ -178,10 +178,7 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
 def _limit(
     settings: dict[str, Any], count: int, place: str, deadline: Deadline
 ) -> tuple[dict[str, Any], tuple[str, ...], float]:
-    """Limit the configuration to the budget and print the estimate.
-
-    Returns the configuration, a line for each limit and the seconds reserved for a report.
-    """
+    """Print the estimate within the budget; return the limited configuration, the limits, the seconds for a report."""
     from ragauge.measure.estimate import duration, estimate, machine_for, time_text
 
     machine = machine_for(loading.parse(settings, place))
@@ -334,7 +331,6 @@ def _recommend(out: Path, name: str) -> None:
 
 
 def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
-    """Say what the recommended variant's row of the page has, and what is uncertain."""
     from ragauge.report import numbers
 
     quality, kind = row["quality"], group["cost"]

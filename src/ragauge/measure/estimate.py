@@ -302,7 +302,6 @@ class Estimator:
 
     @cached_property
     def _at_hand(self) -> dict[str, tuple[Questions, list[Example]]]:
-        """The questions of the data sets whose file is at hand."""
         at_hand = {}
         for label, entry in self.config.datasets.items():
             if entry.data and Path(entry.data).is_file():
@@ -319,7 +318,6 @@ class Estimator:
         return self._prompts[place]
 
     def _own_prompts(self, job: Answers) -> Iterator[Prompt]:
-        """Prompts of a data set whose file is at hand, by the tokenizer of a model that is here."""
         from ragauge.assets.tokenizer import load_tokenizer
 
         model, (questions, examples) = self.config.models[job.model], self._at_hand.get(job.dataset, (None, ()))

@@ -39,10 +39,7 @@ class Questions:
 
     @cached_property
     def path(self) -> Path:
-        """The file that the questions are read from; built or downloaded if the data set has its own source.
-
-        Raises UserError if it is not what its pin says.
-        """
+        """The questions' file, made or downloaded if the data set has a source. Raises UserError: not as pinned."""
         if self.written:
             return self.written
         if self.official:

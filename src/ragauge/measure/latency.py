@@ -83,12 +83,10 @@ def run(
 ) -> dict[str, Any]:
     """Time every method variant on the prompts with responses of `new_tokens` tokens.
 
-    Args:
-        bench: the trials are divided over its prompts, and one prompt's prepared states are in memory at a time; every
-            method that looks for evidence has as many trials on its batch.
-        machine: what `cost.machine.measure` returned.
-        disk: where given, variants that read the same documents compute them once between them; their keys and values
-            are the same bits. For `documents: cold`, what a method prepares is also timed as it comes from there.
+    The trials are divided over the prompts of `bench`, and one prompt's prepared states are in memory at a time; every
+    method that looks for evidence has as many trials on its batch. With a `disk`, variants that read the same documents
+    compute them once between them; their keys and values are the same bits. For `documents: cold`, what a method
+    prepares is also timed as it comes from there.
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
         "rows", "documents" (the trials of cold documents; None without), "evidence_batches" (those of evidence for
@@ -96,8 +94,7 @@ def run(
         the first variant of the method naive are not the theoretical ones. Where others kept the machine busy,
         `load.busy` says how and all trials count, or `refused` says so, and `summary` and `gap` are empty.
 
-    Raises:
-        UserError: no prompts, more threads than cores, or a response that the context cuts short.
+    Raises UserError: no prompts, more threads than cores, or a response that the context cuts short.
     """
     if not bench.prompts:
         raise UserError("the latency protocol needs at least one prompt")
@@ -219,7 +216,9 @@ class _Trials:
             names = list(self.variants)
             self.order.shuffle(names)
             for name in names:
-                self._add_trial(name, index, states[name], prompt, costs[name])
+                trial = self._undisturbed(partial(self._trial, name, states[name], prompt))
+                number = sum(row["variant"] == name for row in self.rows)
+                self.rows.append({"variant": name, "trial": number, "prompt": index, **trial, **costs[name]})
         self.look()
         if self.disk and self.settings.documents == "cold":
             states.clear()  # memory for what is prepared anew
@@ -257,11 +256,6 @@ class _Trials:
             self.engine.synchronize()
             seconds = time.perf_counter() - started
         return {"evidence_s": seconds / len(finds)}, load
-
-    def _add_trial(self, name: str, index: int, state: Any, prompt: Prompt, costs: Mapping[str, Any]) -> None:
-        timed = self._undisturbed(partial(self._trial, name, state, prompt))
-        number = sum(row["variant"] == name for row in self.rows)
-        self.rows.append({"variant": name, "trial": number, "prompt": index, **timed, **costs})
 
     def _undisturbed(self, trial: Callable[[], tuple[dict[str, Any], Load]]) -> dict[str, Any]:
         """The times of a trial; of another one, up to RETRIES times, while other processes keep the machine busy."""

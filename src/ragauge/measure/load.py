@@ -35,10 +35,9 @@ def measure_load(
 ) -> dict[str, Any]:
     """The load protocol, one variant after another; those that the model cannot run are left out with the reason.
 
-    `seed` is of the arrivals, which are the same for all variants at a level.
-
-    Returns {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises
-    UserError: a response that the context cuts short.
+    With the same `seed`, arrivals are the same for all variants at a level. Returns {"provenance", "protocol",
+    "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises UserError: a response that the
+    context cuts short.
     """
     levels = [*(Level(rate=rate) for rate in settings.rates), *(Level(clients=n) for n in settings.clients)]
     able, unsupported = bench.supported(variants)

@@ -52,12 +52,10 @@ class Engines:
         batch: Batch = 1,
         served: Served | None = None,
     ) -> None:
-        """
-        Args:
-            threads: of a CPU; None: torch's own choice.
-            documents: where keys and values computed offline are stored for other runs; answers do not change.
-            batch: questions answered together; auto: as many as memory allows and the processor gains from.
-            served: how a model behind a server is reached.
+        """`documents` is where keys and values computed offline are stored for other runs; answers do not change.
+
+        Of a `batch`, auto is as many questions as memory allows and the processor gains from. `served` is how a model
+        behind a server is reached, `threads` are those of a CPU; None: torch's own choice.
         """
         self.threads, self.documents, self.batch = threads, documents, batch
         self.served = {"served": served.model_dump(exclude={"price"})} if served else {}

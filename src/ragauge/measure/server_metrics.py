@@ -67,11 +67,7 @@ def _first(names: Any, samples: Mapping[str, float]) -> str | None:
 
 @contextmanager
 def watched(engine: ServedEngine) -> Iterator[dict[str, float]]:
-    """Watch a server during the block.
-
-    Yields: a mapping that has, after the block, what `difference` returns, and the mean and most of each gauge; empty
-        where the server has no metrics.
-    """
+    """Watch a server: after the block the mapping has its `difference` and each gauge's mean and most, if it has any."""
     seen: dict[str, float] = {}
     before, ended, gauges = _read(engine), threading.Event(), defaultdict[str, list[float]](list)
 
@@ -99,10 +95,9 @@ def watched(engine: ServedEngine) -> Iterator[dict[str, float]]:
 def _read(engine: ServedEngine) -> dict[str, float]:
     """The server's samples; empty where it has none."""
     assert engine.client is not None
+    url = f"{engine.server.url.rstrip('/').removesuffix('/v1')}/metrics"
     try:
-        samples = parse(
-            engine.client.read(engine.server, f"{engine.server.url.rstrip('/').removesuffix('/v1')}/metrics")
-        )
+        samples = parse(engine.client.read(engine.server, url))
     except EndpointError:
         return {}
     return {name: value for name, value in samples.items() if name.startswith(STACKS)}

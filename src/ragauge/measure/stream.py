@@ -41,10 +41,8 @@ def measure_stream(
     """The same stream for one variant after another, each with a store of its own that begins empty.
 
     A request's documents are known with its question, so all that is read of them is on the clock: from the store, or
-    anew. A tree of prefixes is its own store, in memory, of the same size.
-
-    `folder` is on the disk that the store is meant to be on; what is written there is removed again. `seed` is of the
-    documents' popularity and of what is drawn.
+    anew. A tree of prefixes is its own store, in memory, of the same size. `folder` is on the disk that the store is
+    meant to be on; what is written there is removed again. `seed` is of the documents' popularity and of what is drawn.
 
     Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
         `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of a request

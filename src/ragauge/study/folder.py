@@ -31,10 +31,7 @@ def claim(folder: Path) -> None:
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a study's files. Whenever the process dies, `check` accepts the old and the new ones.
-
-    Raises UserError: one cannot be written.
-    """
+    """Write a study's files, so that `check` accepts them after a kill. Raises UserError: one cannot be written."""
     new = {name: [sha256(content).hexdigest()] for name, content in files.items()}
     old = _hashes(folder) or {}
 

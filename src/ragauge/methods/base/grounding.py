@@ -110,11 +110,8 @@ class Finding(Method):
         """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
 
         An engine without caches reads nothing yet. A server lets nobody open its reply: the request has no cue there.
-
-        Args:
-            positions: to keep free for what follows the request.
-            slots: of the cache, for the same; more than `positions` where rows stand side by side.
-            lower: the option that makes both less, for the error.
+        So many `positions`, and `slots` of the cache (more where rows stand side by side), stay free for what follows
+        the request; `lower` names the option that makes both less.
 
         Raises UserError: the text has no sentence, or the context no room for it.
         """
