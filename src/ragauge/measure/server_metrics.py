@@ -67,7 +67,7 @@ def _first(names: Any, samples: Mapping[str, float]) -> str | None:
 
 @contextmanager
 def watched(engine: ServedEngine) -> Iterator[dict[str, float]]:
-    """Watch a server: after the block the mapping has its `difference` and each gauge's mean and most, if it has any."""
+    """Watch a server: after the block the mapping has its `difference` and each gauge's mean and most, if any."""
     seen: dict[str, float] = {}
     before, ended, gauges = _read(engine), threading.Event(), defaultdict[str, list[float]](list)
 
