@@ -84,7 +84,6 @@ class Task(Generic[T]):
 
     def result(self) -> T:
         """The work's result, once it is `done`; raises what it raised."""
-        assert self.done
         return self._future.result()
 
     def call(self, call: _PendingCall) -> Any:

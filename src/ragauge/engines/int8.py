@@ -1,8 +1,7 @@
 """Matrices of 8-bit integers in place of floating-point ones, on a CPU; see docs/precision.md.
 
-A matrix W (out, in) is stored as q = round(W / s) with a scale s for each of its rows (output channels), the row's
-largest magnitude over 127. Activations have a scale for each token, so that a token's result does not depend on which
-tokens it is batched with; torch's `quantized.linear_dynamic` has one for all tokens of a call, so there it does.
+A matrix W (out, in) is stored as q = round(W / s), the scale s of each row its largest magnitude over 127. Activations
+have a scale for each token, so that a token's result does not depend on which tokens it is batched with.
 """
 
 from collections.abc import Callable

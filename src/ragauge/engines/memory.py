@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import torch
 
 MEMORY_ERRORS = (MemoryError, torch.OutOfMemoryError)  # of allocations inside `unified_memory_errors`
-# Libraries below torch have no exception of their own for it: its allocator for the CPU, CUDA outside of its allocator,
-# the workspaces of CUDA's libraries, C++, oneDNN, ONNX Runtime.
+# Of libraries that have no exception of their own for it.
 _MESSAGES = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",

@@ -188,10 +188,9 @@ class SpanEngine(Engine, Protocol):
     def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
         """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
 
-        Raises:
-            ValueError: arguments that exclude each other: `tree` or rows in place with `attention`; logits of layers
-                that end before the last one; slots that are neither in the row's past nor the next free ones.
-            UserError: a row is empty or its last position is beyond the model's context.
+        Raises ValueError for arguments that exclude each other: `tree` or rows in place with `attention`, logits of
+        layers that end before the last, slots that are neither in the row's past nor the next free ones; UserError for
+        a row that is empty or ends beyond the model's context.
         """
 
     def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:

@@ -142,7 +142,7 @@ class ServedEngine(Traced):
                 self._turn.acquire()
         earlier = self.exchange if self._trace is not None else None
         self.completion, self.exchange = completion, self._exchange(completion, sent)
-        self._record_calls(text, completion, sent[-1])
+        self._record_calls(text, completion, self.exchange, sent[-1])
         # The time of earlier attempts and of the pauses between them is not the model's; `attempts` shows them.
         begin = sent[-1] if self.client else begin
         self.first_token_at = begin + (self.exchange.token_s or [completion.ended - sent[-1]])[0]
@@ -236,14 +236,13 @@ class ServedEngine(Traced):
             remarks=(*remarks, *(["not streamed"] if completion.events == 1 else [])),
         )
 
-    def _record_calls(self, text: str, completion: Completion, sent: float) -> None:
+    def _record_calls(self, text: str, completion: Completion, exchange: Exchange, sent: float) -> None:
         """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
-        assert self.exchange is not None
-        tokens = self.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
-        cached = min(self.exchange.cached_tokens or 0, tokens - 1)
+        tokens = exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
+        cached = min(exchange.cached_tokens or 0, tokens - 1)
         first = completion.pieces[0].at if completion.pieces else completion.ended
         self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=first - sent))
-        steps = max(self.exchange.new_tokens or 0, len(completion.pieces)) - 1
+        steps = max(exchange.new_tokens or 0, len(completion.pieces)) - 1
         if steps > 0:
             self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=completion.ended - first))
 
