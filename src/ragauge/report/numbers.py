@@ -10,7 +10,7 @@ from ragauge.results import Measure, Runs, Variant, difference, quality, scored,
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
 from ragauge.results.measures import FLOOR, REFERENCES
 from ragauge.results.reuse import servable
-from ragauge.results.stats import hypervolume, resampled_means, told_apart
+from ragauge.results.stats import detectable_difference, hypervolume, resampled_means
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 FEWEST, FEW = 4, 10  # questions below which nothing is recommended; below which it is provisional
@@ -136,8 +136,8 @@ def provisional(shared: int) -> str | None:
     """What so few questions cannot tell; None if they are enough."""
     if shared >= FEW:
         return None
-    apart = ", ".join(f"{n} of {told_apart(n):.2f}" for n in (FEW, 50, 200))
-    return f"{shared} questions tell differences of about {told_apart(shared):.2f} apart; {apart}"
+    more = ", ".join(f"{n} would show {detectable_difference(n):.2f}" for n in (FEW, 50, 200))
+    return f"{shared} questions show differences of about {detectable_difference(shared):.2f} or more; {more}"
 
 
 def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:

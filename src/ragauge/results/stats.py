@@ -86,7 +86,7 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
     return on / RESAMPLES
 
 
-def told_apart(n: int) -> float:
+def detectable_difference(n: int) -> float:
     """The least difference of two methods' mean scores that n paired questions tell from chance at 95%.
 
     For scores of 0 and 1 of which half the questions favour one of the two: less where methods agree more often.
