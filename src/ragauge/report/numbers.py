@@ -109,7 +109,7 @@ def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
 
 
 def _middle(rows: Sequence[Numbers], kind: str, reused_by: int | None) -> float | None:
-    """The median wait of the variants, to two digits: where the target starts that nobody stated."""
+    """The median wait of the variants, to two digits: the target that the page starts with if none is configured."""
     waits = [taken for row in rows if (taken := wait(row, kind, reused_by)) is not None]
     return float(f"{statistics.median(waits):.2g}") if waits else None
 

@@ -60,9 +60,7 @@ def configuration(
     some question has a gold passage. `judge` is a local model, or `endpoint`.
     """
     timed = [method for method in methods if method not in UNTIMED]
-    latency = {
-        "latency": {"methods": timed, "dataset": DATASET, **LATENCY}
-    }  # of the decoder here: a server has its own
+    latency = {"latency": {"methods": timed, "dataset": DATASET, **LATENCY}}  # of a decoder here, not of a server
     target = {"target_first_token_s": target_first_token_s} if target_first_token_s else {}
     return {
         "run": name,
