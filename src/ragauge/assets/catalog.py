@@ -33,7 +33,6 @@ class Entry(BaseModel, extra="forbid", frozen=True):
 
     @property
     def pin(self) -> Pin:
-        """What the source must give."""
         return Pin(revision=self.revision, sha256=self.sha256)
 
 

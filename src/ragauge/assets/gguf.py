@@ -97,8 +97,6 @@ def convert(path: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Header:
-    """The keys and tensors that a file states."""
-
     values: Mapping[str, Any]  # numbers and strings by key; of an array, its length
     sizes: Mapping[str, tuple[int, ...]]  # of tensors, the slowest dimension first, as torch has it
     tokens: Sequence[tuple[str, int | None]]  # each with ggml's type, where it is stated

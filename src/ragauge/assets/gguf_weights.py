@@ -25,7 +25,6 @@ GEMMA3 |= {"ffn_norm": "pre_feedforward_layernorm"}
 
 
 def is_converted(folder: Path) -> bool:
-    """Whether `gguf.convert` filled a folder."""
     return has_manifest(folder) and (folder / FILE).exists()
 
 

@@ -85,7 +85,6 @@ def checkpoint(folder: Path) -> Path | None:
 
 
 def is_converted(folder: Path) -> bool:
-    """Whether `converted` made a folder."""
     with suppress(UserError):
         return read_object(folder / "config.json").get("model_type") == KIND
     return False

@@ -27,8 +27,6 @@ class NotFetchedError(UserError):
 
 @dataclass(frozen=True)
 class Store:
-    """The assets below one folder."""
-
     home: Path
     offline: bool = False  # fetch nothing: raise NotFetchedError
 

@@ -23,7 +23,6 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; return the exit code."""
     _set_up_logging()
     code = 0
     try:
@@ -52,7 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
-    """Print a message in one line and return the exit code of a user's mistake."""
     print(redacted(f"ragauge: error: {' '.join(message.split())}"), file=sys.stderr)
     return 2
 
@@ -69,5 +67,4 @@ def _set_up_logging() -> None:
 
 class _RedactingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, with the traceback if there is one, without secrets."""
         return redacted(super().format(record))

@@ -24,7 +24,6 @@ def choose_waiting(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def others_busy() -> bool:
-    """Whether other processes keep half a core or more busy."""
     from ragauge.cost.machine import competing_load
 
     with competing_load() as load:

@@ -225,7 +225,6 @@ def check_adapters(path: Path | None) -> None:
 
 
 def configuration(args: argparse.Namespace) -> Config | None:
-    """Load the configuration of --config, if there is one."""
     from ragauge.config import loading
 
     return loading.load(args.config) if args.config else None
@@ -300,7 +299,6 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[
 
 
 def local_chat(source: str, **engine_options: Any) -> Chat:
-    """Load a model on this machine that replies to requests."""
     from ragauge.engines import load_lm
     from ragauge.evidence.chat import LocalChat
     from ragauge.measure.inputs import template_of
@@ -341,7 +339,6 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def readable(result: Mapping[str, Any]) -> str:
-    """One line per value."""
     values = {key: json.dumps(v, ensure_ascii=False) if isinstance(v, dict | list) else v for key, v in result.items()}
     return "\n".join(f"{key:24} {value}" for key, value in values.items())
 

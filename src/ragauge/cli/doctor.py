@@ -152,7 +152,6 @@ def extras() -> Iterator[Finding]:
 
 
 def onnx_runtime() -> Iterator[Finding]:
-    """Yield the builds of ONNX Runtime; two are a mistake."""
     builds = [name for name in ("onnxruntime", "onnxruntime-gpu") if any(metadata.distributions(name=name))]
     todo = f"they overwrite each other's files; pip uninstall {' '.join(builds)}, then install one of them"
     if builds:
@@ -160,7 +159,6 @@ def onnx_runtime() -> Iterator[Finding]:
 
 
 def store() -> Finding:
-    """Return the folder where assets are cached, its file system and its free space."""
     from ragauge.assets.store import home
 
     folder = home()

@@ -86,7 +86,6 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None
 
 
 def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int, label: str) -> None:
-    """Make the files of one step, of the evaluation set or index `label`; log that they were made or there already."""
     from ragauge.retrieval import chunking, embed, index
     from ragauge.retrieval.corpus import Corpus
     from ragauge.retrieval.database import Database

@@ -278,7 +278,6 @@ def _add_staleness(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(args: argparse.Namespace) -> None:
-    """Write one JSON file: the settings of the comparison, and each query's cosines."""
     if args.config:
         entries, where = loading.load(args.config).staleness, f"{args.config}: staleness"
         settings: StalenessSettings = options.entry(entries, args.entry, "comparison", where)

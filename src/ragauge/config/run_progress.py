@@ -18,8 +18,6 @@ LEAST_SHARE = 0.02  # of the run that is done before the rest is estimated
 
 @dataclass(frozen=True)
 class Job:
-    """A job of the run."""
-
     is_done: Callable[[], bool]
     examples: Path | None = None  # the file of all questions, which an earlier job may have to make; None: it has none
     records: Path = Path()  # of its answers
@@ -39,8 +37,6 @@ class Job:
 
 
 class Status(NamedTuple):
-    """The jobs and questions of a run, and how many of them are done."""
-
     jobs: int
     jobs_done: int
     questions: int
@@ -53,7 +49,6 @@ class Status(NamedTuple):
 
 
 def status(jobs: Sequence[Job]) -> Status:
-    """Count what is done."""
     counts = [job.count() for job in jobs]
     done = sum(job.is_done() for job in jobs)
     return Status(len(jobs), done, sum(count for count, _ in counts), sum(answered for _, answered in counts))

@@ -320,7 +320,6 @@ class Config(Section):
         return tuple(protocol for _, protocol in self.placed_protocols())
 
     def protocol(self, dataset: str) -> LatencySettings | None:
-        """The latency protocol of a data set (a label)."""
         return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
 
     def placed_protocols(self) -> Iterator[tuple[str, LatencySettings]]:
@@ -353,7 +352,6 @@ class Config(Section):
         return [*self.databases, *(name for database in self.databases.values() for name in database.evaluation_sets)]
 
     def judged(self) -> Iterator[Answers]:
-        """The answer jobs whose evidence or answers are judged."""
         yield from (job for job in self.answers() if self.judge and job.variant in self.judge.methods)
 
     def answers(self) -> Iterator[Answers]:
@@ -418,16 +416,13 @@ class Config(Section):
         return list(filter(None, [entry.training, self.models[entry.finder].training if entry.finder else None]))
 
     def gpus(self, model: str) -> int:
-        """The GPUs that a job with a model (a label) takes."""
         gpus = self.models[model].resources.gpu
         return int(self.models[model].device == "cuda") if gpus is None else gpus
 
     def max_new_tokens(self, dataset: str) -> int:
-        """The tokens after which an answer to a data set's (a label) question ends."""
         return self.datasets[dataset].max_new_tokens or self.generation.max_new_tokens
 
     def dataset_seed(self, label: str) -> int:
-        """The seed of a data set: its own, or the experiment's."""
         seed = self.datasets[label].seed
         return self.seed if seed is None else seed
 
@@ -439,7 +434,6 @@ class Config(Section):
         return [name for name in registry.names("item") if studies or not name.startswith("study_")]
 
     def plan(self) -> str:
-        """A summary of what the experiment will do."""
         jobs = list(self.answers())
         counted = sum(self.limit(job) or 0 for job in jobs)
         whole = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)

@@ -63,7 +63,6 @@ def row_macs(call: Call, shape: Shape) -> tuple[int, ...]:
 
 
 def call_macs(call: Call, shape: Shape) -> int:
-    """MACs of a call, all rows together."""
     return call.macs if call.macs is not None else sum(row_macs(call, shape))
 
 

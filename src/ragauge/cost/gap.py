@@ -92,7 +92,6 @@ def shares(gap: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _counted(stages: Stages) -> float:
-    """Compute cycles that the theory counts."""
     return sum(values["compute_cycles"] for stage, values in stages.items() if stage != UNCOUNTED)
 
 

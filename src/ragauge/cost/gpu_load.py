@@ -58,7 +58,6 @@ class GpuWatch:
         return None
 
     def to_json(self) -> dict[str, Any] | None:
-        """What was seen; None where nothing could be."""
         if not self.looks:
             return None
         return {

@@ -64,7 +64,6 @@ class WikiQuestion:
 
 
 def read_questions(path: Path) -> list[WikiQuestion]:
-    """The questions of a file of this package."""
     question = TypeAdapter(WikiQuestion)
     return [question.validate_python(record) for _, record in read_jsonl(path)]
 

@@ -80,7 +80,6 @@ class Judgement(BaseModel, frozen=True):
     reason: str | None = None
 
     def line(self) -> bytes:
-        """Return the line of the judgement in a file."""
         return self.model_dump_json(exclude_none=True).encode() + b"\n"
 
 

@@ -39,7 +39,6 @@ class GenerationModel:
         return cls(fit_line(steps), fit_line(read), any(c.stage == AHEAD for c in calls), fresh, in_cache)
 
     def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
-        """Seconds to decode `tokens` after `length` tokens of the sequence."""
         return tokens * self.decode(length + (neighbour_tokens if self.in_cache else 0) + (tokens - 1) / 2)
 
     def read_s(self, k: int) -> float:

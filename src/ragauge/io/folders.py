@@ -138,7 +138,6 @@ def sha256(folder: Path) -> str:
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """Return the size and hash of a file, as manifests state them."""
     return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 

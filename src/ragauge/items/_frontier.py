@@ -14,7 +14,6 @@ UNSTATED = "the server does not count tokens"
 
 
 def metric_name(runs: Runs, dataset: str) -> str:
-    """The name of a data set's primary metric, which is the quality."""
     metric = runs.metrics(dataset)[0]
     return {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "EM"}.get(metric, metric.replace("_", " "))
 
@@ -80,7 +79,6 @@ def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
 
 
 def _cost(runs: Runs, variant: Variant, counted: Sequence[Mapping[str, Any]]) -> Measure:
-    """The mean over the responses, times 1,000."""
     entry = runs.config.models.get(variant.model) if runs.config else None
     price = entry.served.price if entry and entry.served else None
     if price is None:

@@ -78,8 +78,6 @@ class Work:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the experiment."""
-
     name: str
     jobs: int
     wall: Span  # seconds that pass
@@ -88,8 +86,6 @@ class Section:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an experiment takes."""
-
     sections: tuple[Section, ...]
     models: list[dict[str, Any]]  # `Estimator.model`
     databases: dict[str, DatabaseSize | None]
@@ -105,7 +101,6 @@ class Estimate:
         return sum((section.wall for section in self.sections), Span())
 
     def to_json(self) -> dict[str, Any]:
-        """Every number, for `--json`."""
         return {**asdict(self), "wall_s": asdict(self.wall)}
 
 
@@ -151,8 +146,6 @@ def estimate(config: Config, machine: Machine = DATA_SHEET) -> Estimate:
 
 
 class Estimator:
-    """The parts of an experiment's estimate on one machine."""
-
     def __init__(self, config: Config, machine: Machine) -> None:
         self.config, self.machine, self.plan = config, machine, Plan(config)
         self._jobs = list(config.answers())
@@ -444,7 +437,6 @@ def _roughly(seconds: float) -> Span:
 
 
 def text(made: Estimate) -> str:
-    """The whole estimate, as tables."""
     parts = [time_text(made), _table(made.models)]
     core_h = made.machine.encode_s / 3600
     rows = {label: {**asdict(s), "core_hours": s.chunks * core_h} for label, s in made.databases.items() if s}
@@ -468,7 +460,6 @@ def time_text(made: Estimate) -> str:
 
 
 def brief(made: Estimate) -> str:
-    """The time and its sections in one line."""
     bounds = made.wall if made.machine.is_measured else Span.of([made.wall.low])
     sections = ", ".join(f"{one.name} {duration(one.wall.likely)}" for one in made.sections if one.wall.likely)
     text = f"about {duration(bounds.likely)} here ({duration(bounds.low)} to {duration(bounds.high)}): {sections}"

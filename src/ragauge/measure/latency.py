@@ -304,7 +304,6 @@ class _Trials:
         timing.check_length(answer, self.limits, self.engine, name)
 
     def load_json(self) -> dict[str, Any]:
-        """What other processes did during the trials."""
         return {
             "share": self.load.share,
             "others_cpu_s": self.load.others_cpu_s,

@@ -31,7 +31,6 @@ def predict() -> dict[str, Any]:
 
 
 def table(number: int) -> Iterator[dict[str, Any]]:
-    """The rows of one table."""
     for row in read_csv(f"superposition_table_{number}"):
         keys, printed = {key: row[key] for key in KEYS if key in row}, row.get("method", "superposition")
         name = METHODS.get(printed, printed)
@@ -65,7 +64,6 @@ def _row(item: str, model: str, keys: Row, name: str, params: dict[str, Any], co
 
 
 def options(number: int, row: Row) -> dict[str, Any]:
-    """The options of the method of a row."""
     if number == 6:
         return {option: row[column] == "True" for option, column in SWITCHES.items()}
     params: dict[str, Any] = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}

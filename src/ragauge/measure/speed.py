@@ -84,7 +84,6 @@ class RooflineRates:
     machine: Mapping[str, Any]
 
     def seconds(self, call: Call, shape: Shape, precision: Precision) -> Span:
-        """Least seconds of a call."""
         return Span.of([floor_seconds(call, shape, precision, self.machine)])
 
 
@@ -93,8 +92,6 @@ Rates = MeasuredRates | RooflineRates
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that an experiment is estimated for."""
-
     name: str
     cores: int
     one: Rates = field(repr=False)  # with one thread, as jobs run

@@ -71,7 +71,6 @@ def bench_of_questions(
 
 
 def prompts_of(questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int) -> list[Prompt]:
-    """The prompts of the first `count` questions for a model."""
     common = specification("naive", make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
     return [prompt_of(one, common, engine.tokenizer, engine.max_context) for one in questions.examples(count)]
@@ -103,12 +102,10 @@ def shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, P
 
 
 def random_prompt(shape: Shape, counts: str) -> Prompt:
-    """A prompt of random tokens with the named lengths."""
     return Prompt(**lengths.random_segments(lengths.load(counts, vocab=shape.vocab), shape.vocab))
 
 
 def fixed_length(new_tokens: int) -> Limits:
-    """The limits of a response of exactly so many tokens."""
     return Limits(max_new_tokens=new_tokens, ignore_stop=True)
 
 

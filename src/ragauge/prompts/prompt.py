@@ -113,12 +113,10 @@ class Prompt:
 
     @property
     def sha256(self) -> str:
-        """Hash of the token ids of all segments."""
         segments = [self.preamble, self.documents, self.query, self.task]
         return hashlib.sha256(json.dumps(segments).encode()).hexdigest()
 
     def token_counts(self) -> dict[str, Any]:
-        """Tokens by segment."""
         return {
             "preamble": len(self.preamble),
             "documents": [len(d) for d in self.documents],
@@ -128,7 +126,6 @@ class Prompt:
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of all segments."""
         return len(self.preamble) + sum(map(len, self.documents)) + len(self.query) + len(self.task)
 
 

@@ -55,7 +55,6 @@ def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
 
 
 def base2_axis(ax: Axes, values: Sequence[float]) -> None:
-    """A base-2 logarithmic x axis with a tick at each value."""
     from matplotlib.ticker import NullFormatter, NullLocator
 
     ticks = sorted({v for v in values if v > 0})

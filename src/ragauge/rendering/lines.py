@@ -72,7 +72,6 @@ class Panel:
 
 
 def rows(table: Table) -> list[Row]:
-    """The rows of a table, in its order."""
     keys = [name for name in table.columns if name not in (*VALUES, "quantity")]
     by_keys: dict[tuple[Any, ...], Row] = {}
     for line in table.to_dict("records"):

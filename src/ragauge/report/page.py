@@ -87,7 +87,6 @@ def with_code(text: str) -> Markup:
 
 
 def _summary(runs: Runs) -> dict[str, Any]:
-    """What was run, and on what: in names, numbers and one line a machine."""
     questions = {d: max(len(v.records) for v in runs.run if v.dataset == d) for d, _ in runs.groups()}
     return {
         "variants": len(dict.fromkeys(v.name for v in runs.run)),

@@ -128,7 +128,6 @@ def errors(cells: Iterable[Shown]) -> tuple[str, str]:
 
 
 def states(runs: Runs, reports: Path, recomputed: Mapping[tuple[str, str, str], tuple[float, str]]) -> list[Shown]:
-    """Every published number with its state."""
     tables = {item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS}
     committed = {item: _committed(reports, item) for item in tables}
     cells = []

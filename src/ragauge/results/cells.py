@@ -49,8 +49,6 @@ class Measure:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table."""
-
     keys: Mapping[str, Any]  # of its row
     quantity: str
     measure: Measure = field(default_factory=Measure)

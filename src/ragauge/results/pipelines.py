@@ -71,8 +71,6 @@ class Options:
 
 @dataclass(frozen=True)
 class IndexName:
-    """An index as tables name it."""
-
     label: str
     filled: int | None = None  # vectors in all, where some were drawn
 
@@ -106,7 +104,6 @@ class PipelineRun:
 
     @property
     def nprobe(self) -> Nprobe:
-        """Inverted lists that a search scans."""
         return self.settings.nprobe if self.specification.index else None
 
     @cached_property

@@ -11,15 +11,11 @@ from ragauge.results.runs import Runs
 
 
 class LikenessRecord(BaseModel):
-    """What one query found, fresh and at each staleness."""
-
     cosine: list[float | None]  # of the nearest chunks of the fresh and each stale query
     chunks: list[int]  # the nearest of the fresh query, then of each stale one; below zero: none
 
 
 class Report(BaseModel):
-    """The file of one comparison."""
-
     encoder: str  # compares the chunks
     database: str | None = None  # label; None in reports of before it was stated
     index: str

@@ -77,7 +77,6 @@ def busy(latency: Mapping[str, Any]) -> str:
 
 
 def keys(runs: Runs, measured: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The keys of the row of a variant in a file of times."""
     method = runs.named(measured["model"], name).row
     return {"model": measured["model"], "dataset": measured["dataset"], "method": method, "variant": name}
 
@@ -89,7 +88,6 @@ def unsupported(runs: Runs, measured: Mapping[str, Any], quantity: str) -> Itera
 
 
 def variants(latency: Mapping[str, Any]) -> list[str]:
-    """The names of the variants that were timed."""
     return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
 
 

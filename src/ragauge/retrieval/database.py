@@ -217,7 +217,6 @@ class Database:
 
 
 def load_tokenizer(source: str) -> Any:
-    """The tokenizer of a model's name, source or folder."""
     return tokenizer_of_folder(assets.resolve(source))
 
 

@@ -18,7 +18,6 @@ class _CorpusSettings(Section):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The corpus as a list."""
         return (self.corpus,) if isinstance(self.corpus, str) else tuple(self.corpus)
 
 

@@ -36,7 +36,6 @@ class DatabaseSize:
 
     @property
     def disk_gb(self) -> float:
-        """Everything that stays on disk."""
         return self.chunks_gb + self.embeddings_gb + self.indexes_gb
 
 
@@ -94,5 +93,4 @@ def index_mb(settings: DatabaseSettings, label: str) -> int:
 
 
 def vectors(index: IndexRecipe, chunks: float, settings: DatabaseSettings) -> float:
-    """Number of vectors in an index of a database with so many chunks."""
     return index.filled or chunks * (index.shards or settings.shards) / settings.shards

@@ -56,7 +56,6 @@ class Vectors:
 
     @cached_property
     def counts(self) -> list[int]:
-        """The number of each shard's rows."""
         return [len(self.rows(shard)) for shard in range(len(self.embeddings))]
 
     @property

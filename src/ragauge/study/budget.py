@@ -42,7 +42,6 @@ def fit(
 
 
 def size(settings: Settings, questions: int) -> str:
-    """Say how many questions and methods a configuration has."""
     return f"{settings['datasets'][DATASET].get('limit', questions)} questions x {len(settings['methods'])} methods"
 
 

@@ -40,8 +40,6 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds."""
-
     text: str
     title: str = ""  # that it states
     warning: str = ""  # of what could not be read
@@ -71,7 +69,6 @@ def read(path: Path) -> Content:
 
 
 def plain(content: bytes) -> Content:
-    """Decode text."""
     try:
         return Content(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

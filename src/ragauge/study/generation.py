@@ -128,7 +128,6 @@ class Generated:
     ended_by: str = "passages"  # or attempts, questions, time
 
     def account(self) -> dict[str, Any]:
-        """Count the questions for the study's file."""
         return {
             "wanted": self.wanted,
             "kept": len(self.questions),

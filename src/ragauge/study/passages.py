@@ -15,8 +15,6 @@ from ragauge.study.documents import SourceDocuments
 
 @dataclass(frozen=True)
 class Passage:
-    """A stretch of a document."""
-
     document: str  # title of its document
     text: str
     near_duplicate: bool = False  # of an earlier passage of the corpus

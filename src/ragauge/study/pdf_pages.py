@@ -43,7 +43,6 @@ Page = tuple[str, set[str]]  # its text, and which of `PROBLEMS` it has
 
 
 def read(pages: Sequence[Any]) -> list[Page]:
-    """Read the pages of a `pypdf.PdfReader`."""
     drawn, placed = [page.extract_text().split("\n") for page in pages], [_placed(page) for page in pages]
     has_many = sum(len(line) for lines in drawn for line in lines) >= MANY * len(drawn)
     running = running_lines(drawn)

@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Retrieval:
-    """How passages are retrieved."""
-
     kind: str = "bm25"  # one of RETRIEVALS
     encoder: str = "minilm"  # of dense retrieval: a name in the catalog, or a source
     reranker: str | None = None  # a cross-encoder that reads the first passages again: a source

@@ -81,5 +81,4 @@ def label(name: str) -> str:
 
 
 def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
-    """Encode records as a file of JSON lines."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()

@@ -142,7 +142,6 @@ class Material:
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """Of the model and of the files of data."""
         files = {name: file_sha256(self.folder / name) for name in (sft_data.TRAIN, sft_data.HELD_OUT)}
         return {"model": assets.describe(self.settings.model)["sha256"], **files}
 

@@ -34,13 +34,11 @@ class DataPlan(PlanPart):
         return [] if has_file else list(map(manifest, self.kind(labels.dataset).assets))
 
     def settings(self, labels: Labels) -> dict[str, Any]:
-        """The keys that the questions depend on."""
         entry = self.config.datasets[labels.dataset]
         keys = entry.model_dump(include={"dataset", "data", "options", "revision", "sha256"}, exclude_none=True)
         return {**keys, "seed": self.config.dataset_seed(labels.dataset)}
 
     def code(self, labels: Labels) -> str:
-        """The code that reads the official file and turns a record into a question."""
         dataset = registry.module_name("dataset", self.config.datasets[labels.dataset].dataset)
         return code_of("datasets._examples", components=[dataset])
 
@@ -81,7 +79,6 @@ class AnswerPlan(PlanPart):
         return self.config.specification(labels).digest
 
     def code(self, labels: Labels) -> str:
-        """What answers: the runner, the engine and the method."""
         engine = registry.module_name("engine", self.config.models[labels.model].engine)
         return code_of("measure.inputs", "measure.runner", components=[*self.modules([labels.variant]), engine])
 

@@ -25,7 +25,6 @@ class ItemPlan(PlanPart):
         return sorted({*self.config.item_names(), *registry.usable("item")})
 
     def files(self, item: str) -> dict[str, str]:
-        """The files of an item, by what they are."""
         return {name: f"{self.paths.reports}/{item}.{suffix}" for name, suffix in FILES.items()}
 
     def all_files(self) -> list[str]:

@@ -74,7 +74,6 @@ class PlanPart:
         self.paths = Paths(config.run)
 
     def sources(self) -> Iterable[str]:
-        """The assets that these jobs read."""
         return ()
 
     def value(self, path: str, labels: Labels) -> Any:

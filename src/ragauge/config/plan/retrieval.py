@@ -53,7 +53,6 @@ class RetrievalPlan(PlanPart):
         return paths
 
     def evaluation_corpus(self, labels: Labels) -> list[str]:
-        """As `corpus`, of an evaluation set."""
         return corpus_files(self._database(labels).evaluation_sets[labels.evaluation].sources)
 
     def embed_gpus(self, labels: Labels) -> int:
@@ -69,7 +68,6 @@ class RetrievalPlan(PlanPart):
         return code_of("retrieval.index", components=[registry.module_name("index", self._index(labels).type)])
 
     def train_mb(self, labels: Labels, attempt: int) -> int:
-        """Memory of the training; more in a further attempt."""
         return attempt * self._index(labels).train_mb()
 
     def add_mb(self, labels: Labels, attempt: int) -> int:

@@ -48,8 +48,6 @@ class TimingPlan(PlanPart):
         return of_job
 
     def code(self, protocol: Protocol) -> Callable[[Labels], str]:
-        """What measures, and what is measured."""
-
         def of_job(labels: Labels) -> str:
             module = "served" if self.config.models[labels.model].served else protocol
             methods = self._answers.modules(self._section(protocol, labels).methods)

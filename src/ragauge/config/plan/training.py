@@ -37,7 +37,6 @@ class TrainingPlan(PlanPart):
                 yield entry.writer
 
     def data_settings(self, labels: Labels) -> dict[str, Any]:
-        """What the training data depends on."""
         return self._entry(labels).data().model_dump()
 
     def corpora(self, labels: Labels) -> list[str]:
@@ -62,7 +61,6 @@ class TrainingPlan(PlanPart):
         return entry.processes if entry.device == "cuda" else 0
 
     def mem_mb(self, labels: Labels, attempt: int) -> int:
-        """More in a further attempt."""
         return attempt * memory_mb(self._entry(labels))
 
     def runtime(self, labels: Labels) -> int:

@@ -18,7 +18,6 @@ def kind(name: str) -> type[Mode]:
 
 
 def kinds() -> dict[str, type[Mode]]:
-    """The classes of all modes, by name."""
     return {name: kind(name) for name in registry.names("mode")}
 
 
@@ -38,6 +37,5 @@ def trainable() -> dict[str, type[ModeTraining]]:
 
 
 def describe() -> str:
-    """All modes, each with its label, in one line."""
     notes = {name: ", must be trained first" if mode.needs_training else "" for name, mode in kinds().items()}
     return "; ".join(f"{name}: {mode.label}{notes[name]}" for name, mode in kinds().items())

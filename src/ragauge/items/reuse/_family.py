@@ -76,7 +76,6 @@ class VariantSeconds:
         return [s for record in variant.answered.values() if (s := record.get("first_token_s")) and s == s]
 
     def tokens(self, variant: Variant) -> list[float]:
-        """Seconds of each further token."""
         if self.timed:
             return timing.seconds(self.timed, variant.name, "per_token_s")
         return [s for record in variant.answered.values() if (s := _token(record)) and s == s]

@@ -34,13 +34,11 @@ class Metrics:
             prometheus.Gauge(name, description, **shared).set_function(value)
 
     def count_request(self, call: str, code: str, seconds: float) -> None:
-        """Count a request, answered or refused."""
         self._requests.labels(call, code).inc()
         if code == "OK":
             self._seconds.labels("total").observe(seconds)
 
     def count_search(self, queries: int, joined: int, seconds: Mapping[str, float]) -> None:
-        """Count an answered search, with its seconds by stage."""
         self._queries.inc(queries)
         self._joined.observe(joined)
         for stage, value in seconds.items():

@@ -105,7 +105,6 @@ class Server:
         self.address = f"{host}:{port}"
 
     def start(self) -> None:
-        """Start serving; health becomes SERVING."""
         self._server.start()
         for name in ("", wire.SERVICE):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

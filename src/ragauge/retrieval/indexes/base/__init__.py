@@ -74,7 +74,6 @@ class IndexRecipe(Section):
 
     @property
     def default_nprobe(self) -> int:
-        """The nprobe of a search whose query states none."""
         return int(getattr(self, self.NPROBE_KEY)) if self.NPROBE_KEY else 1
 
     @property
