@@ -30,10 +30,8 @@ FORMS = (
 
 
 def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:
-    """Return the local file or folder of a prefixed source, downloaded on first use and checked by `sha256`.
-
-    Raises UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive.
-    """
+    """Return the local file or folder of a prefixed source, downloaded on first use and checked by `sha256`. Raises
+    UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive."""
     if not SOURCE.match(source):
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
     entry = Entry(kind="file", source=source).model_copy(update={"sha256": sha256})

@@ -52,8 +52,7 @@ def to_prune(
     cached: Iterable[CacheEntry], now: float, older_than_days: float | None, keep_bytes: int | None
 ) -> list[CacheEntry]:
     """Choose what to remove, the least recently used first: all that was not used for so many days before `now`, and of
-    the rest as much as exceeds `keep_bytes`; None: nothing.
-    """
+    the rest as much as exceeds `keep_bytes`; None: nothing."""
     by_use = sorted(cached, key=lambda one: one.used)
     longest = float("inf") if older_than_days is None else older_than_days * DAY_S
     chosen = [one for one in by_use if now - one.used > longest]

@@ -104,10 +104,8 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Read the keys and the tensors' sizes of a GGUF file.
-
-    Raises ValueError or LookupError if it is cut short, NotImplementedError for a type of blocks that is not read.
-    """
+    """Read the keys and the tensors' sizes of a GGUF file. Raises ValueError or LookupError if it is cut short,
+    NotImplementedError for a type of blocks that is not read."""
     from gguf import GGUFValueType, dequantize
 
     reader = open_file(path)

@@ -29,11 +29,8 @@ def is_converted(folder: Path) -> bool:
 
 
 def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Tensor]]":
-    """Return a function for each tensor, by its name in the hub's checkpoints, that returns its float32 values.
-
-    Args:
-        sizes_only: return tensors on the meta device.
-    """
+    """Return a function for each tensor, by its name in the hub's checkpoints, that returns its float32 values;
+    `sizes_only`: tensors on the meta device."""
     file = open_file(path)
     kind = file.fields["general.architecture"].contents()
     q, kv = (file.fields.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv"))
@@ -68,10 +65,8 @@ def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tenso
 
 
 def float_checkpoint(folder: Path) -> Path:
-    """Return a model's folder or, of a converted GGUF file, one with float32 safetensors instead; made once.
-
-    float32, since bfloat16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a minimum).
-    """
+    """Return a model's folder or, of a converted GGUF file, one with float32 safetensors instead; made once. float32,
+    since bfloat16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a minimum)."""
     if not is_converted(folder):
         return folder
 

@@ -57,11 +57,8 @@ IGNORE_MERGES = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pix
 
 
 def set_splits(tokenizer: Any, name: str) -> None:
-    """Give a byte-level tokenizer of the `tokenizers` library the cuts of this `tokenizer.ggml.pre`.
-
-    Raises:
-        UserError: a name whose cuts are not known here.
-    """
+    """Give a byte-level tokenizer of the `tokenizers` library the cuts of this `tokenizer.ggml.pre`. Raises UserError:
+    a name whose cuts are not known here."""
     from tokenizers import Regex, pre_tokenizers
 
     if name not in SPLITS:

@@ -53,9 +53,7 @@ class Store:
         self, path: Path, name: str, sha256: str, version: int, convert: Callable[[Path, Path], object]
     ) -> Path:
         """Make the folder that `convert(path, folder)` fills with a checkpoint in the hub's layout, unless it exists.
-
-        `name` begins the folder's name; `sha256` is of what is converted, `version` of the conversion.
-        """
+        `name` begins the folder's name; `sha256` is of what is converted, `version` of the conversion."""
 
         def make(folder: Path) -> dict[str, Any]:
             progress.line(f"converting {path.name} to the hub's layout")

@@ -65,10 +65,8 @@ def check_access(url: str) -> None:
 
 
 def download(url: str, path: Path) -> None:
-    """Download a file; what was received before stays, if an ETag or a date says that it is of the same file.
-
-    Raises UserError: attempts get nowhere, the server refuses, or the disk is too small.
-    """
+    """Download a file; what was received before stays, if an ETag or a date says that it is of the same file. Raises
+    UserError: attempts get nowhere, the server refuses, or the disk is too small."""
     import httpx2
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -61,9 +61,7 @@ class Deadline:
 
     def run(self, command: Sequence[str], log: Path, reserve_s: float = 0.0) -> int | None:
         """Run a command; return its exit code, or None if it was ended, with all that it started, to have a reserve.
-
-        What it prints goes to the log, and the lines of ragauge among it to the screen as well.
-        """
+        What it prints goes to the log, and the lines of ragauge among it to the screen as well."""
 
         def accept_interrupts() -> None:  # which a shell has what it starts in the background ignore
             signal.signal(signal.SIGINT, signal.SIG_DFL)

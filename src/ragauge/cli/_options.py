@@ -96,10 +96,8 @@ def names(text: str) -> list[str]:
 def add_settings(
     parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
 ) -> None:
-    """Add an option for each key of a settings model, with its choices, default and description.
-
-    Values stay text: the model checks and converts them. `choices` are of keys whose type does not say them.
-    """
+    """Add an option for each key of a settings model, with its choices, default and description. Values stay text: the
+    model checks and converts them. `choices` are of keys whose type does not say them."""
     for key, field in model.model_json_schema()["properties"].items():
         if key in exclude:
             continue

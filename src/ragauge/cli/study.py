@@ -283,10 +283,8 @@ def _generated(
 
 
 def _local(source: str) -> Chat:
-    """Load a model on this machine, in the data type that the study's jobs have.
-
-    If other processes are busy it has one thread: threads that wait for each other are many times slower then.
-    """
+    """Load a model on this machine, in the data type that the study's jobs have. If other processes are busy it has one
+    thread: threads that wait for each other are many times slower then."""
     from ragauge.cost import machine
 
     with machine.competing_load() as load:

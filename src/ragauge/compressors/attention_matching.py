@@ -116,9 +116,7 @@ def fit_weights(selected: Tensor, mass: Tensor) -> Tensor:
 
 def fit_values(weighted: Tensor, output: Tensor, own: Tensor) -> Tensor:
     """Values C (head, key, dim) that minimise |X C - Y|^2, X the normalised weights, nearest to the keys' own values.
-
-    `weighted`: exponentials times weights, (head, query, key). `output`: Y, over all keys, (head, query, dim).
-    """
+    `weighted`: exponentials times weights, (head, query, key). `output`: Y, over all keys, (head, query, dim)."""
     import torch
 
     attention = weighted / weighted.sum(-1, keepdim=True)

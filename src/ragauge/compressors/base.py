@@ -72,9 +72,7 @@ class Compressor(ABC):
 
     def fit(self, context: Context, cache: KVCache, slots: Sequence[Sequence[Sequence[int]]]) -> None:  # noqa: B027
         """Change what the cache of the remaining tokens contains; the context has them in `slots`, by layer and head.
-
-        Called after `scores`; most compressors change nothing.
-        """
+        Called after `scores`; most compressors change nothing."""
 
 
 class Window:
@@ -138,10 +136,8 @@ def by_group(scores: Tensor, kv_heads: int) -> Tensor:
 
 
 def read_again(context: Context, note: Callable[..., None]) -> None:
-    """Read, behind the context, a request to repeat it and the context itself, in pieces.
-
-    `note` is shown each layer of a pass as a cache's `watch` is, after the piece (a Span) that is repeated.
-    """
+    """Read, behind the context, a request to repeat it and the context itself, in pieces. `note` is shown each layer of
+    a pass as a cache's `watch` is, after the piece (a Span) that is repeated."""
     length = context.cache.length
     requests = _pieces(context)
     scratch = context.engine.join(context.cache, [Span(0, length)], max(len(ids) for _, ids in requests))

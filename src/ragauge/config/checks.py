@@ -196,10 +196,8 @@ def _check_scoring(config: Config) -> None:
 
 
 def _check_evaluation_labels(config: Config) -> None:
-    """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's.
-
-    Sets with the same settings in several databases are one text.
-    """
+    """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's. Sets with the
+    same settings in several databases are one text."""
     texts: dict[str, tuple[str, EvaluationSetSettings | None]] = dict.fromkeys(config.databases, ("a database", None))
     for label, database in config.databases.items():
         for name, settings in database.evaluation_sets.items():

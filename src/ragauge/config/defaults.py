@@ -25,9 +25,7 @@ _KEY = re.compile(r"\{(\w*)\}")
 
 def completed(data: dict[str, Any]) -> dict[str, Any]:
     """A configuration in full: `naive: {}` is the method naive, sweeps are written out, trained models have sources.
-
-    Raises UserError: a sweep over something other than a list; a model with both a training and a source.
-    """
+    Raises UserError: a sweep over something other than a list; a model with both a training and a source."""
     if isinstance(models := data.get("models"), dict):
         data = data | {"models": {label: _trained(label, entry, data) for label, entry in models.items()}}
     data = {section: expanded(v, section) if section in SWEPT else v for section, v in data.items()}
@@ -57,9 +55,7 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
 
 def expanded(section: Any, where: str) -> Any:
     """A section (`where`) of labelled entries with every sweep written out, in its order; anything else as it is.
-
-    Raises UserError: a swept key that the entry lacks or that has no list of plain values; a label twice.
-    """
+    Raises UserError: a swept key that the entry lacks or that has no list of plain values; a label twice."""
     if not isinstance(section, dict):
         return section
     made: dict[Any, Any] = {}

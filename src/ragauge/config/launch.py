@@ -42,10 +42,8 @@ def workflow_files() -> Path:
 
 
 def command(folder: Path, config: Path, cores: str = "all") -> list[str]:
-    """Return the command of the package's own workflow in a folder that has none. Both paths are absolute.
-
-    Snakemake looks for profiles next to the Snakefile and where it is started; the package's are in neither place.
-    """
+    """Return the command of the package's own workflow in a folder that has none. Both paths are absolute. Snakemake
+    looks for profiles next to the Snakefile and where it is started; the package's are in neither place."""
     files = workflow_files()
     where = ["--snakefile", str(files / SNAKEFILE), "--workflow-profile", str(files / PROFILE)]
     return ["snakemake", *where, "--directory", str(folder), "--configfile", str(config), "--cores", cores]
@@ -97,10 +95,8 @@ def retyped(data: Any, given: Any) -> Any:
 
 
 def lock_folder(path: Path = LOCK) -> FileLock:
-    """Lock the folder until this process ends. Raises UserError if another run has locked it.
-
-    Snakemake's own lock outlives a killed run, which must be able to resume; so profiles/default turns it off.
-    """
+    """Lock the folder until this process ends. Raises UserError if another run has locked it. Snakemake's own lock
+    outlives a killed run, which must be able to resume; so profiles/default turns it off."""
     lock = FileLock(path)
     try:
         lock.acquire(blocking=False)
@@ -122,10 +118,8 @@ def start_fork_server(folder: Path = FORKS) -> None:
 
 
 def say_estimate(config: Config, settings: Path, jobs: int) -> None:
-    """Say what a run that begins does, and about how long it takes on this machine.
-
-    `settings`: the file of the configuration, every `dtype` resolved.
-    """
+    """Say what a run that begins does, and about how long it takes on this machine. `settings`: the file of the
+    configuration, every `dtype` resolved."""
     progress.line(f"{jobs} jobs of this experiment:\n{config.plan()}")
     if jobs < ESTIMATED_JOBS:
         return

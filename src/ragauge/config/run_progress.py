@@ -91,10 +91,7 @@ def start(jobs: Sequence[Job]) -> None:
 
 
 def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
-    """A job of Snakemake.
-
-    `limit`: the number of questions of a job that answers some, by its labels.
-    """
+    """A job of Snakemake. `limit`: the number of questions of a job that answers some, by its labels."""
     name = " ".join([str(job.rule.name).replace("_", " "), *list(job.wildcards)[-1:]])
     if "records" not in job.output.keys() or "examples" not in job.input.keys():  # noqa: SIM118 (named lists)
         return Job(lambda: bool(dag.finished(job)), name=name)

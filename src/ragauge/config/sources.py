@@ -62,10 +62,8 @@ def streams(config: Config) -> list[str]:
 
 
 def unpinned(config: Config) -> list[str]:
-    """What may be another file tomorrow: what has neither a hash nor a commit in configuration, catalog or lock.
-
-    Raises UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins.
-    """
+    """What may be another file tomorrow: what has neither a hash nor a commit in configuration, catalog or lock. Raises
+    UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins."""
     sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
     corpora = {source: hub.pinned(source) for source in streams(config)}
     return [

@@ -67,10 +67,8 @@ def with_all_logits(trace: Iterable[Call]) -> Trace:
 
 
 def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
-    """The trace with the queries of so many paths one after another (each the longest), as Table 5 counts them.
-
-    The paper's columns grow by one query for each path that is left; without pruning (Table 6) the queries count once.
-    """
+    """The trace with the queries of so many paths one after another (each the longest), as Table 5 counts them. The
+    paper's columns grow by one query for each path that is left; without pruning (Table 6) the queries count once."""
     calls = list(trace)
     for place, call in enumerate(calls):
         if call.stage == "query":

@@ -15,11 +15,8 @@ PARTS = ("theory_s", "parallel_paths_s", "memory_s", "kernels_s")
 
 
 def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine) -> dict[str, dict[str, float]]:
-    """Sum a traced answer's online calls by stage.
-
-    Returns: for each stage `seconds` by the clock, `roofline_s` and how much of it is `memory_s`, `compute_cycles` on
-        the critical path, and `macs` of all rows.
-    """
+    """Sum a traced answer's online calls by stage: `seconds` by the clock, `roofline_s` and how much of it is
+    `memory_s`, `compute_cycles` on the critical path, and `macs` of all rows."""
     sums: dict[str, dict[str, float]] = {}
     for call in online(trace):
         floor = floor_seconds(call, shape, dtype, machine)

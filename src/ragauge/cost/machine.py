@@ -203,10 +203,8 @@ def _rates(device: torch.device, weight_read: WeightRead | None) -> dict[str, An
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
-    """Operations a second of a square matrix product; 8-bit integers are summed in 32 bits.
-
-    On a CPU the faster of two ways counts: the bound must not depend on one library's choice for a processor.
-    """
+    """Operations a second of a square matrix product; 8-bit integers are summed in 32 bits. On a CPU the faster of two
+    ways counts: the bound must not depend on one library's choice for a processor."""
     import torch
 
     side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE

@@ -48,10 +48,8 @@ SERVERS: dict[str, Machine] = {
 
 
 def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
-    """Bytes that a call must move: weights once a step, keys and values read and written by each row.
-
-    `dtype`, here and below, is a torch dtype, its name or a `Precision`. A call whose MACs are stated counts 0.
-    """
+    """Bytes that a call must move: weights once a step, keys and values read and written by each row. `dtype`, here and
+    below, is a torch dtype, its name or a `Precision`. A call whose MACs are stated counts 0."""
     if call.macs is not None:
         return 0
     weights = call.steps * weight_bytes(call, shape, dtype)
@@ -109,10 +107,8 @@ def matmul_rate(machine: Machine, dtype: object) -> float:
 
 
 def _kv_tokens(call: Call, window: int | None = None) -> int:
-    """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and steps.
-
-    `window`: of the layer; of the past, what its first new token sees of it is read.
-    """
+    """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and steps. `window`: of
+    the layer; of the past, what its first new token sees of it is read."""
     tokens = 0
     for new, past in zip(call.lengths, call.past, strict=True):
         most = None if window is None else window - 1 + new

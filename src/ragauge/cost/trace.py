@@ -9,10 +9,8 @@ Trace = list["Call"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a model on one or more sequences (rows).
-
-    A decode loop of n single-token steps is one Call with `steps=n`: step s has `past + s` tokens behind it.
-    """
+    """One call of a model on one or more sequences (rows). A decode loop of n single-token steps is one Call with
+    `steps=n`: step s has `past + s` tokens behind it."""
 
     stage: str  # "preamble", "documents", "query", "task", "prompt", "decode", "rank"
     lengths: tuple[int, ...]  # new tokens of each row (per step)

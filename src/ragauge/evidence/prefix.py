@@ -41,10 +41,8 @@ class Trie:
         self.root = Node(tuple(range(len(self._ids))), 0)
 
     def branches(self, node: Node) -> list[tuple[int, Node]]:
-        """The next tokens and the nodes that they lead to, in document order.
-
-        A token after which one sentence ends and another goes on leads to two nodes: only the former settles there.
-        """
+        """The next tokens and the nodes that they lead to, in document order. A token after which one sentence ends and
+        another goes on leads to two nodes: only the former settles there."""
         by_token: dict[int, list[int]] = {}
         for sentence in node.sentences:
             by_token.setdefault(self._ids[sentence][node.depth], []).append(sentence)

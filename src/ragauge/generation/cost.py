@@ -49,10 +49,8 @@ def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
 
 
 def token_macs(sizes: Sizes, new: int, past: int, attended: int = 0, steps: int = 1) -> int:
-    """MACs of RETRO's decoder for `new` tokens a step, of which step s has `past + s * new` behind it.
-
-    `attended` counts tokens of encoded neighbours; with none, cross-attention is left out.
-    """
+    """MACs of RETRO's decoder for `new` tokens a step, of which step s has `past + s * new` behind it. `attended`
+    counts tokens of encoded neighbours; with none, cross-attention is left out."""
     layer = 4 * sizes.width**2 + 3 * sizes.width * sizes.ffn  # weights of self-attention and the gated MLP
     weights = sizes.layers * layer + sizes.width * sizes.vocab
     pairs = new * (steps * (past + new) + new * (steps * (steps - 1) // 2))
@@ -86,9 +84,7 @@ def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
 
 def search_floor(entry: PipelineSettings, recipe: IvfPq, vectors: int, width: int, server: Machine) -> dict[str, Any]:
     """Least seconds of a pipeline's searches on a server: the centroids and nprobe lists once, at its read rate.
-
-    Compute is not counted. Raises UserError: nprobe is no number.
-    """
+    Compute is not counted. Raises UserError: nprobe is no number."""
     nprobe = recipe.default_nprobe if entry.nprobe is None else entry.nprobe
     if not isinstance(nprobe, int):
         raise UserError(f"nprobe: must be a number to predict a search, not {nprobe!r}")

@@ -35,10 +35,8 @@ def generate(reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSourc
 def read_through(
     reader: Reader, ids: Tokens, stop: int, source: NeighbourSource, windows: Windows, end: int | None = None
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Read the tokens up to `stop`, each window with its own neighbours: (start, stop, logits (token, vocab)).
-
-    The source sees no later tokens than a window's first. `end`: where later reads will stop, if beyond `stop`.
-    """
+    """Read the tokens up to `stop`, each window with its own neighbours: (start, stop, logits (token, vocab)). The
+    source sees no later tokens than a window's first. `end`: where later reads will stop, if beyond `stop`."""
     end = stop if end is None else end
     for first, last, window in windows.pieces(reader.length, stop):
         if window >= 0 and first == windows.first(window):

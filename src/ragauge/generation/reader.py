@@ -86,10 +86,8 @@ class Reader(ABC):
 
 
 class StateCache(Generic[State]):
-    """Keys and values of the neighbours that a sequence read last, as its windows find the same chunks again.
-
-    A state depends on the neighbour's tokens, their positions and the sequence's first token alone.
-    """
+    """Keys and values of the neighbours that a sequence read last, as its windows find the same chunks again. A state
+    depends on the neighbour's tokens, their positions and the sequence's first token alone."""
 
     def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
         self._size, self._states = size, dict[Hashable, State]()

@@ -170,10 +170,8 @@ class PipelineSettings(Section):
 
 
 def check_model(settings: PipelineSettings, model: str, dtype: str, device: str) -> None:
-    """Raise SettingError if a pipeline's engine does not run its model, or it would score with random weights.
-
-    `model` is its source, which may be a checkpoint of a mode with a model of its own.
-    """
+    """Raise SettingError if a pipeline's engine does not run its model, or it would score with random weights. `model`
+    is its source, which may be a checkpoint of a mode with a model of its own."""
     if settings.engine == "onnx" and dtype not in (AUTO, *ONNX_DTYPES[device]):
         known = " or ".join(ONNX_DTYPES[device])
         raise SettingError("engine", f"'onnx' requires a decoder in {known} on device {device!r}, not {dtype}")

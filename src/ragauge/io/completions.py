@@ -118,10 +118,8 @@ class Completion:
 
 
 def read_completion(response: HTTPResponse) -> Completion:
-    """Read a chat or text completion, streamed or whole.
-
-    Raises ValueError: it is none, breaks off before a reason to end, or the server reports an error in it.
-    """
+    """Read a chat or text completion, streamed or whole. Raises ValueError: it is none, breaks off before a reason to
+    end, or the server reports an error in it."""
     completion = Completion(stack=response.headers.get("Server") or "")
     try:
         for event in events(response):

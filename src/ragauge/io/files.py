@@ -80,10 +80,8 @@ def is_shared(folder: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes away from a file or folder by `.NAME.lock` next to it, which ends with its process.
-
-    Raises UserError: another process holds the lock, and `wait` is false.
-    """
+    """Keep other processes away from a file or folder by `.NAME.lock` next to it, which ends with its process. Raises
+    UserError: another process holds the lock, and `wait` is false."""
     from filelock import FileLock, Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,11 +24,8 @@ Read = TypeVar("Read")
 
 
 class EndpointError(UserError):
-    """The endpoint returned no usable reply in any attempt.
-
-    `status` is the last HTTP status, None without one, `detail` what the endpoint said, and `wish_s` the seconds after
-    which it wishes to be asked again.
-    """
+    """The endpoint returned no usable reply in any attempt. `status` is the last HTTP status, None without one,
+    `detail` what the endpoint said, and `wish_s` the seconds after which it wishes to be asked again."""
 
     def __init__(self, message: str, status: int | None = None, detail: str = "", wish_s: float = 0.0) -> None:
         super().__init__(message)

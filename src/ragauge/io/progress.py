@@ -22,10 +22,8 @@ def line(text: str) -> None:
 
 
 def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:
-    """Return a tqdm bar: a context whose `update(n)` moves it, or, with `iterable=items`, a loop over these.
-
-    `unit` is singular; `done` are units of an earlier run, which do not count for the rate.
-    """
+    """Return a tqdm bar: a context whose `update(n)` moves it, or, with `iterable=items`, a loop over these. `unit` is
+    singular; `done` are units of an earlier run, which do not count for the rate."""
     from tqdm import tqdm
 
     pause = TERMINAL_S if sys.stderr.isatty() else LOG_S

@@ -60,11 +60,8 @@ class RecordWriter:
         self._started = out.with_name(f".{out.name}.started")  # keys of questions under way; an orderly exit removes it
 
     def __enter__(self) -> Self:
-        """Lock the file and read the records that exist.
-
-        Raises UserError: another process writes it, it holds records of another run or version, or it cannot be
-        written.
-        """
+        """Lock the file and read the records that exist. Raises UserError: another process writes it, it holds records
+        of another run or version, or it cannot be written."""
         with os_errors_as_user_errors(self.out), ExitStack() as resources:
             resources.enter_context(locked(self.out, wait=False))
             self._records = self._read_finished() | self._read_partial()
@@ -108,10 +105,8 @@ class RecordWriter:
         self.done.add(record.key)
 
     def finish(self, meta: Mapping[str, Any]) -> None:
-        """Write the finished file and its `.meta.json`, unless they exist as they are; remove the partial file.
-
-        Raises UserError: they cannot be written; the partial file stays.
-        """
+        """Write the finished file and its `.meta.json`, unless they exist as they are; remove the partial file. Raises
+        UserError: they cannot be written; the partial file stays."""
         missing = [key for key in self._keys if key not in self._records]
         if missing:
             raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")

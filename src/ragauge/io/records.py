@@ -141,10 +141,8 @@ def read(path: Path) -> list[Record]:
 
 
 def read_kind(path: Path, kind: type[Kind]) -> list[Kind]:
-    """Return the records of a finished file.
-
-    Raises UserError: no such file, another version, a line that is no record, or a change after it was finished.
-    """
+    """Return the records of a finished file. Raises UserError: no such file, another version, a line that is no record,
+    or a change after it was finished."""
     meta = read_meta(path) or {}
     check_version(path, meta)
     with os_errors_as_user_errors(path):
@@ -208,10 +206,8 @@ def check_version(path: Path, meta: Mapping[str, Any]) -> None:
 
 
 def parse_lines(lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]) -> Iterator[tuple[bytes, Kind]]:
-    """Yield the lines that are not blank with their records. Raises UserError that names a bad line.
-
-    `first`: the number of the first line in the file.
-    """
+    """Yield the lines that are not blank with their records. Raises UserError that names a bad line. `first`: the
+    number of the first line in the file."""
     for number, line in enumerate(lines, start=first):
         if line.strip():
             try:

@@ -22,8 +22,7 @@ ENVIRONMENT = re.compile(r"(?i).*(TOKEN|API_?KEY|ACCESS_?KEY|SECRET|PASSWORD)(_I
 
 def redacted(text: str) -> str:
     """Replace by `***` the user and password of a URL, its parameters with names such as `token`, tokens in vendors'
-    formats, and the values of environment variables such as `HF_TOKEN`.
-    """
+    formats, and the values of environment variables such as `HF_TOKEN`."""
     text = QUERY.sub(rf"\g<1>{HIDDEN}", USER.sub(rf"\g<1>{HIDDEN}@", text))
     for form in TOKENS:
         text = form.sub(rf"\g<1>{HIDDEN}", text)

@@ -14,9 +14,7 @@ def results(
     path: Path, identity: str, items: Sequence[Item], work: Callable[[Item], Any], minutes: float | None = None
 ) -> list[Any]:
     """The JSON results of the first items: of all, or of those that the minutes suffice for, and of one at least.
-
-    `path`: file of the results, a line each, with which the next call goes on; of another identity, it is replaced.
-    """
+    `path`: file of the results, a line each, with which the next call goes on; of another identity, it is replaced."""
     header, end = identity.encode() + b"\n", float("inf") if minutes is None else time.monotonic() + 60 * minutes
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.read_bytes() if path.is_file() else b""

@@ -9,8 +9,7 @@ MAX_DEPTH = 100  # libyaml's loader recurses in C without a limit, so deep nesti
 
 def load(text: str, loader: type[yaml.CSafeLoader] = yaml.CSafeLoader) -> Any:
     """Return the value of a YAML text. Raises yaml.YAMLError: no valid YAML, nested deeper than `MAX_DEPTH`, or a value
-    that looks like a number or a date but is neither.
-    """
+    that looks like a number or a date but is neither."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

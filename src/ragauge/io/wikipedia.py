@@ -95,10 +95,8 @@ _HEADING = re.compile(r"^=+[ \t]*(.+?)[ \t]*=+[ \t]*$", re.MULTILINE)
 
 
 def clean_sections(wikitext: str) -> Iterator[Section]:
-    """Yield the sections of a page as plain text, without references, lists of links and empty sections.
-
-    Sections are split before they are parsed, so that an unclosed tag spoils its own section alone.
-    """
+    """Yield the sections of a page as plain text, without references, lists of links and empty sections. Sections are
+    split before they are parsed, so that an unclosed tag spoils its own section alone."""
     lead, *rest = _HEADING.split(re.sub(r"<!--.*?-->", "", wikitext, flags=re.DOTALL))
     for title, body in [("", lead), *zip(rest[::2], rest[1::2], strict=True)]:
         heading, text = _squeeze(_plain(title)), _tidy(_plain(body))
@@ -194,10 +192,8 @@ _SENTENCE_END = re.compile(
 
 
 def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:
-    """Cut text into pieces of about `words` words and of like length, at ends of sentences where there are any.
-
-    The text is divided into equal shares; a sentence belongs to the share that its middle word falls into.
-    """
+    """Cut text into pieces of about `words` words and of like length, at ends of sentences where there are any. The
+    text is divided into equal shares; a sentence belongs to the share that its middle word falls into."""
     sentences: list[list[str]] = []
     for line in text.split("\n"):
         for sentence in map(str.split, _SENTENCE_END.split(line)):

@@ -38,9 +38,7 @@ def answering_latency(variant: Variant, field: str) -> Measure:
 
 def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> dict[str, Measure]:
     """By name the bootstrap probability of each variant that has a price, over the questions that all of those share.
-
-    Prices are held at their measured values, as on the report's first screen.
-    """
+    Prices are held at their measured values, as on the report's first screen."""
     pairs = zip(variants, prices, strict=True)
     priced = [(v, m) for v, m in pairs if m.value is not None and v.method not in REFERENCES]
     scores = [scored(runs, v) for v, _ in priced]

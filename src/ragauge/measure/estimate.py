@@ -106,9 +106,7 @@ class Estimate:
 
 def machine_for(config: Config) -> Machine:
     """This machine, measured for the experiment's first model of a known shape; a data sheet where it lacks the GPU.
-
-    Raises UserError: no model's shape is known before it is downloaded.
-    """
+    Raises UserError: no model's shape is known before it is downloaded."""
     for label, model in config.models.items():
         if (shape := shape_of(config, label)) is None:
             continue

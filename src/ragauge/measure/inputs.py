@@ -93,10 +93,8 @@ def _weights(model: ModelEntry) -> dict[str, Any]:
 
 
 def template_of(source: str) -> str:
-    """The template that the catalog names, or that a training here used; else `chat`, or `plain` without one.
-
-    A copy of a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said.
-    """
+    """The template that the catalog names, or that a training here used; else `chat`, or `plain` without one. A copy of
+    a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said."""
     folder = assets.resolve(source)
     if known := assets.describe(source)["template"] or _trained_in(Path(folder)):
         return str(known)

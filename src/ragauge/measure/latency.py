@@ -229,10 +229,8 @@ class _Trials:
                     self.documents.append({"variant": name, "prompt": index, **seconds})
 
     def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
-        """Time finding the evidence of all prompts side by side, in seeded random orders.
-
-        What is prepared of them is prepared for each trial, untimed: that of all variants would not fit in memory.
-        """
+        """Time finding the evidence of all prompts side by side, in seeded random orders. What is prepared of them is
+        prepared for each trial, untimed: that of all variants would not fit in memory."""
         names = list(variants)
         for number in range(-self.warmup, self.settings.trials):
             self.order.shuffle(names)

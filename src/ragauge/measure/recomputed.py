@@ -37,10 +37,8 @@ def recomputed() -> dict[tuple[str, str, str], Value]:
 
 
 def figure_7() -> Iterator[dict[str, Any]]:
-    """RETRO and PipeRAG with a faster part, by `cost.overlap`: {"dataset", "faster", "retro_s", "piperag_s"}.
-
-    S3's seconds are generation, as its searches are hidden; RETRO's beyond them are searches, and PipeRAG's as long.
-    """
+    """RETRO and PipeRAG with a faster part, by `cost.overlap`: {"dataset", "faster", "retro_s", "piperag_s"}. S3's
+    seconds are generation, as its searches are hidden; RETRO's beyond them are searches, and PipeRAG's as long."""
     for dataset, seconds in _table_1("latency_s").items():
         generation, retrieval = seconds["piperag_s3"] / WINDOWS, (seconds["retro"] - seconds["piperag_s3"]) / WINDOWS
         for g, r in ((1, 1), (4, 1), (16, 1), (1, 4), (1, 16)):

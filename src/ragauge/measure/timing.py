@@ -61,10 +61,8 @@ class Bench:
 def bench_of_questions(
     questions: Questions, count: int, model: ModelEntry, new_tokens: int, threads: int | None = None, batch: int = 0
 ) -> Bench:
-    """A model with the prompts of the first `count` questions, which are the same for all methods.
-
-    `batch` is the number of prompts of the bench's `batch`, the first questions in turn where there are fewer.
-    """
+    """A model with the prompts of the first `count` questions, which are the same for all methods. `batch` is the
+    number of prompts of the bench's `batch`, the first questions in turn where there are fewer."""
     lm = _load(model, threads)
     prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)
     return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))

@@ -71,10 +71,8 @@ Positions = tuple[list[list[float]], float]
 
 
 def equilibrium(lengths: Sequence[int], start: float) -> Positions:
-    """Stretch or squeeze each path to the harmonic mean of the paths' lengths, S = n / sum(1 / |d_i|).
-
-    Token j of a path of m tokens stands at start + j * S / m; what follows the paths begins at start + S.
-    """
+    """Stretch or squeeze each path to the harmonic mean of the paths' lengths, S = n / sum(1 / |d_i|). Token j of a
+    path of m tokens stands at start + j * S / m; what follows the paths begins at start + S."""
     mean = len(lengths) / sum(1 / n for n in lengths)
     return [[start + j * mean / n for j in range(n)] for n in lengths], mean
 

@@ -99,9 +99,7 @@ class Prompt:
 
     def as_one(self, tokenizer: Any, documents: Iterable[Sequence[int] | str] = ()) -> list[int]:
         """Token ids of the prompt with these documents, its own or texts, as one text; without any, no instruction.
-
-        Segments' ids are joined where the tokenization is `segments` or the text of a document is not known.
-        """
+        Segments' ids are joined where the tokenization is `segments` or the text of a document is not known."""
         chosen, words = list(documents), self.text
         if words and tokenizer is not None and words.tokenization == "whole":
             own = dict(zip(map(tuple, self.documents), words.documents, strict=True))

@@ -14,11 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
-    """The tokenizer and the model, in fp32, of a local checkpoint folder.
-
-    Raises UserError: a file that cannot be read, or a missing tensor, which transformers would fill with random
-    numbers.
-    """
+    """The tokenizer and the model, in fp32, of a local checkpoint folder. Raises UserError: a file that cannot be read,
+    or a missing tensor, which transformers would fill with random numbers."""
     import torch
 
     try:

@@ -23,9 +23,7 @@ class CrossEncoder:
     """
 
     def __init__(self, path: Path) -> None:
-        """
-        Raises UserError: the folder holds no such classifier, or one of several classes.
-        """
+        """Raises UserError: the folder holds no such classifier, or one of several classes."""
         from transformers import AutoModelForSequenceClassification
 
         self.path = path

@@ -43,10 +43,8 @@ class Encoder:
         dtype: Dtype = "float32",
         device: str = "cpu",
     ) -> None:
-        """Load the checkpoint in fp32; `dtype` is that of matrix products and attention, not of sums and norms.
-
-        Raises UserError: the folder holds no encoder, or one pooled in another way.
-        """
+        """Load the checkpoint in fp32; `dtype` is that of matrix products and attention, not of sums and norms. Raises
+        UserError: the folder holds no encoder, or one pooled in another way."""
         from transformers import AutoModel
 
         self.path, self.query_prefix, self.text_prefix = path, query_prefix, text_prefix
@@ -131,11 +129,8 @@ def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np
 
 
 def _modules(path: Path) -> tuple[str, bool]:
-    """How a checkpoint pools, and whether it normalises, by its sentence-transformers modules.
-
-    A plain transformer, which has none, pools by mean. Raises UnsupportedError if a module does what this encoder
-    does not.
-    """
+    """How a checkpoint pools, and whether it normalises, by its sentence-transformers modules. A plain transformer,
+    which has none, pools by mean. Raises UnsupportedError if a module does what this encoder does not."""
     pooling, normalised = "mean", False
     for module in _json(path / "modules.json", list):
         kind, place = (module.get(key) for key in ("type", "path")) if isinstance(module, dict) else (None, None)

@@ -32,10 +32,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Dots:
-    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other models last.
-
-    Of a single quantity `by_dataset` has a column a data set and a row a model.
-    """
+    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other models last. Of a single
+    quantity `by_dataset` has a column a data set and a row a model."""
 
     axes: Mapping[str, Axis]  # the quantities, left to right
     # of a line of the table: the method, or another word, whose colour and marker it has

@@ -57,11 +57,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """One coordinate system of a figure.
-
-    `join` says which points of a curve a line joins: all, none, or the best ones, which no other point of the curve
-    beats in both coordinates (lower is better).
-    """
+    """One coordinate system of a figure. `join` says which points of a curve a line joins: all, none, or the best ones,
+    which no other point of the curve beats in both coordinates (lower is better)."""
 
     title: str
     x: Axis

@@ -73,10 +73,8 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
 
 
 def recommended(group: Numbers) -> Numbers | None:
-    """The variant that the first screen of a page recommends before its reader sets anything; None: none.
-
-    The best on the questions that all share of those within the target; of equals the cheapest.
-    """
+    """The variant that the first screen of a page recommends before its reader sets anything; None: none. The best on
+    the questions that all share of those within the target; of equals the cheapest."""
     kind = group["cost"]
     target = group["targets"].get(kind)
     waits = {row["name"]: wait(row, kind, group["reused_by"]) if kind else None for row in group["variants"]}

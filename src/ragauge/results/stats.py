@@ -87,10 +87,8 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
 
 
 def detectable_difference(n: int) -> float:
-    """The least difference of two methods' mean scores that n paired questions tell from chance at 95%.
-
-    For scores of 0 and 1 of which half the questions favour one of the two: less where methods agree more often.
-    """
+    """The least difference of two methods' mean scores that n paired questions tell from chance at 95%. For scores of 0
+    and 1 of which half the questions favour one of the two: less where methods agree more often."""
     return min(1.0, 1.96 * (0.5 / n) ** 0.5)
 
 
@@ -120,12 +118,8 @@ def resampled_means(values: ArrayLike | Sequence[ArrayLike], seed: int = 0, n: i
 
 
 def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """(method, resample) bool: no other method dominates this one.
-
-    Args:
-        price: (method, 1).
-        quality: (method, resample).
-    """
+    """(method, resample) bool: no other method dominates this one; `price` is (method, 1), `quality` (method,
+    resample)."""
     cheaper, better = price[:, None] - price[None], quality[None] - quality[:, None]  # (method, other, resample)
     no_worse = (cheaper >= -_slack(price)) & (better >= -_slack(quality))  # positive: the other is ahead
     strictly_better = (cheaper > _slack(price)) | (better > _slack(quality))

@@ -106,10 +106,8 @@ class Database:
     """All shards as one: chunks and documents are numbered shard after shard."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a gathered database; the sizes of its files are checked, not their hashes.
-
-        Raises UserError: it was not gathered, or a file is missing, truncated, changed or of another build.
-        """
+        """Open a gathered database; the sizes of its files are checked, not their hashes. Raises UserError: it was not
+        gathered, or a file is missing, truncated, changed or of another build."""
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE)
         self.sha256 = folders.sha256(folder / "database")  # the identity of its shards and of the near-duplicates
@@ -226,10 +224,8 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 
 
 def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
-    """Token ids of each text, without a bound; control tokens that a text quotes are plain words.
-
-    `special`: with the special tokens that the tokenizer adds.
-    """
+    """Token ids of each text, without a bound; control tokens that a text quotes are plain words. `special`: with the
+    special tokens that the tokenizer adds."""
     if not texts:  # which the tokenizer does not accept
         return []
     read = plain_reader(tokenizer, texts)(list(texts), add_special_tokens=special, verbose=False)

@@ -127,10 +127,8 @@ def embedding_folder(database: Path, number: int) -> Path:
 
 
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
-    """Embed the chunks of one shard, where a killed build stopped; returns whether there was anything to do.
-
-    Raises UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
-    """
+    """Embed the chunks of one shard, where a killed build stopped; returns whether there was anything to do. Raises
+    UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full."""
     shard = Shard(database, number)
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
     target = embedding_folder(database, number)

@@ -64,10 +64,8 @@ def _unreachable(source: str, error: Exception) -> UserError:
 
 
 def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bool]:
-    """The documents of a hub data set as a stream, and whether they are of files that only this shard reads.
-
-    With at least as many files as shards, no shard downloads another's. Raises UserError: the hub cannot be reached.
-    """
+    """The documents of a hub data set as a stream, and whether they are of files that only this shard reads. With at
+    least as many files as shards, no shard downloads another's. Raises UserError: the hub cannot be reached."""
     from datasets import load_dataset
 
     named, commit = fields(source), pinned(source).revision

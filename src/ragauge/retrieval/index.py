@@ -55,10 +55,8 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
 
 
 def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None) -> bool:
-    """Merge the shards into the index that is searched; returns whether there was anything to do.
-
-    A part (number, of) takes only every `of`-th shard; its ids stay those of the whole database.
-    """
+    """Merge the shards into the index that is searched; returns whether there was anything to do. A part (number, of)
+    takes only every `of`-th shard; its ids stay those of the whole database."""
     vectors = Vectors.open(folder, recipe)
     trained, every = _trained(folder, label, vectors), range(len(vectors.embeddings))
     shards = [_added_folder(folder, label, shard) for shard in (every[part[0] :: part[1]] if part else every)]

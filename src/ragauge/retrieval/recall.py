@@ -37,10 +37,8 @@ def exact_search(vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable
 def exact_search_within(
     vectors: Vectors, queries: np.ndarray, minutes: float | None, saved: Path
 ) -> tuple[np.ndarray, list[int]]:
-    """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards compared.
-
-    `saved`: file of each shard's results, with which a killed search goes on.
-    """
+    """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards compared. `saved`: file
+    of each shard's results, with which a killed search goes on."""
     recipe, k, embeddings = vectors.recipe, max(KS), [one.sha256 for one in vectors.embeddings]
     identity = text_sha256(embeddings, recipe.metric, recipe.near_duplicates, k, queries.tolist())
     shards = np.random.default_rng(recipe.seed).permutation(len(embeddings)).tolist()
@@ -57,9 +55,7 @@ def recall(
     index: Index, vectors: Vectors, queries: np.ndarray, exact: np.ndarray, shards: Sequence[int]
 ) -> list[dict[str, Any]]:
     """The share of the exact k nearest chunks (ids (q, k)) of some shards that the index finds, for each k and nprobe.
-
-    Drawn vectors among the k results count as misses; their share is reported.
-    """
+    Drawn vectors among the k results count as misses; their share is reported."""
     k_max, every, rows = max(KS), len(vectors.embeddings), []
     results = k_max if len(shards) == every else min(len(index), RESERVE * k_max * every // len(shards))
     for nprobe in index.nprobes:

@@ -34,9 +34,7 @@ class Comparison:
 
     def compare(self, key: str, ids: Sequence[int]) -> list[Likeness]:
         """The likenesses of all places of one text; none if it is too short. Raises UserError: the retriever failed.
-
-        Fresh queries begin a chunk apart, the first with room for the stalest one before it.
-        """
+        Fresh queries begin a chunk apart, the first with room for the stalest one before it."""
         size, late = self.database.chunk_tokens, (0, *self.stale_tokens)
         places = range(-(-max(late) // size) * size, len(ids) - size + 1, size)
         queries = [

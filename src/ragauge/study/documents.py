@@ -97,10 +97,8 @@ def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
 
 
 def _records(path: Path, name: str) -> tuple[list[Document], str]:
-    """The documents of JSON lines, and how many have an empty title or text, as BEIR's may.
-
-    One without a title, as in C4, is titled by the file and its line.
-    """
+    """The documents of JSON lines, and how many have an empty title or text, as BEIR's may. One without a title, as in
+    C4, is titled by the file and its line."""
     made, empty = list[Document](), Counter[str]()
     for number, record in jsonl.read_jsonl(path):
         blank = {key for key in ("title", "text") if not str(record.get(key, key) or "").strip()}

@@ -13,9 +13,7 @@ from ragauge.io.files import file_sha256, write_file
 
 def check(folder: Path, names: tuple[str, ...], command: str) -> None:
     """Refuse a folder in which one of these files is not as a study left it; `command` runs the study that is there.
-
-    Raises UserError: the folder holds files and is no study's, or a file was changed after it was written.
-    """
+    Raises UserError: the folder holds files and is no study's, or a file was changed after it was written."""
     folders.check_replaceable(folder, lambda path: _hashes(path) is not None)
     hashes = _hashes(folder) or {}
     for path in (folder / name for name in names):

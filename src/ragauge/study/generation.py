@@ -237,10 +237,8 @@ class _Checks:
         self.questions = {normalise(example.rpartition("Question: ")[2]) for example in EXAMPLES}  # not to be copied
 
     def by_texts(self, written: Written) -> str | None:
-        """Reject a question that is repeated, or whose answer further passages hold; None if neither.
-
-        A passage that holds the whole sentence around the answer is the same one: a neighbour that overlaps, a copy.
-        """
+        """Reject a question that is repeated, or whose answer further passages hold; None if neither. A passage that
+        holds the whole sentence around the answer is the same one: a neighbour that overlaps, a copy."""
         question = normalise(written.text)
         if question in self.questions:
             return "duplicate"
@@ -283,11 +281,8 @@ def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
 
 
 def _spots(passage: Passage) -> list[Spot]:
-    """The names and numbers in a passage's sentences of prose; where there are none, long words.
-
-    None that begins a sentence with a capital, as any word does, and none whose words the title has: a question may
-    name it.
-    """
+    """The names and numbers in a passage's sentences of prose; where there are none, long words. None that begins a
+    sentence with a capital, as any word does, and none whose words the title has: a question may name it."""
     text, title = passage.text, set(normalise(passage.document).split())
     least, most = SENTENCE_WORDS
     parts = [(text[start:stop], stop) for start, stop in sentences.split(text)]

@@ -22,10 +22,8 @@ class Passage:
 
 @dataclass(frozen=True)
 class PassageCorpus:
-    """The passages that retrieval searches.
-
-    Near-duplicates are marked as those of a chunk database are: 0.8 of their word 13-grams are shared (MinHash).
-    """
+    """The passages that retrieval searches. Near-duplicates are marked as those of a chunk database are: 0.8 of their
+    word 13-grams are shared (MinHash)."""
 
     passages: tuple[Passage, ...]
     counts: Mapping[str, int]  # documents and passages, and how many of them repeat an earlier one
@@ -71,9 +69,7 @@ def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *
 
 def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Iterator[Passage]:
     """Cut passages of at most `tokens` tokens; each repeats the last sentences, up to `overlap` tokens, of the former.
-
-    A sentence longer than a passage, such as a table without full stops, is cut between its words.
-    """
+    A sentence longer than a passage, such as a table without full stops, is cut between its words."""
     spans: list[tuple[int, int]] = []
     whole = sentences.split(text)
     for (start, stop), offsets in zip(whole, _offsets(text, whole, tokenizer), strict=True):
@@ -84,11 +80,8 @@ def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Ite
 
 
 def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Iterator[int]:
-    """Where a sentence is cut so that no piece has more tokens.
-
-    Before a table's row, else before a word, if one begins in a piece's second half. `offsets` (token, 2): first
-    character of each token, and that after its last.
-    """
+    """Where a sentence is cut so that no piece has more tokens. Before a table's row, else before a word, if one begins
+    in a piece's second half. `offsets` (token, 2): first character of each token, and that after its last."""
     first = 0
     while len(offsets) - first > tokens:
         ends = range(first + tokens, first + tokens // 2, -1)

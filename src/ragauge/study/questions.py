@@ -62,10 +62,8 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
 
 
 def _columns(names: Sequence[str], place: str) -> list[str]:
-    """Spell the names of columns as a study does: in any case, `answer` as `answers`.
-
-    Raises UserError: a column is there twice, or one is missing and another's name is like its name.
-    """
+    """Spell the names of columns as a study does: in any case, `answer` as `answers`. Raises UserError: a column is
+    there twice, or one is missing and another's name is like its name."""
     columns = [re.sub("^answer$", "answers", name.strip().casefold()) for name in names]
     for wanted in COLUMNS:
         if columns.count(wanted) > 1:

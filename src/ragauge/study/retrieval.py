@@ -69,11 +69,8 @@ def rankings(
 
 
 def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
-    """Rank all passages by BM25; return the ranking, and its part that has a word of the question.
-
-    Passages without one stay in the order of the corpus, which says nothing: it is not fused, and a question that has
-    no others is named.
-    """
+    """Rank all passages by BM25; return the ranking, and its part that has a word of the question. Passages without one
+    stay in the order of the corpus, which says nothing: it is not fused, and a question that has no others is named."""
     ranking, matched = Ranking(), Ranking()
     for scores in CorpusBM25(texts).scores(queries):
         ranking.append(_best(scores, depth))
@@ -191,9 +188,7 @@ def report(
     count: int,
 ) -> dict[str, Any]:
     """Report the ranks, from 1, of each question's gold passages in every ranking: the item `study_retrieval` reads it.
-
-    `gold`: (question, any) passages of the whole corpus that answer the question; a question gets `count` passages.
-    """
+    `gold`: (question, any) passages of the whole corpus that answer the question; a question gets `count` passages."""
     rows = []
     for i, (question, answering) in enumerate(zip(questions, gold, strict=True)):
         ranks = {

@@ -30,10 +30,8 @@ def records(
     nearest: Sequence[Sequence[int]],
     gold: Sequence[Sequence[int]],
 ) -> Iterator[dict[str, Any]]:
-    """Make the lines of the data set `study`.
-
-    `nearest`: (question, any) passages that retrieval found, the best first; `gold`: those that answer the question.
-    """
+    """Make the lines of the data set `study`. `nearest`: (question, any) passages that retrieval found, the best first;
+    `gold`: those that answer the question."""
     for question, places, answering in zip(questions, nearest, gold, strict=True):
         documents = [
             {"title": p.document, "text": p.text, "is_gold": i in answering, "near_duplicate": p.near_duplicate}

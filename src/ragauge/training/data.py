@@ -172,10 +172,8 @@ def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], b
 
 
 def signatures(text: str, stride: int) -> list[MinHash]:
-    """MinHash signatures of the text's pieces of `PIECE_WORDS` words, one every `stride` words.
-
-    A much shorter last piece is left out, unless it is the whole text.
-    """
+    """MinHash signatures of the text's pieces of `PIECE_WORDS` words, one every `stride` words. A much shorter last
+    piece is left out, unless it is the whole text."""
     from datasketch import MinHash
 
     words = re.findall(r"\w+", text.lower())

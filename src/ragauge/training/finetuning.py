@@ -147,10 +147,8 @@ class Material:
 
 
 def pack(encoded: Encoded) -> Batch:
-    """A document followed by all its requests: each attends to the document, at whose end it begins, and to itself.
-
-    The loss is that of separate passes. A single request needs no mask: memory grows with the length alone.
-    """
+    """A document followed by all its requests: each attends to the document, at whose end it begins, and to itself. The
+    loss is that of separate passes. A single request needs no mask: memory grows with the length alone."""
     ids, positions = list(encoded.document), list(range(len(encoded.document)))
     places: list[int] = []
     labels: list[int] = []

@@ -25,9 +25,7 @@ UNREPORTED = ("learning_rate", "grad_norm", "epoch")
 
 class TimedTrainer(Trainer):
     """A training that ends after its steps or minutes, whichever comes first; minutes count over all its runs.
-
-    `state.log_history` is the loss curve: every entry has its step and the seconds until then.
-    """
+    `state.log_history` is the loss curve: every entry has its step and the seconds until then."""
 
     reports_every_step = True
     loss_is_scaled_for_ga = False  # the loss is a mean over one batch: Trainer divides it by the accumulated batches

@@ -85,10 +85,7 @@ class PlanPart:
         return value
 
     def entry(self, path: str, **chosen: set[str]) -> Callable[[Labels], dict[str, Any]]:
-        """The settings of a job's entry, for a parameter.
-
-        `chosen`: `include` or `exclude`, keys of the entry.
-        """
+        """The settings of a job's entry, for a parameter. `chosen`: `include` or `exclude`, keys of the entry."""
         return lambda labels: dict(self.value(path, labels).model_dump(**chosen))
 
     def asset(self, path: str) -> Callable[[Labels], str]:
@@ -135,12 +132,8 @@ class PlanPart:
 
 
 def code_of(*modules: str, components: Iterable[str] = ()) -> str:
-    """The digest of the modules behind a rule's command: a change of them makes the result again.
-
-    Args:
-        modules: below ragauge.
-        components: full names of the modules of components, which other packages may add.
-    """
+    """The digest of the modules (below ragauge) behind a rule's command, and of components, which other packages may
+    add, by their full names: a change of them makes the result again."""
     return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules), *components)
 
 

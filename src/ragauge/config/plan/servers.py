@@ -66,9 +66,7 @@ class ServerPlan(PlanPart):
 
     def begin(self, labels: Labels) -> str:
         """Slurm's options for a pipeline: its own, and to start after its server, which is submitted at the same time.
-
-        Else pipelines could take the last cores of a cluster, and wait there for a server that waits for them.
-        """
+        Else pipelines could take the last cores of a cluster, and wait there for a server that waits for them."""
         return " ".join(filter(None, [self._pipelines.node(labels), f"--begin=now+{START_DELAY_S}"]))
 
     def clients(self, pending: list[Labels]) -> dict[str, list[str]]:

@@ -78,12 +78,8 @@ class TrainingPlan(PlanPart):
         return max(MIN_DATA_MINUTES, ceil(entry.documents * entry.spans * QUESTION_S / 60))
 
     def check_gpus(self, made: Collection[str], limit: int | None) -> None:
-        """Raise UserError if the GPUs here cannot hold a model that the run trains.
-
-        Args:
-            made: the files that the run makes.
-            limit: GPUs that it may take; None: all.
-        """
+        """Raise UserError if the GPUs here, of which a run may take `limit` (None: all), cannot hold a model that it
+        trains; `made` are the files that it makes."""
         for label, entry in self.config.training.items():
             is_made = f"{self.paths.trained}.json".format(training=label) in made and entry.device == "cuda"
             if is_made and entry.model in shapes.names() and (gpu := gpu_state()):
@@ -107,10 +103,8 @@ class TrainingPlan(PlanPart):
 
 
 def passes_of(training: TrainingSettings) -> tuple[Call, int]:
-    """A forward pass over a document of the maximum length, and how many of them the training costs.
-
-    A backward pass counts twice, a recomputed forward pass once more.
-    """
+    """A forward pass over a document of the maximum length, and how many of them the training costs. A backward pass
+    counts twice, a recomputed forward pass once more."""
     length, documents = (training.max_length,), training.steps * training.processes * training.accumulation
     return Call("train", length, (0,), logits=length), documents * (4 if training.gradient_checkpointing else 3)
 

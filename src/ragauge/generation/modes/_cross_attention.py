@@ -148,9 +148,7 @@ class CrossWeights(TrainedWeights):
 
     def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = 2) -> None:
         """`places`: layers of the decoder that get cross-attention, counted from 0; the encoder has its first layers.
-
-        Raises UserError: layers that the decoder does not have.
-        """
+        Raises UserError: layers that the decoder does not have."""
         super().__init__()
         own = decoder.weights.layers
         if not places or not all(0 <= index < len(own) for index in places) or not 0 < encoder_layers <= len(own):

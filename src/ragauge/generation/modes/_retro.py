@@ -32,10 +32,8 @@ from ragauge.generation.windows import CHUNK, NEIGHBOUR
 
 
 def make_network(checkpoint: Checkpoint) -> RetroNetwork:
-    """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
-
-    The vocabulary of the paper's sizes grows to that of the database's tokenizer. Raises UserError as `load_weights`.
-    """
+    """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones. The vocabulary of the
+    paper's sizes grows to that of the database's tokenizer. Raises UserError as `load_weights`."""
     sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
     if (folder := checkpoint.released_retro) is not None:
         network = read_folder(folder)

@@ -90,10 +90,8 @@ class FeedForward(nn.Module):
 
 
 class RetroLayer(nn.Module):
-    """Self-attention, which looks back alone if `causal`, cross-attention where `source` is a width, feed-forward.
-
-    A norm before each; `buckets` are the entries of the relative bias in self-attention and in cross-attention.
-    """
+    """Self-attention, which looks back alone if `causal`, cross-attention where `source` is a width, feed-forward. A
+    norm before each; `buckets` are the entries of the relative bias in self-attention and in cross-attention."""
 
     def __init__(
         self, width: int, heads: int, ffn: int, source: int | None, buckets: tuple[int, int], causal: bool

@@ -57,9 +57,7 @@ class TrainedWeights(nn.Module, ABC):
 
     def nll(self, decoder: Decoder, ids: Tokens, neighbours: Sequence[Sequence[Tokens]], windows: Windows) -> Tensor:
         """Negative log-likelihood of the tokens after the first query, in nats: (token - 64,), fp32, differentiable.
-
-        The sequence `ids` is read in one pass with the neighbours of all its windows, texts by window.
-        """
+        The sequence `ids` is read in one pass with the neighbours of all its windows, texts by window."""
         device = decoder.weights.embedding.device
         sequence = torch.tensor(list(ids), device=device)
         read = [(window, text) for window, texts in enumerate(neighbours) for text in texts if len(text)]
@@ -142,9 +140,7 @@ def read_alone(
     decoder: Decoder, ids: Tensor, positions: Tensor, add: Callable[[int, Tensor], Tensor | None] | None = None
 ) -> Tensor:
     """States (row, token, width) of rows of tokens at positions (row, token); a token sees those before it in its row.
-
-    `add`: cross-attention, as `Decoder.run_layers` takes it.
-    """
+    `add`: cross-attention, as `Decoder.run_layers` takes it."""
     rotations, causal = decoder.rotations(positions.flatten()), causal_mask(ids.shape[0], ids.shape[1], ids.device)
 
     def inner(index: int, normed: Tensor) -> Tensor:

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OwnEncoder(Mode):
-    """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours.
-
-    Without a checkpoint it has the paper's sizes, and random weights, for latency alone, or those of `weights`.
-    """
+    """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours. Without a checkpoint it
+    has the paper's sizes, and random weights, for latency alone, or those of `weights`."""
 
     label: ClassVar[str] = "RETRO's own decoder and encoder"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")

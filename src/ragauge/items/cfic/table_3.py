@@ -78,10 +78,8 @@ def _measured(runs: Runs, row: MethodRow, variant: Variant, best: Variant | None
 
 
 def _finder(runs: Runs, variant: Variant) -> str | None:
-    """The paper's name of the model that finds evidence for a variant; its own is fine-tuned from its base.
-
-    None where that model is none of the paper's, or finds in another way than it does there.
-    """
+    """The paper's name of the model that finds evidence for a variant; its own is fine-tuned from its base. None where
+    that model is none of the paper's, or finds in another way than it does there."""
     if variant.method == "cfic":
         config = runs.config if runs.config and variant.model in runs.config.models else None
         bases = [config.training[name].model for name in config.trainings(variant.model)] if config else []

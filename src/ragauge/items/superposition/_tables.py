@@ -31,9 +31,7 @@ def with_published(
     runs: Runs, measured: Sequence[Cell], item: str, on: Sequence[str], columns: Iterable[str], dataset: str = "nq_open"
 ) -> list[Cell]:
     """The measured cells, the published ones of an item's CSV, and what was predicted of those that were not measured.
-
-    `on` are the keys that, with the model, identify a row of the published table, `columns` those that hold numbers.
-    """
+    `on` are the keys that, with the model, identify a row of the published table, `columns` those that hold numbers."""
     keys = ("model", *on)
     printed = published(item, keys, {column: NAMES.get(column, column) for column in columns}, dataset)
     return merge(measured, printed, on, predicted(runs, item, keys, dataset))

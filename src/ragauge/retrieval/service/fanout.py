@@ -79,10 +79,8 @@ class Fanout:
 
 
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:
-    """The k nearest of the answers of disjoint parts to one query; ties go to the smaller id.
-
-    A part may name a chunk twice (a filled index). Raises RetrievalError: a chunk that two parts hold.
-    """
+    """The k nearest of the answers of disjoint parts to one query; ties go to the smaller id. A part may name a chunk
+    twice (a filled index). Raises RetrievalError: a chunk that two parts hold."""
     chunks, counts = np.unique([i for part in parts for i in {*part.ids.tolist()} if i >= 0], return_counts=True)
     if (counts > 1).any():
         chunk = chunks[counts > 1][0]

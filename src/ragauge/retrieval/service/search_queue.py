@@ -39,9 +39,7 @@ class SearchJob:
 class SearchQueue:
     def __init__(self, capacity: int, workers: int = 1, window_s: float = 0.0) -> None:
         """`capacity`: requests in the queue and in search; one more is refused. `workers`: searches at the same time.
-
-        `window_s`: how long a request waits for others to join; 0: only those that wait already join.
-        """
+        `window_s`: how long a request waits for others to join; 0: only those that wait already join."""
         self._capacity, self._window_s = capacity, window_s
         self._changed = threading.Condition()
         self._unanswered = 0

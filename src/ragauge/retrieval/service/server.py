@@ -71,10 +71,8 @@ class Server:
         tls: grpc.ServerCredentials | None = None,
         token: str | None = None,
     ) -> None:
-        """Without `tls` nothing is encrypted; without a token, which calls carry, anyone may search.
-
-        Raises UserError: the address cannot be listened on.
-        """
+        """Without `tls` nothing is encrypted; without a token, which calls carry, anyone may search. Raises UserError:
+        the address cannot be listened on."""
         self.loaded = loaded  # a request keeps the one that it began with
         self.queue = SearchQueue(settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms)
         self.metrics: Metrics | None = None

@@ -53,10 +53,8 @@ def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
 
 
 def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
-    """The neighbours of one query; of the whole call's seconds, what the server's stages leave is the network's.
-
-    Raises ValueError: tokens that do not fit the lengths that the message states.
-    """
+    """The neighbours of one query; of the whole call's seconds, what the server's stages leave is the network's. Raises
+    ValueError: tokens that do not fit the lengths that the message states."""
     rows = message.neighbours
     tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
     continuations, continuation_lengths = _padded([row.continuation for row in rows], message.continuation_tokens)
