@@ -87,12 +87,9 @@ class MissingExtraError(UserError):
 
 @contextmanager
 def explain_missing_extra(needed: str = "") -> Iterator[None]:
-    """Turn the import error of a package of an extra into one line that names the extra.
-
-    `needed`: begins the line, as in `metrics need prometheus_client`; default: `this needs the package X`.
-
-    Raises MissingExtraError: in place of ModuleNotFoundError, which is left alone for all other packages.
-    """
+    """Turn the import error of a package of an extra into one line that names the extra. `needed`: begins the line, as
+    in `metrics need prometheus_client`; default: `this needs the package X`. Raises MissingExtraError: in place of
+    ModuleNotFoundError, which is left alone for all other packages."""
     try:
         yield
     except ModuleNotFoundError as error:

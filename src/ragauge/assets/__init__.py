@@ -39,11 +39,9 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
 
 
 def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -> Path:
-    """Return the local path of a name of the catalog, a source, or an existing path, ready for use.
-
-    The weights of a GGUF file stay in it; `float_checkpoint` returns a folder that other libraries read. `where` is its
-    place in a configuration. Raises UserError as `fetch`, and for an unknown name, with the choices.
-    """
+    """Return the local path of a name of the catalog, a source, or an existing path, ready for use. The weights of a
+    GGUF file stay in it; `float_checkpoint` returns a folder that other libraries read. `where` is its place in a
+    configuration. Raises UserError as `fetch`, and for an unknown name, with the choices."""
     refuse_secret(name_or_source, where)
     target = Store(home or store.home())
     return _loadable(target, _fetch_pinned(target, name_or_source, where))

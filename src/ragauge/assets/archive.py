@@ -22,10 +22,8 @@ BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFE
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str]:
     """Unpack the members that match a shell pattern (default: all but code); `*` matches slashes too. Returns names.
-
     Raises UserError: a path outside the folder; a link or device; more than `MAX_RATIO` times the archive's own size; a
-    broken archive; no member that matches.
-    """
+    broken archive; no member that matches."""
     room = max_bytes = MAX_RATIO * archive.stat().st_size
     names = []
     try:

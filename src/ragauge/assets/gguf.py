@@ -164,13 +164,9 @@ def open_file(path: Path) -> Any:
 
 
 def check_decoder(header: Header) -> None:
-    """Compare the tensors of a file with the sizes that its keys state.
-
-    Raises:
-        ValueError: a tensor is missing, of another size, or unknown, or a key of attention or positions is unknown:
-            transformers would leave it out, or fill it with random numbers.
-        UserError: another architecture.
-    """
+    """Compare the tensors of a file with the sizes that its keys state. Raises UserError: another architecture;
+    ValueError: a tensor is missing, of another size, or unknown, or a key of attention or positions is unknown:
+    transformers would leave it out, or fill it with random numbers."""
     kind = header.values.get("general.architecture")
     if kind not in DECODERS:
         raise unknown("general.architecture", kind, DECODERS)

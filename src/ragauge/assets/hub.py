@@ -19,12 +19,9 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 def fetch(
     store: Store, repository: str, revision: str | None = None, tokenizer: str | None = None, sha256: str | None = None
 ) -> Path:
-    """Return a folder with the repository's settings, tokenizer and safetensors (or else `pytorch_model*.bin`).
-
-    It links to files in the hub's own cache. `tokenizer` is a repository whose tokenizer completes the checkpoint.
-
-    Raises UserError: the hub cannot be reached or refuses, the repository has no weights, or a file has a wrong hash.
-    """
+    """Return a folder with the repository's settings, tokenizer and safetensors (or else `pytorch_model*.bin`). It
+    links to files in the hub's own cache. `tokenizer` is a repository whose tokenizer completes the checkpoint. Raises
+    UserError: the hub cannot be reached or refuses, the repository has no weights, or a file has a wrong hash."""
     for name in filter(None, (repository, tokenizer)):
         if not REPOSITORY.fullmatch(name):
             raise UserError(f"hf:{name}: not of the form hf:organisation/name")

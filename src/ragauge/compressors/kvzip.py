@@ -15,11 +15,9 @@ SINKS = 4  # first tokens, which all stay
 
 
 class KVzip(Compressor):
-    """The largest attention that a token gets, from any head and token, while the context is read once more.
-
-    After the context, a request to repeat it and the context itself are read, in pieces. Attention is over a piece, its
-    repetition and the cache's first tokens alone (section 3.4, "chunked scoring"), not over the rest of the context.
-    """
+    """The largest attention that a token gets, from any head and token, while the context is read once more. After the
+    context, a request to repeat it and the context itself are read, in pieces. Attention is over a piece, its
+    repetition and the cache's first tokens alone (section 3.4, "chunked scoring"), not over the rest of the context."""
 
     reads_text = True
     budget = "all"

@@ -13,13 +13,9 @@ from ragauge.cost.hardware import AUTO, DTYPES
 
 
 def resolved(config: Config, former: Path) -> Config:
-    """The experiment with a data type in the place of every `auto`.
-
-    A model has the one of the run's former settings, so that its records can be continued. Others have the
-    fastest one of the machine that the run starts on. ONNX Runtime runs decoders in float32.
-
-    `former`: the settings that a run of this experiment wrote; may be missing.
-    """
+    """The experiment with a data type in the place of every `auto`. A model has the one of the run's former settings,
+    so that its records can be continued. Others have the fastest one of the machine that the run starts on. ONNX
+    Runtime runs decoders in float32. `former`: the settings that a run of this experiment wrote; may be missing."""
     former_dtypes, chosen = dict[str, Any](), {}
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         models = yaml.safe_load(former.read_bytes())["models"]
@@ -35,12 +31,8 @@ def resolved(config: Config, former: Path) -> Config:
 def with_dtype(
     model: ModelEntry, dtype: str | None = None, allowed: Sequence[str] | None = None, threads: int | None = None
 ) -> ModelEntry:
-    """The model with a data type in the place of `auto`: this one or, where it is None, the fastest on this machine.
-
-    Args:
-        allowed: the types to choose from; None: all candidates.
-        threads: that the model will run on; None: torch's own choice.
-    """
+    """The model with a data type in the place of `auto`: this one or, where it is None, the fastest on this machine of
+    the `allowed` ones (None: all candidates) with so many `threads` (None: torch's own choice)."""
     if model.dtype != AUTO or model.served:
         return model
     if dtype is None:

@@ -72,13 +72,9 @@ def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], 
 
 
 def experiment(merged: Mapping[str, Any], files: Sequence[str], changes: Mapping[str, Any] | None) -> Config:
-    """Check the configuration of a run. Raises UserError on the first mistake.
-
-    Args:
-        merged: the configuration as Snakemake has it.
-        files: that it comes from; each is read again for what `merged` does not show, such as a key that stands twice.
-        changes: those of the command line (`--config`).
-    """
+    """Check the configuration of a run, `merged` as Snakemake has it, with the `changes` of the command line
+    (`--config`). Each of its files is read again for what `merged` does not show, such as a key that stands twice.
+    Raises UserError on the first mistake."""
     for path in files:
         loading.read(Path(path))
     place = os.path.relpath(files[-1]) if files else "--config"
@@ -157,11 +153,9 @@ def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
 
 
 def end_left_jobs(patience_s: float = ENDING_S) -> None:
-    """Cancel the jobs that a killed run in this folder left in Slurm, and wait until they have ended.
-
-    They write the files that the next run makes. Call it with the folder locked, so that no jobs of a live run are
-    cancelled. Raises UserError if they do not end.
-    """
+    """Cancel the jobs that a killed run in this folder left in Slurm, and wait until they have ended. They write the
+    files that the next run makes. Call it with the folder locked, so that no jobs of a live run are cancelled. Raises
+    UserError if they do not end."""
     deadline = time.monotonic() + patience_s
     while left := left_jobs():
         if time.monotonic() > deadline:

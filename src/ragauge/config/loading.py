@@ -18,12 +18,9 @@ CHECKED_BY = "checked_by"  # the key of a configuration that a run wrote: the ve
 
 
 def load(path: Path) -> Config:
-    """The checked configuration of a file, whose lock is then in use (`assets.pins`).
-
-    A configuration that a run of this version wrote was checked when the run began, and is not checked again.
-
-    Raises UserError: the first mistake, with the key's path.
-    """
+    """The checked configuration of a file, whose lock is then in use (`assets.pins`). A configuration that a run of
+    this version wrote was checked when the run began, and is not checked again. Raises UserError: the first mistake,
+    with the key's path."""
     data = read(path)
     is_checked = data.pop(CHECKED_BY, None) == __version__
     config = checked(Config, data, str(path)) if is_checked else parse(data, str(path))

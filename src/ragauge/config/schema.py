@@ -386,10 +386,8 @@ class Config(Section):
 
     def measured(self, protocol: Protocol) -> list[tuple[str, str]]:
         """The (data set, model) pairs of a protocol: those that are timed, or measured under load or on a stream.
-
         Unless named, no model trained here or with a finder, nor one of another engine than torch: the protocols time
-        calls on caches.
-        """
+        calls on caches."""
         pairs = []
         alone = {k: m for k, m in self.models.items() if (m.training, m.finder, m.engine) == (None, None, "torch")}
         for section in filter(None, self.protocols if protocol == "latency" else (getattr(self, protocol),)):
@@ -469,12 +467,8 @@ def specify(
     max_new_tokens: int,
     finder: ModelEntry | None = None,
 ) -> AnswerSpecification:
-    """What records depend on, without the hashes of files, which are read where a job runs.
-
-    Args:
-        name, dataset_name: of the method and of the data set in the registry.
-        finder: the model that finds evidence, if it is a different one.
-    """
+    """What records depend on, without the hashes of files, which are read where a job runs. Names are those in the
+    registry; `finder` is the model that finds evidence, if it is a different one."""
     return AnswerSpecification(
         method=name,
         options=asdict(method),

@@ -26,14 +26,9 @@ REPLY_TOKENS = 64  # of an endpoint's first reply, in which some models think be
 
 
 def fetch(config: Config, *, lock: bool = False) -> Lock:
-    """Fetch what is not here yet, and say what everything is.
-
-    Streams of the hub are read when a database is built; here they only have their pins.
-
-    `lock`: ask the hub which commits its data sets are, and fetch these.
-
-    Raises UserError: something cannot be fetched, or is not what the configuration or the lock in use says.
-    """
+    """Fetch what is not here yet, and say what everything is. Streams of the hub are read when a database is built;
+    here they only have their pins. `lock`: ask the hub which commits its data sets are, and fetch these. Raises
+    UserError: something cannot be fetched, or is not what the configuration or the lock in use says."""
     fetched = {source: assets.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
         assets={source: pin for source, pin in fetched.items() if pin},

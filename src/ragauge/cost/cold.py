@@ -38,10 +38,8 @@ class Disk:
 
 def time_documents(name: str, prepare: Callable[[], Any], engine: Any, disk: Disk) -> dict[str, Any] | None:
     """Time preparing a variant's documents without a store, with an empty one, and with one on disk that holds them.
-
     Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes", "load_share", "disturbed"}; None
-        where nothing is read before the question is known. Raises UserError: the disk could not hold the documents.
-    """
+    where nothing is read before the question is known. Raises UserError: the disk could not hold the documents."""
     with competing_load() as load:
         computing_s, calls = _timed(prepare, engine)
         if not any(map(_is_storable, calls)):

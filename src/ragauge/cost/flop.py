@@ -31,10 +31,8 @@ def output_weights(shape: Shape) -> int:
 
 def attention_macs(shape: Shape, new: int, past: int, steps: int = 1, layers: Layers = None) -> int:
     """Query·key and probability·value products of `new` tokens a step, of which step s has `past + s * new` behind it.
-
     Dense: `heads * head_dim * n * (past + n)` for each of the two products, summed over layers and steps; in a layer
-    with a sliding window of w tokens `min(past + n, w)`.
-    """
+    with a sliding window of w tokens `min(past + n, w)`."""
     if shape.shortest_window is None:
         pairs = new * keys_of_steps(new, past, steps)
         return 2 * pairs * sum(shape.heads[slice(*layers or (None,))]) * shape.head_dim

@@ -36,10 +36,8 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
 
 def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
     """Compute the three speedups of a method over naive from `stages` and median seconds of a response of each.
-
     Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`, `gap_s`, `stages` (PARTS of each) and
-        `between_calls_s`, as docs/latency-protocol.md defines them.
-    """
+    `between_calls_s`, as docs/latency-protocol.md defines them."""
     cycle_s = naive_total_s / _counted(naive)
     parts = {}
     for stage, values in method.items():

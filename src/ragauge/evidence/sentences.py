@@ -59,12 +59,9 @@ def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int
 
 
 def _boundaries(text: str) -> Iterator[tuple[int, int]]:
-    """Spans of the sentences as the splitter finds them.
-
-    It does not split inside quotation marks or brackets. Where one of a pair is missing, or is not a quotation mark at
-    all (as in "ra‘ad"), half a document can become one sentence. So a long sentence is split once more with these marks
-    ignored.
-    """
+    """Spans of the sentences as the splitter finds them. It does not split inside quotation marks or brackets. Where
+    one of a pair is missing, or is not a quotation mark at all (as in "ra‘ad"), half a document can become one
+    sentence. So a long sentence is split once more with these marks ignored."""
     for start, stop in _library_boundaries(text):
         if stop - start <= LONGEST:
             yield start, stop
@@ -84,11 +81,9 @@ def _library_boundaries(text: str) -> Iterator[tuple[int, int]]:
 def tokenize(
     sources: Sequence[Source], tokenizer: Any, splitter: Splitter = "sentencex"
 ) -> tuple[list[int], list[Sentence]]:
-    """The token ids of the sources, one after another, and all their sentences.
-
-    Titles and what stands between sources are tokens of no sentence or, where a token also ends a sentence, of that
-    one; sentences never reach over two sources.
-    """
+    """The token ids of the sources, one after another, and all their sentences. Titles and what stands between sources
+    are tokens of no sentence or, where a token also ends a sentence, of that one; sentences never reach over two
+    sources."""
     headers = [source.shown.removesuffix(source.text) for source in sources]
     text, starts = "", []
     for header, source in zip(headers, sources, strict=True):

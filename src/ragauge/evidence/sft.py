@@ -77,11 +77,9 @@ def cut(article: TrainingDocument, tokenizer: Any, longest: int, splitter: Split
 def draw_spans(
     document: TrainingDocument, tokenizer: Any, count: int, most_sentences: int, seed: int, splitter: Splitter
 ) -> TrainingDocument:
-    """The document with up to `count` random spans of one to `most_sentences` sentences, one in each part of it.
-
-    A span begins and ends with a whole sentence of prose, headings and list items are passed over, and has
-    `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the seed and the document's key.
-    """
+    """The document with up to `count` random spans of one to `most_sentences` sentences, one in each part of it. A span
+    begins and ends with a whole sentence of prose, headings and list items are passed over, and has
+    `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the seed and the document's key."""
     drawn = random.Random(f"{seed}/{document.key}")
     _, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
     spans = []

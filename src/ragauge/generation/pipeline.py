@@ -121,11 +121,8 @@ def run(
     about: dict[str, Any] | None = None,
 ) -> Path:
     """Write a record of every sequence that `out` does not have yet, with metadata `about`; a killed run resumes.
-
-    `make` loads the decoder and connects the retriever; it is called only if a sequence is missing.
-
-    Raises UserError as `make` and `RecordWriter` do.
-    """
+    `make` loads the decoder and connects the retriever; it is called only if a sequence is missing. Raises UserError as
+    `make` and `RecordWriter` do."""
     keys = [text.key for text in texts]
     with RecordWriter(out, specification.fingerprint, keys, overwrite, SequenceRecord) as writer:
         todo = [text for text in texts if text.key not in writer.done]

@@ -72,11 +72,8 @@ def check_replaceable(target: Path, is_replaceable: Callable[[Path], bool]) -> N
 
 def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> bool:
     """Make the folder `target` unless it exists, complete and of the same inputs; return whether it was made.
-
-    `made_from`: all that its content depends on, as JSON values. `make` returns further entries of the manifest.
-
-    Raises UserError: it cannot be written, something else exists there, or `make` raises it; an existing folder stays.
-    """
+    `made_from`: all that its content depends on, as JSON values. `make` returns further entries of the manifest. Raises
+    UserError: it cannot be written, something else exists there, or `make` raises it; an existing folder stays."""
     inputs = json.loads(json.dumps(made_from))
 
     def fill(folder: Path) -> None:
@@ -103,12 +100,9 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
 
 
 def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "") -> dict[str, Any]:
-    """Return the folder's manifest after checking the size of every file, or with `verify` its hash.
-
-    `kind`: the expected one; None: any. `hashed`: pattern of files whose hash is always checked, as readers trust them.
-
-    Raises UserError: there is no manifest, it is of another kind or format, or a file is missing, cut short or changed.
-    """
+    """Return the folder's manifest after checking the size of every file, or with `verify` its hash. `kind`: the
+    expected one; None: any. `hashed`: pattern of files whose hash is always checked, as readers trust them. Raises
+    UserError: there is no manifest, it is of another kind or format, or a file is missing, cut short or changed."""
     manifest = _manifest(folder, kind)
     made = f"its {manifest['kind']}"
     for name, facts in manifest["files"].items():

@@ -22,12 +22,9 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A.
-
-    Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
-
-    Raises UserError: no such file, a line of more than `max_bytes` (before it is read whole), a damaged gzip stream.
-    """
+    """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A. Lines end at the
+    byte 0x0A alone: U+2028 and its like are legal inside a JSON string. Raises UserError: no such file, a line of more
+    than `max_bytes` (before it is read whole), a damaged gzip stream."""
     number = 0
     try:
         with open(path, "rb") as packed:

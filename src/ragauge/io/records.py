@@ -238,12 +238,9 @@ def join_lines(lines: Sequence[str]) -> bytes:
 
 
 def gather(parts: Sequence[Path], out: Path) -> None:
-    """Join the records of the parts of one run into one file, in the order of the parts.
-
-    The metadata are those of the first part with all processors, the largest memory peak, and each part's provenance.
-
-    Raises UserError: a part is missing, is of another run than the first, or has a question that another has.
-    """
+    """Join the records of the parts of one run into one file, in the order of the parts. The metadata are those of the
+    first part with all processors, the largest memory peak, and each part's provenance. Raises UserError: a part is
+    missing, is of another run than the first, or has a question that another has."""
     metas: list[dict[str, Any]] = []
     lines: dict[str, str] = {}
     for part in parts:

@@ -29,11 +29,9 @@ def project(
     dtype: object,
     counter: str = "closed_form",
 ) -> dict[str, Any]:
-    """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape alone.
-
-    `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with the `counter` fvcore its count
-    of the trace is reported next to that of the formulas.
-    """
+    """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape alone. `dtype` is a
+    torch dtype, its name or a `cost.hardware.Precision`; with the `counter` fvcore its count of the trace is reported
+    next to that of the formulas."""
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
     if reason := method.refusal(engine):

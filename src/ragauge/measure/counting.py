@@ -26,11 +26,9 @@ Pass = tuple[int, int, int, tuple[int, int] | None]
 
 
 def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
-    """Multiply-accumulates of the calls of a trace, an encoder's (`Call.macs`) added as they are.
-
-    Rows are counted one by one, without padding; rows alike are run once. Raises UserError: fvcore is not installed; a
-    shape with sliding windows, whose hidden keys it would count.
-    """
+    """Multiply-accumulates of the calls of a trace, an encoder's (`Call.macs`) added as they are. Rows are counted one
+    by one, without padding; rows alike are run once. Raises UserError: fvcore is not installed; a shape with sliding
+    windows, whose hidden keys it would count."""
     if shape.shortest_window is not None:
         raise UserError("--counter fvcore: not for a model with sliding windows, whose hidden keys it counts")
     calls = list(trace)

@@ -56,12 +56,9 @@ def measure_latency(
     machine: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Time the variants with every response length of the protocol.
-
-    `machine` is what `cost.machine.measure` returned; None: measured here. On the disk of `folder` documents are stored
-    during the measurement; None: they are not. Returns the result of `run` for the first response length;
-    `other_lengths` holds those for the others.
-    """
+    """Time the variants with every response length of the protocol. `machine` is what `cost.machine.measure` returned;
+    None: measured here. On the disk of `folder` documents are stored during the measurement; None: they are not.
+    Returns the result of `run` for the first response length; `other_lengths` holds those for the others."""
     device = bench.lm.device.type
     rates = machine or measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
     on_disk = settings.documents == "cold" or device == "cpu"  # a GPU computes documents faster than a disk stores them

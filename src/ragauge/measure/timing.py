@@ -123,10 +123,8 @@ def disturbance(load: Load, gpu: GpuWatch | None = None) -> str | None:
 
 def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worked, dict[str, Any]]:
     """Do a work while other processes and the GPU are watched; once more if they disturbed it: the quieter one counts.
-
     Returns: its result, and {"load_share", "gpu", "busy" (what disturbed it, or None), "refused" (the same where load
-        is not allowed)}.
-    """
+    is not allowed)}."""
     attempts = list[tuple[Worked, dict[str, Any]]]()
     while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1]["busy"] is None):
         gpu = watch(str(lm.device))

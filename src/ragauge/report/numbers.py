@@ -89,12 +89,9 @@ def recommended(group: Numbers) -> Numbers | None:
 
 
 def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
-    """What a user waits for, in the cost's unit; None where it was not measured.
-
-    Args:
-        reused_by: questions that come on the same documents, of which one waits until they are read; None: they were
-            read before. What depends on the question is prepared for each.
-    """
+    """What a user waits for, in the cost's unit; None where it was not measured. Of the `reused_by` questions that come
+    on the same documents one waits until they are read; None: they were read before. What depends on the question is
+    prepared for each."""
     entry = row["costs"].get(kind)
     if not entry:
         return None

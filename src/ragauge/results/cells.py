@@ -92,11 +92,8 @@ def merge(
     measured: Sequence[Cell], published: Sequence[Cell], on: Sequence[str], predicted: Sequence[Cell] = ()
 ) -> list[Cell]:
     """The measured cells, each with the paper's number where model and row (the keys `on`) are the paper's; then the
-    others.
-
-    A predicted value is used where nothing was measured. The other numbers come model by model, or as they are
-    published where the paper's table has several data sets.
-    """
+    others. A predicted value is used where nothing was measured. The other numbers come model by model, or as they are
+    published where the paper's table has several data sets."""
     printed = {_identity(cell, on): cell.published for cell in published}
     guesses = {_identity(cell, on): cell.measure for cell in predicted}
     compared = [replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c for c in measured]

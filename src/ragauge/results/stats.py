@@ -73,11 +73,9 @@ def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[fl
 
 
 def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> np.ndarray:
-    """(method,) probabilities that each method is on the frontier of cost and quality, over resampled questions.
-
-    A method is on the frontier unless another one is at least as cheap and at least as good, and better in one of the
-    two. Costs are known ones (method,), lower is better; values are (method, question), higher is better.
-    """
+    """(method,) probabilities that each method is on the frontier of cost and quality, over resampled questions. A
+    method is on the frontier unless another one is at least as cheap and at least as good, and better in one of the
+    two. Costs are known ones (method,), lower is better; values are (method, question), higher is better."""
     quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
     rng = np.random.default_rng(seed)
     on = np.zeros(len(quality))

@@ -109,11 +109,9 @@ def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Spli
 
 
 def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
-    """Mark the documents of one shard that are like evaluation text of any, or of the sets of these labels.
-
-    Returns whether there was anything to do. Raises UserError: a shard is missing, truncated, or of another corpus,
-    tokenizer or chunk size than the first; an evaluation set was not cut.
-    """
+    """Mark the documents of one shard that are like evaluation text of any, or of the sets of these labels. Returns
+    whether there was anything to do. Raises UserError: a shard is missing, truncated, or of another corpus, tokenizer
+    or chunk size than the first; an evaluation set was not cut."""
     parts, others, marked_from = _parts(database, shards, sets)
 
     def make(folder: Path) -> dict[str, Any]:

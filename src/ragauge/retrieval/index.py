@@ -125,10 +125,8 @@ class Index:
 
     def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
-
         Distances are squared L2 (smaller is nearer) or inner products (larger is nearer), as the recipe's metric says.
-        Raises UserError if nprobe is not between 1 and the largest.
-        """
+        Raises UserError if nprobe is not between 1 and the largest."""
         distances, ids = self.search_raw(vectors, k, nprobe)
         return distances, np.where(ids < 0, -1, ids % len(self.database))
 

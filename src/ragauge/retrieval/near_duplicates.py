@@ -48,11 +48,9 @@ class EvaluationText:
 
 
 def originals(texts: Sequence[str]) -> np.ndarray:
-    """For each text, the first one that it is a near-duplicate of, else its own number: (text,) int64.
-
-    A text is compared with those that are nobody's near-duplicates, so that no chain of small changes joins two texts
-    that have little in common.
-    """
+    """For each text, the first one that it is a near-duplicate of, else its own number: (text,) int64. A text is
+    compared with those that are nobody's near-duplicates, so that no chain of small changes joins two texts that have
+    little in common."""
     rows, earlier = signatures(texts), EvaluationText()
     first = np.arange(len(rows))
     for number, row in enumerate(rows):

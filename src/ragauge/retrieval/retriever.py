@@ -110,12 +110,9 @@ class Retriever:
         threads: int | None = None,
         part: tuple[int, int] | None = None,
     ) -> Retriever:
-        """Open the index of a database's folder, or the part (number, of) of one of several servers.
-
-        `threads`: of encoder and search; default: the libraries' choice.
-
-        Raises UserError: a file is missing, truncated, changed, or of another database, tokenizer or encoder.
-        """
+        """Open the index of a database's folder, or the part (number, of) of one of several servers. `threads`: of
+        encoder and search; default: the libraries' choice. Raises UserError: a file is missing, truncated, changed, or
+        of another database, tokenizer or encoder."""
         import faiss
 
         database = Database(folder)
@@ -139,12 +136,9 @@ class Retriever:
         return self.search_together([queries], None)[0] if queries else []
 
     def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop | None) -> list[list[Neighbours]]:
-        """The neighbours of several requests' queries, the index searched in one call.
-
-        Each request is encoded by itself: padding to another's length would change the last bits of its vectors.
-
-        Raises UserError as `search`, and CancelledSearchError once `stop` returns true.
-        """
+        """The neighbours of several requests' queries, the index searched in one call. Each request is encoded by
+        itself: padding to another's length would change the last bits of its vectors. Raises UserError as `search`, and
+        CancelledSearchError once `stop` returns true."""
         queries = [query for request in requests for query in request]
         nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
         started = time.perf_counter()

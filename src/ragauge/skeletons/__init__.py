@@ -23,16 +23,9 @@ TEXTS = Path(__file__).parent
 
 
 def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]:
-    """Write the package of a component into a folder of its own; returns the files.
-
-    Args:
-        kind: a key of MODULES.
-        name: of the component.
-        kv: the method stores, moves and reads again keys and values.
-
-    Raises:
-        UserError: the name is none of a Python module or taken, or the folder holds something.
-    """
+    """Write the package of a component, of a kind of MODULES, into a folder of its own; returns the files. `kv`: the
+    method stores, moves and reads again keys and values. Raises UserError: the name is none of a Python module or
+    taken, or the folder holds something."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise UserError(f"NAME: {name!r} must be words of small letters and digits joined by '_', as in last_first")
     if iskeyword(name):

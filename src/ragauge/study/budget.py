@@ -26,11 +26,9 @@ Settings = Mapping[str, Any]
 def fit(
     settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Find the configuration that fits the available seconds with as few limits as the order above allows.
-
-    Returns it and a line for each limit in it; `seconds` forecasts a configuration. Raises UserError: the smallest
-    configuration takes longer.
-    """
+    """Find the configuration that fits the available seconds with as few limits as the order above allows. Returns it
+    and a line for each limit in it; `seconds` forecasts a configuration. Raises UserError: the smallest configuration
+    takes longer."""
     takes, limited, lines = 0.0, copy.deepcopy(dict(settings)), dict[str, str]()
     for topic, line in _cuts(limited, questions):
         lines |= {topic: line} if line else {}

@@ -47,12 +47,9 @@ class Content:
 
 
 def read(path: Path) -> Content:
-    """Read the text of a file, by its suffix, which is one of `READERS`.
-
-    Raises:
-        UnreadableError: it is too large, empty, encrypted, damaged, without text, or not what its suffix says.
-        UserError: the library that reads it is not installed.
-    """
+    """Read the text of a file, by its suffix, which is one of `READERS`. Raises UnreadableError: it is too large,
+    empty, encrypted, damaged, without text, or not what its suffix says; UserError: the library that reads it is
+    missing."""
     try:
         size = path.stat().st_size
         if size > LARGEST_BYTES:

@@ -157,13 +157,9 @@ def generate(
     until: float = float("inf"),
     at_last: float = float("inf"),
 ) -> Generated:
-    """Have questions written about the passages, at most `wanted`; the seed fixes which spots are tried.
-
-    No more than `most` spots are tried. By the monotonic clock, no batch begins after `until` if there are enough
-    questions, and none at all after `at_last`.
-
-    Raises UserError: no question can be used, or a model gives no reply.
-    """
+    """Have questions written about the passages, at most `wanted`; the seed fixes which spots are tried. No more than
+    `most` spots are tried. By the monotonic clock, no batch begins after `until` if there are enough questions, and
+    none at all after `at_last`. Raises UserError: no question can be used, or a model gives no reply."""
     generated = Generated(wanted, most)
     checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
     spots = drawn(passages, seed)

@@ -39,10 +39,8 @@ class PassageCorpus:
 
 def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> PassageCorpus:
     """Cut the documents into passages of so many tokens, of which neighbours share `overlap`; mark near-duplicates.
-
     With `drop`, near-duplicates of an earlier passage are left out of the search. Raises UserError: no document has a
-    sentence.
-    """
+    sentence."""
     documents = sources.documents
     every = [
         passage

@@ -47,11 +47,9 @@ class Retrieval:
 def rankings(
     retrieval: Retrieval, questions: Sequence[StudyQuestion], passages: Sequence[Passage], count: int, folder: Path
 ) -> dict[str, Ranking]:
-    """Compute every ranking on the way to the chosen one, which is the last.
-
-    Each question needs `count` passages. Embeddings are written to `folder`, where another study of the same passages
-    uses them again. Raises UserError: the encoder or the cross-encoder cannot be had.
-    """
+    """Compute every ranking on the way to the chosen one, which is the last. Each question needs `count` passages.
+    Embeddings are written to `folder`, where another study of the same passages uses them again. Raises UserError: the
+    encoder or the cross-encoder cannot be had."""
     depth = min(max(count, DEPTH), len(passages))
     queries = [question.question for question in questions]
     texts = [f"{passage.document} {passage.text}" for passage in passages]

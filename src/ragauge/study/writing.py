@@ -52,11 +52,9 @@ def configuration(
     judge: str | None = None,
     target_first_token_s: float | None = None,
 ) -> dict[str, Any]:
-    """Configure the experiment: every method on the study's questions, timed, as an item and a page.
-
-    `model` is its entry of the configuration, with `source`, and `methods` those that its engine runs. With `retrieval`
-    some question has a gold passage. `judge` is a local model, or `endpoint`.
-    """
+    """Configure the experiment: every method on the study's questions, timed, as an item and a page. `model` is its
+    entry of the configuration, with `source`, and `methods` those that its engine runs. With `retrieval` some question
+    has a gold passage. `judge` is a local model, or `endpoint`."""
     timed = [method for method in methods if method not in UNTIMED]
     latency = {"latency": {"methods": timed, "dataset": DATASET, **LATENCY}}  # of a decoder here, not of a server
     target = {"target_first_token_s": target_first_token_s} if target_first_token_s else {}

@@ -79,13 +79,9 @@ class ServerPlan(PlanPart):
         return named
 
     def check(self, pending: list[Labels], at_a_time: int | None, cluster: bool) -> None:
-        """Raise UserError if the servers of pending pipelines cannot run at the same time as one of these.
-
-        Args:
-            pending: labels of the pipelines that this run makes.
-            at_a_time: cores of a machine; jobs of a cluster, None where they are not limited.
-            cluster: whether pipelines may run on other machines than their server.
-        """
+        """Raise UserError if the servers of pending pipelines cannot run at the same time as one of these. `at_a_time`:
+        cores of a machine, or jobs of a `cluster`, where pipelines may run on other machines than their server; None:
+        not limited."""
         pipelines = {labels.pipeline for labels in pending}
         servers = {server: clients for server, clients in self.config.servers().items() if pipelines & set(clients)}
         needed = len(servers) if cluster else sum(map(self.config.server_threads, servers))

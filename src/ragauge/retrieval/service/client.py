@@ -77,11 +77,8 @@ class Client(AbstractContextManager["Client"]):
         token: Path | None = None,
     ) -> None:
         """Connect to host:port at the first call; each may take `deadline_s` seconds, repeated up to `retries` times.
-
         `tls_ca` (without which there is no TLS), `tls_cert`, `tls_key` and `token` are files, as docs/service.md says.
-
-        Raises UserError: an invalid address, deadline or number of retries, or a file that cannot be read.
-        """
+        Raises UserError: an invalid address, deadline or number of retries, or a file that cannot be read."""
         check_address(address)
         if not 0 < deadline_s < float("inf"):
             raise UserError(f"retrieval deadline: {deadline_s}; must be seconds above 0")

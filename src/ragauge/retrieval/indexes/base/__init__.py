@@ -50,11 +50,9 @@ class Searchable(Protocol):
 
 
 class IndexRecipe(Section):
-    """How an index is made from the embeddings of its database. A type is a file with one subclass.
-
-    Steps write folders that appear complete or not at all: `train` once, `add` once a shard, `merge` over all shards or
-    those of one server. All keys but `parts` and the nprobe are part of the index's identity.
-    """
+    """How an index is made from the embeddings of its database. A type is a file with one subclass. Steps write folders
+    that appear complete or not at all: `train` once, `add` once a shard, `merge` over all shards or those of one
+    server. All keys but `parts` and the nprobe are part of the index's identity."""
 
     NPROBE_KEY: ClassVar[str | None] = None  # key of the default nprobe of a search; None: the search is exact
     MEASURED: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64)  # nprobes that a server measures for budgets
