@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, Self
+from typing import Any
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits
-from ragauge.methods.base import SPANS, Answer, read_plain
-from ragauge.methods.base.tree import TreeMethod
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.methods.base import Answer
+from ragauge.methods.base.tree import DocumentTree, TreeMethod
 from ragauge.prompts import Prompt
 from ragauge.prompts.templates import token_ids
 
@@ -36,18 +36,11 @@ class ContextPilot(TreeMethod):
     reorder: bool = True  # order documents by the index; else as given
     deduplicate: bool = True  # read a document that a prompt has twice once, where it first stands
     annotate: bool = False  # write the order given, as a ranking, before the question
-    stored: bool = True  # false: a plain prompt, for engines with a prefix cache of their own
 
     def required(self) -> Capabilities:
-        return (SPANS if self.stored else frozenset()) | ({Capability.TEXT} if self.annotate else frozenset())
+        return super().required() | ({Capability.TEXT} if self.annotate else frozenset())
 
-    def adapted_to(self, capabilities: Capabilities) -> Self:
-        return self if Capability.SPANS in capabilities else replace(self, stored=False)
-
-    def prepare(self, engine: Any, prompt: Prompt) -> Any:
-        return super().prepare(engine, prompt) if self.stored else None
-
-    def answer(self, engine: Any, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: DocumentTree, prompt: Prompt, limits: Limits) -> Answer:
         names = list(map(tuple, prompt.documents))
         order = [i for i, name in enumerate(names) if not self.deduplicate or names.index(name) == i]
         if self.reorder:
@@ -55,9 +48,7 @@ class ContextPilot(TreeMethod):
             order.sort(key=lambda i: place(names[i]))
         if self.annotate:
             prompt = annotated(engine.tokenizer, prompt, order)
-        if self.stored:
-            return self.answer_in_order(engine, state, prompt, order, limits)
-        return Answer(read_plain(engine, prompt, (prompt.documents[i] for i in order), limits), tuple(order))
+        return self.answer_in_order(engine, state, prompt, order, limits)
 
     @cached_property
     def _index(self) -> _Context:

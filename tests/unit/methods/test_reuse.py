@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from ragauge.compressors.expected_attention import ExpectedAttention
 from ragauge.cost.flop import call_macs
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.engines.decoder import scores
+from ragauge.engines.protocol import SERVED
 from ragauge.errors import UserError
 from ragauge.items.reuse import _family as reuse_family
 from ragauge.items.reuse import table as reuse_table
@@ -733,6 +735,20 @@ def test_documents_are_put_where_they_are_found(llama: LM) -> None:
     prompt, method = tiny_prompt(), methods.make("prefix_tree", reorder=True)
     asked = [of(prompt, 0, 1), of(prompt, 2, 1), of(prompt, 3, 1, 0), of(prompt, 1, 2)]
     assert [read_online(llama, method, p) for p in asked] == [[9, 14], [5, 14], [11], []]
+
+
+@pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
+def test_on_a_server_the_order_alone_remains(llama: LM, name: str) -> None:
+    prompt, local = tiny_prompt([4] * 6), methods.make(name, reorder=True)
+    served, orders = local.adapted_to(SERVED), list[tuple[int, ...]]()
+    assert (local.refusal(llama), served.required()) == (None, frozenset())
+    for _, places in zip(range(12), permutations(range(6), 4), strict=False):
+        one = of(prompt, *places[::-1])
+        answers = [method.answer(llama, method.prepare(llama, one), one, LIMITS) for method in (local, served)]
+        assert answers[0].kept == answers[1].kept
+        assert answers[0].ids == answers[1].ids
+        orders.append(answers[1].kept)
+    assert len(set(orders)) > 1
 
 
 @pytest.mark.parametrize(("policy", "stay"), [("lru", {1, 3}), ("pgdsf", {0, 3})])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
 from ragauge.cost.flop import call_macs
 from ragauge.cost.trace import Call
-from ragauge.engines.protocol import Limits, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row
+from ragauge.engines.protocol import Capabilities, Capability, Limits, Span, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row, read_plain
 from ragauge.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -27,15 +27,23 @@ Policy = Literal["pgdsf", "lru"]
 class TreeMethod(Method):
     """A method whose documents come from a tree of stored prefixes, and are read and stored where they are missing."""
 
-    requires = SPANS
-
     policy: Policy = "pgdsf"
     store_gb: Annotated[float, Field(gt=0)] = 1.0  # keys and values of all nodes
+    stored: bool = True  # false: a plain prompt, for engines with a prefix cache of their own
+
+    def required(self) -> Capabilities:
+        return SPANS if self.stored else frozenset()
+
+    def adapted_to(self, capabilities: Capabilities) -> Self:
+        return self if Capability.SPANS in capabilities else replace(self, stored=False)
 
     def sequential(self) -> bool:
         return True
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> DocumentTree:
+        if not self.stored:
+            self._orders.roots.setdefault(tuple(prompt.preamble), _Node(None, 0, None))
+            return self._orders
         tree = self._trees.setdefault(engine, DocumentTree(self.policy, self.store_gb * 1e9))
         if tuple(prompt.preamble) not in tree.roots:
             cache = engine.new_cache(len(prompt.preamble))
@@ -49,6 +57,9 @@ class TreeMethod(Method):
         """Answer from these documents, by number, in this order."""
         documents, question = [prompt.documents[i] for i in order], prompt.ending
         root = tree.roots[tuple(prompt.preamble)]
+        if not self.stored:
+            tree.remember(root, documents)
+            return Answer(read_plain(engine, prompt, documents, limits), tuple(order))
         cache = tree.read(engine, root, documents, len(question) + limits.max_new_tokens)
         past = cache.length
         read = engine.extend(cache, [plain_row(question, past)], stage="prompt", last_logits=True)
@@ -60,10 +71,15 @@ class TreeMethod(Method):
         """One for each engine, as long as this method and the engine live."""
         return WeakKeyDictionary()
 
+    @cached_property
+    def _orders(self) -> DocumentTree:
+        """The orders of all prompts so far, without keys and values."""
+        return DocumentTree(self.policy, 0)
+
 
 @dataclass(eq=False)
 class _Node:
-    cache: KVCache  # the document's own tokens
+    cache: Any  # KVCache of the document's own tokens; None in a tree of orders alone
     cost: float  # multiply-accumulates of reading them after the ancestors
     parent: _Node | None
     ids: tuple[int, ...] = ()
@@ -96,6 +112,12 @@ class DocumentTree:
                 tokens, rest = self.longest(child, {j: other for j, other in documents.items() if j != i})
                 best = max(best, (tokens + len(ids), [i, *rest]), key=lambda path: path[0])
         return best
+
+    def remember(self, root: _Node, documents: Sequence[Sequence[int]]) -> None:
+        """Add an order of documents, whose keys and values the engine's own cache may have."""
+        node = root
+        for ids in map(tuple, documents):
+            node = node.children.setdefault(ids, _Node(None, 0, node, ids))
 
     def read(self, engine: SpanEngine, root: _Node, documents: Sequence[Sequence[int]], room: int) -> KVCache:
         """A cache of the root and the documents in this order, with `room` for more: stored ones and new ones."""

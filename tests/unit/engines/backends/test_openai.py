@@ -250,7 +250,13 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
 
 
 @pytest.mark.parametrize(
-    "options", [["context_pilot"], ["sentence_pruning", "--set=ranker=bm25", "--set=threshold=0.1"]], ids=str
+    "options",
+    [
+        ["context_pilot"],
+        ["prefix_tree", "--set=reorder=true"],
+        ["sentence_pruning", "--set=ranker=bm25", "--set=threshold=0.1"],
+    ],
+    ids=str,
 )
 def test_methods_that_change_the_prompt_alone_run_on_a_server(
     options: list[str], server: dict[str, Any], tmp_path: Path
