@@ -1,16 +1,18 @@
 """Requests that arrive by a clock of their own, and what their users wait for, counted from the arrival.
 
 Poisson arrivals at a rate do not wait for the server: a request that finds it busy queues, and the queue is part of its
-time to first token (no coordinated omission). With a number of clients, each sends its next request when it was
-answered. Requests go to a `SteppingServer`; between two of its steps, those that have arrived are admitted.
+time to first token (no coordinated omission). Nor do those of a trace, except for the next turn of a conversation. With
+a number of clients, each sends its next request when it was answered. Requests go to a `SteppingServer`; between two of
+its steps, those that have arrived are admitted.
 """
 
 import math
 import random
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,13 +25,18 @@ OF_ANSWERS = ("first_token_at_s", *TIMES[:3])  # which a request that failed has
 
 @dataclass(frozen=True)
 class Level:
-    """How requests arrive: exactly one of the two is set."""
+    """How requests arrive: exactly one of the first three is set."""
 
     rate: float | None = None  # of Poisson arrivals, requests a second
     clients: int | None = None  # each sends its next request when it was answered
+    speed: float | None = None  # of a trace's requests; 2: in half of its time
+    moments: Sequence[float] = ()  # of a trace's requests at speed 1, in seconds, ascending
+    next_turns: Mapping[int, int] = field(default_factory=dict)  # request -> a later one that waits for its answer
 
     @property
     def name(self) -> str:
+        if self.speed:
+            return f"trace x {self.speed:g}"
         return f"{self.clients} clients" if self.clients else f"{self.rate:g} a second"
 
 
@@ -101,16 +108,21 @@ def drive(
     """Serve `requests` requests, in the order in which they are answered.
 
     They ask the prompts in turn, from 0 to `prompts` - 1; with the same `seed`, arrivals are the same for every server.
+    A next turn arrives at its moment, or when the turn before it is answered, if that is later.
     """
     start, draw = clock.now(), random.Random(seed)
     if level.rate:
         moments = [start]
         while len(moments) < requests:
             moments.append(moments[-1] + draw.expovariate(level.rate))
+    elif level.speed:
+        moments = [start + (moment - level.moments[0]) / level.speed for moment in level.moments[:requests]]
     else:
         moments = [start] * min(level.clients or 0, requests)
     coming = deque(Request(i, i % prompts, moment) for i, moment in enumerate(moments))
     sent, done = len(coming), list[TimedRequest]()
+    turns = {i: coming[i] for i in level.next_turns.values()}
+    coming = deque(one for one in coming if one.number not in turns)
     while coming or server.busy:
         while coming and coming[0].arrival_s <= clock.now():
             server.admit(coming.popleft())
@@ -122,6 +134,9 @@ def drive(
             if level.clients and sent < requests:
                 coming.append(Request(sent, sent % prompts, served.end_s + served.pause_s))
                 sent += 1
+            if turn := turns.get(level.next_turns.get(served.request.number, -1)):
+                moment = max(turn.arrival_s, served.end_s + served.pause_s)
+                insort(coming, replace(turn, arrival_s=moment), key=lambda one: one.arrival_s)
     return done
 
 

@@ -79,13 +79,17 @@ class LoadSettings(TimedSettings):
     models: list[str] | None = LOADED
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
     clients: list[Count] = Field([], description="numbers of clients, which ask again when they were answered")
-    requests: int = Field(50, ge=1, description="requests at each rate and number of clients")
+    speeds: list[Positive] = Field(
+        [], description="speeds at which a data set that is a trace is replayed, 2 in half of its time"
+    )
+    requests: int = Field(50, ge=1, description="requests at each rate, number of clients and speed")
     warmup: int = Field(5, ge=0, description="warm-up requests before them, which are not counted")
-    new_tokens: int = Field(20, ge=1, description="tokens of each response")
-    prompts: int = Field(3, ge=1, description="different questions, asked in turn")
+    new_tokens: int = Field(20, ge=1, description="tokens of each response, unless a trace says")
+    prompts: int = Field(3, ge=1, description="different questions, asked in turn; a trace has its own")
     documents: Literal["ready", "computed"] = Field(
         "ready", description="ready: prepared when the question arrives; computed: prepared within each request"
     )
+    store_gb: Positive = Field(1.0, description="size of the store in memory while a trace is replayed here")
     target_first_token_s: Positive | None = Field(None, description="maximum time to first token of goodput, seconds")
     target_per_token_s: Positive | None = Field(None, description="maximum time per further token of goodput, seconds")
     batch: Count | Literal["auto"] = Field(1, description="requests answered together; auto: as many as are worth it")
@@ -94,12 +98,16 @@ class LoadSettings(TimedSettings):
     @property
     def all_requests(self) -> int:
         """Requests to one model, those of the warm-up included."""
-        return len(self.methods) * (len(self.rates) + len(self.clients)) * (self.warmup + self.requests)
+        levels = len(self.rates) + len(self.clients) + len(self.speeds)
+        return len(self.methods) * levels * (self.warmup + self.requests)
 
     @model_validator(mode="after")
     def _has_levels(self) -> Self:
-        if not self.rates and not self.clients:
-            raise SettingError("rates", "neither rates nor clients are given; for example rates 0.5,1 or clients 1,4")
+        if not (self.rates or self.clients or self.speeds):
+            example = "rates 0.5,1 or clients 1,4; for a trace speeds 1,2"
+            raise SettingError("rates", f"neither rates nor clients are given; for example {example}")
+        if self.speeds and (self.rates or self.clients):
+            raise SettingError("speeds", "a trace has arrivals of its own; measure rates and clients by themselves")
         return self
 
 

@@ -44,6 +44,16 @@ class Stretch:
 
 
 @dataclass(frozen=True)
+class TraceEntry:
+    """How a trace sends a question."""
+
+    arrival_s: float
+    new_tokens: int | None = None  # of the response; None: as the protocol says
+    conversation: str | None = None  # whose turns come one after another
+    is_simulated: bool = False  # the text is made up; its length and the documents that requests share are the trace's
+
+
+@dataclass(frozen=True)
 class Example:
     """One question with the documents it is asked over."""
 
@@ -53,6 +63,7 @@ class Example:
     answers: tuple[str, ...]  # the answer and its aliases
     gold: tuple[int, ...]  # indices into `documents` of those that hold the answer
     gold_stretches: tuple[Stretch, ...] = ()  # where in them, as far as the data set says
+    trace: TraceEntry | None = None  # of a data set that is a trace
 
     @property
     def wordless_answers(self) -> list[str]:

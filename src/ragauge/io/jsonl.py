@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,14 @@ from typing import Any
 from ragauge.errors import UserError, meant
 
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
-_JSON_TYPES = {str: "text", bool: "true or false", int: "an integer", list: "a list", dict: "an object"}
+_JSON_TYPES = {
+    str: "text",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -75,6 +83,14 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
         raise UserError(f"{place}: field {name!r} is empty")
     if isinstance(value, str) and _HALF_PAIR.search(value):
         raise UserError(f"{place}: field {name!r} contains an unpaired surrogate, which is not valid text")
+    return value
+
+
+def number(record: Mapping[str, Any], name: str, place: str, kind: type = float, least: int = 0) -> Any:
+    """Return the finite number `record[name]`; with `kind` int an integer. Raises UserError also if it is less."""
+    value = field(record, name, int if isinstance(record.get(name), int) else kind, place)
+    if not least <= value < math.inf:
+        raise UserError(f"{place}: field {name!r} must be a number from {least}, not {value}")
     return value
 
 

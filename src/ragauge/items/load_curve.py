@@ -3,8 +3,8 @@
 What this shows: for each method under the load protocol, the 95th percentile of the time to first token over the rate
 of Poisson arrivals, with queueing; in the table also p50, p99, the time of each further token, and the questions and
 tokens a second that were answered and that met the targets. Clients that ask one question after another have rows of
-their own. Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second or a
-number of clients.
+their own, and so has a replayed trace. Intervals are of a block bootstrap over successive requests; `load` is a rate
+in questions a second, a number of clients or the speed of a trace.
 
 Limits: a growing queue is not marked. Where fewer questions a second are answered than arrive, the wait grows with more
 requests.
@@ -19,7 +19,7 @@ from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, join,
 from ragauge.results.provenance import SERVER, place
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
-POISSON, CLIENTS = "poisson", "clients"
+POISSON, CLIENTS, TRACE = "poisson", "clients", "trace"
 TAIL = "first_token_p95_s"
 TIMES = ("first_token_s", "per_token_s")
 RATES = ("questions_per_s", "tokens_per_s", "goodput_per_s")
@@ -40,8 +40,8 @@ def draw(table: Table) -> Figure:
 
 def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
     for level in measured.get("levels") or ():
-        rate = level.get("rate")
-        arrivals, load = (CLIENTS, level.get("clients")) if rate is None else (POISSON, rate)
+        kinds = {POISSON: level.get("rate"), CLIENTS: level.get("clients"), TRACE: level.get("speed")}
+        arrivals, load = next(((kind, value) for kind, value in kinds.items() if value is not None), (CLIENTS, None))
         keys = timing.keys(runs, measured, str(level.get("variant"))) | {"arrivals": arrivals, "load": load}
         yield from _level(keys, level, join(_described(measured), level.get("busy") or ""))
     yield from timing.unsupported(runs, measured, TAIL)
@@ -71,7 +71,10 @@ def _described(load: Mapping[str, Any]) -> str:
         if served
         else f"documents {protocol.get('documents', '?')}, {protocol.get('dtype')}"
     )
-    return (
-        f"{protocol.get('new_tokens', '?')} tokens a response, {state} on {place(load)}; "
-        f"goodput: {', '.join(targets) or 'no target'}"
+    trace = protocol.get("trace")
+    tokens = (
+        f"the trace's lengths, text {trace['text']}"
+        if trace
+        else f"{protocol.get('new_tokens', '?')} tokens a response"
     )
+    return f"{tokens}, {state} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"

@@ -16,10 +16,12 @@ from ragauge.cost.arrivals import Clock, Level, OneByOne, Request, TimedRequest
 from ragauge.cost.gap import aligned
 from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.cost.settings import LoadSettings
+from ragauge.datasets.base import TraceEntry
 from ragauge.engines import LM, SpanEngine
 from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
+from ragauge.engines.store import MemoryStore
 from ragauge.io.progress import bar
-from ragauge.measure import timing
+from ragauge.measure import stream, timing
 from ragauge.measure.timing import Bench
 from ragauge.methods import Method
 
@@ -28,6 +30,8 @@ CACHE_STATES = {
     "ready": "what a method prepares before the question is known is in memory when a request arrives",
     "computed": "what a method prepares is computed within each request, as for documents that nobody has read yet",
 }
+REPLAYED = "a level begins with an empty store; what a request reads of its documents is there for later ones"
+SIMULATED = "simulated: random words; lengths and the blocks that requests share are the trace's"
 
 
 def measure_load(
@@ -39,10 +43,10 @@ def measure_load(
     "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises UserError: a response that the
     context cuts short.
     """
-    levels = [*(Level(rate=rate) for rate in settings.rates), *(Level(clients=n) for n in settings.clients)]
+    levels = levels_of(settings, bench.trace)
     able, unsupported = bench.supported(variants)
-    longest = max(prompt.total_tokens for prompt in bench.prompts)
-    batch = max_batch_size(bench.lm, longest + settings.new_tokens) if settings.batch == "auto" else settings.batch
+    longest = max(prompt.total_tokens for prompt in bench.prompts) + max(lengths(settings, bench.trace))
+    batch = max_batch_size(bench.lm, longest) if settings.batch == "auto" else settings.batch
     runs: list[dict[str, Any]] = []
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
@@ -54,7 +58,32 @@ def measure_load(
                 progress.update()
     stated = settings.model_dump(exclude={"methods"}) | bench.protocol(seed) | bench.prompt_sizes | {"batch": batch}
     protocol = stated | {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
+    protocol |= {"documents": "computed", "cache_state": REPLAYED, **trace_facts(bench.trace)} if bench.trace else {}
     return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "levels": runs}
+
+
+def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level]:
+    """The levels of a protocol, given the trace of the prompts that are replayed."""
+    latest, next_turns = dict[str, int](), dict[int, int]()
+    for place, entry in enumerate(trace):
+        if entry.conversation:
+            if entry.conversation in latest:
+                next_turns[latest[entry.conversation]] = place
+            latest[entry.conversation] = place
+    moments = [entry.arrival_s for entry in trace]
+    replays = [Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds]
+    return [*(Level(rate=r) for r in settings.rates), *(Level(clients=n) for n in settings.clients), *replays]
+
+
+def lengths(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[int]:
+    """The tokens of the response to each prompt of a trace; without one, of every response."""
+    return [entry.new_tokens or settings.new_tokens for entry in trace] or [settings.new_tokens]
+
+
+def trace_facts(trace: Sequence[TraceEntry]) -> dict[str, Any]:
+    """The part of a result's protocol about a replayed trace."""
+    text = SIMULATED if any(entry.is_simulated for entry in trace) else "the trace's own"
+    return {"trace": {"requests": len(trace), "seconds": trace[-1].arrival_s - trace[0].arrival_s, "text": text}}
 
 
 def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
@@ -62,13 +91,15 @@ def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
 
     The first `warmup` requests find the server emptier than later ones do and are left out of the summary.
 
-    Returns: {"rate", "clients", "load_share", "gpu", "busy", "refused", "summary", "requests"}, see `timing.watched`.
-        A refused level has no `summary`.
+    Returns: {"rate", "clients", "speed", "load_share", "gpu", "busy", "refused", "summary", "requests"}, see
+        `timing.watched`. A refused level has no `summary`.
     """
     settings = server.settings
-    count = settings.warmup + settings.requests
+    count = len(level.moments) or settings.warmup + settings.requests
 
     def drive() -> Sequence[TimedRequest]:
+        if level.speed:
+            server.forget()
         stepping = OneByOne(server.answer_alone, Clock()) if server.size == 1 else _Batched(server)
         return arrivals.drive(stepping, level, len(server.prompts), count, Clock(), seed)
 
@@ -76,7 +107,10 @@ def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
     rows = arrivals.rows(served, settings.warmup)
     targets = {"first_token_s": settings.target_first_token_s, "per_token_s": settings.target_per_token_s}
     summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)
-    return {"rate": level.rate, "clients": level.clients, **seen, "summary": summary, "requests": rows}
+    if level.speed:
+        rows = [{**row, "found": server.found[row["prompt"]]} for row in rows]
+    about = {"rate": level.rate, "clients": level.clients, "speed": level.speed}
+    return {**about, **seen, "summary": summary, "requests": rows}
 
 
 class _Server:
@@ -85,16 +119,24 @@ class _Server:
     def __init__(self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int) -> None:
         self.name, self.method, self.lm, self.prompts = name, method, bench.lm, bench.prompts
         self.settings, self.size = settings, size  # size: requests that are answered together
-        self.limits = timing.fixed_length(settings.new_tokens)
+        self.limits = [timing.fixed_length(length) for length in lengths(settings, bench.trace)]
+        self.found: dict[int, float | None] = {}  # of each prompt, the share of its documents' tokens that was stored
         self.engine = _ThreadEngine(self.lm)
         self.free_states: dict[int, list[Any]] = defaultdict(list)  # of each prompt, those that no request uses
-        if settings.documents == "ready":
+        if settings.documents == "ready" and not bench.trace:
             for place, prompt in enumerate(self.prompts):
                 self.free_states[place].append(method.prepare(cast(SpanEngine, self.engine), prompt))
-        for place in range(len(self.prompts)):  # warm up, and load what a method loads when it is first used
+        warmed = 1 if bench.trace else len(self.prompts)
+        for place in range(warmed):  # warm up, and load what a method loads when it is first used
             self.answer_alone(place)
         for free in self.free_states.values():
             free += [deepcopy(free[0], {id(self.engine): self.engine}) for _ in range(size - 1)]
+
+    def forget(self) -> None:
+        """Begin with nothing stored of documents, as a replay does."""
+        size_gb = self.settings.store_gb
+        self.method = stream.fresh(self.method, size_gb)
+        self.lm.documents = MemoryStore("load", int(size_gb * 1e9))
 
     def answer_alone(self, place: int) -> tuple[float, float, int]:
         """Answer a prompt: the times of the first token and of the last, and the number of tokens."""
@@ -104,16 +146,17 @@ class _Server:
 
     def answer(self, place: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
         """Answer a prompt on an engine: the times of the beginning and of the last token, and the number of tokens."""
-        prompt, start = self.prompts[place], time.perf_counter()
-        with self.engine.using(engine):
+        prompt, limits, start = self.prompts[place], self.limits[place % len(self.limits)], time.perf_counter()
+        with self.engine.using(engine), engine.tracing() as trace:
             free, here = self.free_states.get(place), cast(SpanEngine, self.engine)
             state = free.pop() if free else self.method.prepare(here, prompt)
-            answer = self.method.answer(here, state, prompt, self.limits)
+            answer = self.method.answer(here, state, prompt, limits)
+        self.found[place] = stream.found_share(trace, prompt)
         if free is not None:
             free.append(state)
         self.lm.synchronize()
         end = time.perf_counter()
-        timing.check_length(answer, self.limits, self.lm, self.name)
+        timing.check_length(answer, limits, self.lm, self.name)
         return start, end, len(answer.ids)
 
 
@@ -171,5 +214,7 @@ def table(result: Mapping[str, Any]) -> str:
             cells = [f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES]
             cells += [f"{token['p95']['value']:.3g}" if token else "", f"{summary['questions_per_s']:.3g}"]
             cells += [f"{summary['good_share']:.0%}", str(summary["failed"])]
-        lines.append([level["variant"], Level(level["rate"], level["clients"]).name, *cells])
-    return aligned(lines)
+        name = Level(level["rate"], level["clients"], level.get("speed")).name
+        lines.append([level["variant"], name, *cells])
+    replayed = result["protocol"].get("trace")
+    return "\n".join([aligned(lines), *([f"text of the prompts: {replayed['text']}"] if replayed else [])])

@@ -23,10 +23,11 @@ from typing import Any, cast
 from ragauge import engines
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import arrivals
-from ragauge.cost.arrivals import Clock, Level, Request, TimedRequest
+from ragauge.cost.arrivals import Clock, Request, TimedRequest
 from ragauge.cost.gap import aligned
 from ragauge.cost.machine import competing_load, provenance
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings, TimedSettings
+from ragauge.datasets.base import TraceEntry
 from ragauge.engines import SpanEngine
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.errors import UserError
@@ -50,6 +51,10 @@ CACHE_STATES = {
     "warm": "the server has answered the same prompt before",
     "found": "as the server's cache was found",
 }
+REPLAYED = {
+    **CACHE_STATES,
+    "cold": "a random word in front of all prompts of a level, which reuses what it read and nothing from before",
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class ServedBench:
     client: StreamClient
     prompts: Sequence[Prompt]
     dataset: str
+    trace: Sequence[TraceEntry] = ()  # of the prompts, where they are replayed
 
     def adapted(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that run on a server, adapted to it, and the reasons why the others do not."""
@@ -136,9 +142,10 @@ def _too_late(rows: Sequence[Mapping[str, Any]], seen: Mapping[str, Any]) -> str
 class Sender:
     """Sends a method's requests to a server: one by one by `serve`, or as they arrive, each in a thread of its own."""
 
-    def __init__(self, bench: ServedBench, method: Method, prompts: Sequence[Prompt], new_tokens: int) -> None:
+    def __init__(self, bench: ServedBench, method: Method, prompts: Sequence[Prompt], *new_tokens: int) -> None:
+        """`new_tokens`: of the response to each prompt, or to every one."""
         self.engine, self.method, self.prompts = bench.engine, method, prompts
-        self.limits, self.timeout_s = timing.fixed_length(new_tokens), bench.engine.server.timeout_s
+        self.limits, self.timeout_s = list(map(timing.fixed_length, new_tokens)), bench.engine.server.timeout_s
         self._turn, self._done, self._open = threading.Lock(), SimpleQueue[TimedRequest | BaseException](), 0
         self._pool, self._answered_at = ThreadPoolExecutor(MAX_OPEN), math.inf  # since when nothing was answered
         self._problem = ""  # of the last request that failed
@@ -185,7 +192,7 @@ class Sender:
                 state = self.method.prepare(spans, prompt)
                 start = time.perf_counter()
                 with engine.tracing():
-                    self.method.answer(spans, state, prompt, self.limits)
+                    self.method.answer(spans, state, prompt, self.limits[request.prompt % len(self.limits)])
                     return self._timed(request, start, engine)
             except UserError as error:
                 self._problem = self._problem if self.is_lost and self._problem else str(error)
@@ -304,26 +311,37 @@ def measure_load(
     Returns: its keys; a level also has what `ServedBench.watched` yields. A request that failed has its `failure` in
         place of times.
     """
-    levels = [*(Level(rate=rate) for rate in settings.rates), *(Level(clients=n) for n in settings.clients)]
     targets = {"first_token_s": settings.target_first_token_s, "per_token_s": settings.target_per_token_s}
     (able, unsupported), runs = bench.adapted(variants), list[dict[str, Any]]()
-    number, prompts = settings.warmup + settings.requests, bench.prompts
-    bench.engine.nonce = new_nonce if settings.server_cache == "cold" else str
+    levels, lengths, prompts = load.levels_of(settings, bench.trace), load.lengths(settings, bench.trace), bench.prompts
+    number, is_cold = len(bench.trace) or settings.warmup + settings.requests, settings.server_cache == "cold"
+    bench.engine.nonce = new_nonce if is_cold else str
+    warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
+    cache = "found" if bench.trace and is_cold else settings.server_cache  # a replay reuses what it read itself
+    more = {"cache_state": REPLAYED[settings.server_cache], **load.trace_facts(bench.trace)} if bench.trace else {}
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
             for level in levels:
                 progress.set_postfix_str(f"{name}, {level.name}")
-                with Sender(bench, method, prompts, settings.new_tokens) as sender:
-                    for place in range(len(prompts)):  # warm up, and learn what the server refuses
+                with Sender(bench, method, prompts, *lengths) as sender:
+                    for place in warmup:  # and learn what the server refuses
                         _served(sender, place, place)
-                    with bench.watched(settings, settings.server_cache) as seen:
+                    if bench.trace and is_cold:
+                        bench.engine.nonce = partial(str, new_nonce())
+                    with bench.watched(settings, cache) as seen:
                         done = arrivals.drive(sender, level, len(prompts), number, Clock(), seed)
                         seen["requests"] = arrivals.rows(done, settings.warmup)
                 summary = {} if seen["refused"] else arrivals.summarise(seen["requests"], targets, seed)
-                about = {"variant": name, "batch": None, "rate": level.rate, "clients": level.clients}
+                about = {
+                    "variant": name,
+                    "batch": None,
+                    "rate": level.rate,
+                    "clients": level.clients,
+                    "speed": level.speed,
+                }
                 runs.append({**about, **seen, "summary": summary})
                 progress.update()
-    return {**bench.result(settings, seed, unsupported, counted=load.COUNTED), "levels": runs}
+    return {**bench.result(settings, seed, unsupported, counted=load.COUNTED, **more), "levels": runs}
 
 
 def measure_stream(

@@ -100,18 +100,18 @@ class _Stream:
     after_request: Callable[[], object] = field(default=lambda: None)  # between requests, off the clock
 
     def run(self, seed: int) -> dict[str, Any]:
-        self._answer(self._fresh(), 0)  # warm up, without a store
+        self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
         missed_s, found_s = list[float](), list[float]()
         for place in range(PROBES):
             with self._store():
-                method = self._fresh()
+                method = fresh(self.method, self.settings.store_gb)
                 for times in (missed_s, found_s):
                     request, _ = self._answer(method, place % len(self.prompts))
                     times.append(request.first_token_s - request.start_s)
 
         def answer_all() -> list[tuple[TimedRequest, float | None]]:
             with self._store():
-                method = self._fresh()
+                method = fresh(self.method, self.settings.store_gb)
                 return [self._answer(method, place) for place in range(len(self.prompts))]
 
         served, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
@@ -141,11 +141,6 @@ class _Stream:
         request = TimedRequest(Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids))
         return request, found_share(trace, prompt)
 
-    def _fresh(self) -> Method:
-        """The method without what it stored for other questions."""
-        sized = {"store_gb": self.settings.store_gb} if isinstance(self.method, TreeMethod) else {}
-        return replace(self.method, **sized)
-
     @contextmanager
     def _store(self) -> Iterator[None]:
         size = int(self.settings.store_gb * 1e9)
@@ -160,6 +155,11 @@ class _Stream:
                 yield
         finally:
             self.lm.documents, self.after_request = None, lambda: None
+
+
+def fresh(method: Method, store_gb: float) -> Method:
+    """The method without what it stored for other questions, its own store of this size."""
+    return replace(method, **({"store_gb": store_gb} if isinstance(method, TreeMethod) else {}))
 
 
 def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:

@@ -14,7 +14,9 @@ from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load
+from ragauge.cost.settings import LoadSettings
 from ragauge.cost.shape import Shape
+from ragauge.datasets.base import TraceEntry
 from ragauge.engines import LM, Engine, Limits, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
@@ -36,6 +38,7 @@ class Bench:
     prompts: Sequence[Prompt]
     dataset: str = "random tokens"  # where the prompts come from
     batch: Sequence[Prompt] = ()  # those for which evidence is searched side by side
+    trace: Sequence[TraceEntry] = ()  # of the prompts, where they are replayed
 
     def supported(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that the decoder can run, and the reasons why it cannot run the others."""
@@ -72,6 +75,28 @@ def prompts_of(questions: Questions, count: int, model: ModelEntry, engine: Engi
     common = specification("naive", make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
     return [prompt_of(one, common, engine.tokenizer, engine.max_context) for one in questions.examples(count)]
+
+
+def trace_of(
+    questions: Questions, prompts: Sequence[Prompt], engine: Engine, settings: LoadSettings
+) -> list[TraceEntry]:
+    """How a trace sends the prompts of its first questions. Raises UserError: the data set is no trace, a prompt and
+    its response are beyond the model's context, or there is no request after the warm-up."""
+    examples = questions.examples(len(prompts))
+    trace = [example.trace for example in examples if example.trace]
+    if len(trace) < len(examples):
+        problem = f"data set {questions.name!r} has no arrival times; choose rates or clients, or data set 'trace'"
+        raise UserError(f"speeds: {problem}")
+    if len(trace) <= settings.warmup:
+        raise UserError(f"warmup: {settings.warmup}, but {questions.path} has {len(trace)} requests in all")
+    for example, entry, prompt in zip(examples, trace, prompts, strict=True):
+        new_tokens = entry.new_tokens or settings.new_tokens
+        if prompt.total_tokens + new_tokens > engine.max_context:
+            sizes = f"{prompt.total_tokens} tokens of prompt and {new_tokens} of response"
+            raise UserError(
+                f"{questions.path}:{example.key}: {sizes} exceed the context of {engine.max_context} tokens"
+            )
+    return trace
 
 
 def bench_of_random_tokens(counts: str, dataset: str, model: ModelEntry, threads: int | None = None) -> Bench:

@@ -80,6 +80,22 @@ def test_the_same_seed_sends_the_same_requests() -> None:
     assert [row["warmup"] for row in first].count(True) == 5
 
 
+@pytest.mark.parametrize(
+    ("speed", "service", "expected"),
+    [
+        (1.0, 0.5, [0, 1, 1, 4]),
+        (2.0, 0.5, [0, 0.5, 0.5, 2]),
+        (1.0, 3.0, [0, 1, 3, 9]),  # 2 and 3 are next turns of 0 and 2: sent as soon as these are answered
+    ],
+)
+def test_a_trace_arrives_at_its_moments_but_turns_wait(speed: float, service: float, expected: list[float]) -> None:
+    level = Level(speed=speed, moments=[7, 8, 8, 11], next_turns={0: 2, 2: 3})
+    result = serve(level, [service] * 4, 4)
+    assert [row["arrival_at_s"] for row in result] == pytest.approx(expected)
+    starts = [row["start_at_s"] for row in result]
+    assert starts[3] >= result[2]["end_at_s"]
+
+
 class SideBySide:
     """Answers all admitted requests together, in one step of a second."""
 
