@@ -79,9 +79,7 @@ class LoadSettings(TimedSettings):
     models: list[str] | None = LOADED
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
     clients: list[Count] = Field([], description="numbers of clients, which ask again when they were answered")
-    speeds: list[Positive] = Field(
-        [], description="speeds at which a data set that is a trace is replayed, 2 in half of its time"
-    )
+    speeds: list[Positive] = Field([], description="speeds of a data set that is a trace: 2, in half of its time")
     requests: int = Field(50, ge=1, description="requests at each rate, number of clients and speed")
     warmup: int = Field(5, ge=0, description="warm-up requests before them, which are not counted")
     new_tokens: int = Field(20, ge=1, description="tokens of each response, unless a trace says")

@@ -12,14 +12,7 @@ from typing import Any
 from ragauge.errors import UserError, meant
 
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
-_JSON_TYPES = {
-    str: "text",
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-}
+_TYPES = {str: "text", bool: "true or false", int: "an integer", float: "a number", list: "a list", dict: "an object"}
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -78,7 +71,7 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
         raise UserError(f"{place}: no field {name!r};{hint} the record has {', '.join(map(repr, record)) or 'none'}")
     value = record[name]
     if type(value) is not kind:
-        raise UserError(f"{place}: field {name!r} must be {_JSON_TYPES[kind]}, not {_shown(value)}")
+        raise UserError(f"{place}: field {name!r} must be {_TYPES[kind]}, not {_shown(value)}")
     if isinstance(value, str) and not value.strip():
         raise UserError(f"{place}: field {name!r} is empty")
     if isinstance(value, str) and _HALF_PAIR.search(value):

@@ -72,9 +72,6 @@ def _described(load: Mapping[str, Any]) -> str:
         else f"documents {protocol.get('documents', '?')}, {protocol.get('dtype')}"
     )
     trace = protocol.get("trace")
-    tokens = (
-        f"the trace's lengths, text {trace['text']}"
-        if trace
-        else f"{protocol.get('new_tokens', '?')} tokens a response"
-    )
+    length = "the trace's" if trace else protocol.get("new_tokens", "?")
+    tokens = join(f"{length} tokens a response", f"text of the prompts {trace['text']}" if trace else "")
     return f"{tokens}, {state} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"

@@ -30,7 +30,7 @@ CACHE_STATES = {
     "ready": "what a method prepares before the question is known is in memory when a request arrives",
     "computed": "what a method prepares is computed within each request, as for documents that nobody has read yet",
 }
-REPLAYED = "a level begins with an empty store; what a request reads of its documents is there for later ones"
+REPLAYED = "a level begins with nothing cached; what a request reads of its documents is there for later ones"
 SIMULATED = "simulated: random words; lengths and the blocks that requests share are the trace's"
 
 
@@ -109,8 +109,7 @@ def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
     summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)
     if level.speed:
         rows = [{**row, "found": server.found[row["prompt"]]} for row in rows]
-    about = {"rate": level.rate, "clients": level.clients, "speed": level.speed}
-    return {**about, **seen, "summary": summary, "requests": rows}
+    return {**level.facts, **seen, "summary": summary, "requests": rows}
 
 
 class _Server:

@@ -51,10 +51,6 @@ CACHE_STATES = {
     "warm": "the server has answered the same prompt before",
     "found": "as the server's cache was found",
 }
-REPLAYED = {
-    **CACHE_STATES,
-    "cold": "a random word in front of all prompts of a level, which reuses what it read and nothing from before",
-}
 
 
 @dataclass(frozen=True)
@@ -318,12 +314,14 @@ def measure_load(
     bench.engine.nonce = new_nonce if is_cold else str
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
     cache = "found" if bench.trace and is_cold else settings.server_cache  # a replay reuses what it read itself
-    more = {"cache_state": REPLAYED[settings.server_cache], **load.trace_facts(bench.trace)} if bench.trace else {}
+    more = load.trace_facts(bench.trace) if bench.trace else {}
+    more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
             for level in levels:
                 progress.set_postfix_str(f"{name}, {level.name}")
-                with Sender(bench, method, prompts, *lengths) as sender:
+                new = stream.fresh(method, settings.store_gb) if bench.trace else method
+                with Sender(bench, new, prompts, *lengths) as sender:
                     for place in warmup:  # and learn what the server refuses
                         _served(sender, place, place)
                     if bench.trace and is_cold:
@@ -332,14 +330,7 @@ def measure_load(
                         done = arrivals.drive(sender, level, len(prompts), number, Clock(), seed)
                         seen["requests"] = arrivals.rows(done, settings.warmup)
                 summary = {} if seen["refused"] else arrivals.summarise(seen["requests"], targets, seed)
-                about = {
-                    "variant": name,
-                    "batch": None,
-                    "rate": level.rate,
-                    "clients": level.clients,
-                    "speed": level.speed,
-                }
-                runs.append({**about, **seen, "summary": summary})
+                runs.append({"variant": name, "batch": None, **level.facts, **seen, "summary": summary})
                 progress.update()
     return {**bench.result(settings, seed, unsupported, counted=load.COUNTED, **more), "levels": runs}
 
