@@ -320,12 +320,12 @@ def measure_load(
         for name, method in able.items():
             for level in levels:
                 progress.set_postfix_str(f"{name}, {level.name}")
-                new = stream.fresh(method, settings.store_gb) if bench.trace else method
-                with Sender(bench, new, prompts, *lengths) as sender:
+                with Sender(bench, method, prompts, *lengths) as sender:
                     for place in warmup:  # and learn what the server refuses
                         _served(sender, place, place)
                     if bench.trace and is_cold:
                         bench.engine.nonce = partial(str, new_nonce())
+                        sender.method = stream.fresh(method, settings.store_gb)
                     with bench.watched(settings, cache) as seen:
                         done = arrivals.drive(sender, level, len(prompts), number, Clock(), seed)
                         seen["requests"] = arrivals.rows(done, settings.warmup)

@@ -136,8 +136,9 @@ def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:
 
 def test_a_refused_level_says_why(tmp_path: Path) -> None:
     refused = {"variant": "naive", "rate": 1.0, "clients": None, "refused": "others kept it busy", "summary": {}}
-    write_load(tmp_path, {}, levels=[refused])
+    write_load(tmp_path, {}, levels=[refused, refused | {"rate": None, "speed": 2.0}])
     table = load_curve.table(Runs(tmp_path))
-    assert list(table["note"]) == ["refused: others kept it busy"]
+    assert list(table["note"]) == ["refused: others kept it busy"] * 2
+    assert list(zip(table["arrivals"], table["load"], strict=True)) == [("poisson", 1), ("trace", 2)]
     [said] = load_curve.draw(table).axes[0].texts
     assert "no model was measured under Poisson arrivals" in " ".join(said.get_text().split())
