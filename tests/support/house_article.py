@@ -23,7 +23,7 @@ def prompt_of(
     *documents: tuple[str, str], question: str = "Where is house 7?", instruction: str = INSTRUCTION, **more: Any
 ) -> Prompt:
     """The prompt of some (title, text), or of the article alone."""
-    tokenizer = tiny_models.byte_tokenizer()
+    tokenizer = more.pop("tokenizer", None) or tiny_models.byte_tokenizer()
     documents = documents or (("", ARTICLE),)
     return build_prompt(question, documents, instruction=instruction, template="chat", tokenizer=tokenizer, **more)
 

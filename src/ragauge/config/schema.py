@@ -189,6 +189,7 @@ class ModelEntry(Section):
         adapted = method.adapted_to(able)
         if lacking := engines.mismatch(engines.ANSWERING | adapted.required(), able):
             here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
+            here += f", or {method.without_caches}" if here and method.without_caches else ""
             raise UserError(f"{where}: {lacking}; engine {self.engine!r} has {engines.describe(able)}{here}")
         return adapted
 

@@ -1,21 +1,27 @@
-"""LongLLMLingua (Jiang et al., ACL 2024): documents ranked and their text compressed, by the decoder itself."""
+"""LongLLMLingua (Jiang et al., ACL 2024): documents ranked and their text compressed by a decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capability, Limits, SpanEngine
-from ragauge.methods.base import Answer, Method, plain_row, read_plain
+from ragauge.cost.flop import call_macs
+from ragauge.cost.hardware import Precision
+from ragauge.engines.protocol import ANSWERING, Capabilities, Limits, SpanEngine
+from ragauge.errors import UserError
+from ragauge.methods.base import SPANS, Answer, Method, plain_row, read_plain
 from ragauge.prompts import Prompt
 from ragauge.prompts.templates import token_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ragauge.engines import LM
 
 RESTRICTION = " We can get the answer to this question in the given documents."
 EXTRA = 100  # tokens by which the selected documents may exceed the budget
@@ -30,18 +36,58 @@ class LongLLMLingua(Method):
     its README. Documents are ranked by the mean negative log-probability of the question and a restriction after them,
     and selected until they exceed the budget. In pieces of 200 tokens, after the text compressed so far, a token's gain
     is its negative log-probability without the question less that with it; of each document the share of tokens with
-    the largest gain remains, more of those ranked first. The released code has a small language model for this; here it
-    is the one that answers. All of its passes are online. Subquestions and the recovery of compressed names are left
-    out. Requires log-probabilities.
+    the largest gain remains, more of those ranked first. The paper and the released code have a small language model
+    for this: `auxiliary`, of any vocabulary, in the data type and on the device of the model that answers. Without one
+    that model compresses, too. All passes are online. Subquestions and the recovery of compressed names are left out.
+    Requires log-probabilities.
     """
 
-    requires = frozenset({Capability.SPANS, Capability.TEXT, Capability.WEIGHTS})
+    without_caches: ClassVar[str] = "`auxiliary`, a local model that compresses the prompt"
 
     rate: Annotated[float, Field(gt=0, le=1)] = 0.55  # share of the prompt's tokens that is left; 1 keeps all
     dynamic: Annotated[float, Field(ge=0, le=1)] = 0.3  # what the first document's share gains, the last one's loses
     reorder: bool = True  # the document ranked first stands first; else the order given
+    auxiliary: str = ""  # the model that ranks and compresses, a name or a source; default: the one that answers
+
+    def required(self) -> Capabilities:
+        return ANSWERING if self.auxiliary else ANSWERING | SPANS
+
+    def assets(self) -> tuple[str, ...]:
+        return (self.auxiliary,) if self.auxiliary else ()
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> None:
+        if self.auxiliary:
+            _load(self.auxiliary, engine)  # here, not when the first question is timed
 
     def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        if self.auxiliary:
+            documents, surprise = self._shortened_by(_load(self.auxiliary, engine), engine, prompt)
+        else:
+            documents, surprise = self._shortened(engine, prompt)
+        ids = read_plain(engine, prompt, documents.values(), limits)
+        return Answer(ids, tuple(documents), tuple(-s for s in surprise))
+
+    def _shortened_by(
+        self, auxiliary: LM, engine: SpanEngine, prompt: Prompt
+    ) -> tuple[dict[int, list[int] | str], list[float]]:
+        """As `_shortened`, by another model, whose calls join the engine's trace; shortened documents are texts."""
+        read = prompt.read_by(auxiliary.tokenizer)
+        try:
+            with auxiliary.tracing() as trace:
+                left, surprise = self._shortened(auxiliary, read)
+        except UserError as error:  # it is longer than that model's context
+            raise UserError(f"auxiliary {self.auxiliary}: {error}") from None
+        for call in trace:
+            engine.note(replace(call, stage="auxiliary", macs=call_macs(call, auxiliary.shape)))
+        if engine.capabilities >= SPANS:
+            at_once = engine.cache_bytes + auxiliary.peak_cache_bytes
+            engine.peak_cache_bytes = max(engine.peak_cache_bytes, at_once)
+        decode = auxiliary.tokenizer.decode
+        texts = {i: prompt.documents[i] if ids == read.documents[i] else decode(ids) for i, ids in left.items()}
+        return texts, surprise
+
+    def _shortened(self, engine: SpanEngine, prompt: Prompt) -> tuple[dict[int, Any], list[float]]:
+        """What is left of documents, in the order in which they are read, and how much each surprises (document,)."""
         question = [*prompt.query, *token_ids(engine.tokenizer, RESTRICTION)]
         texts = (_Text(engine, ids, len(question)) for ids in prompt.documents)
         surprise = [-float(text.logp(question).mean()) for text in texts]
@@ -56,9 +102,8 @@ class LongLLMLingua(Method):
         share = target / sum(lengths[i] for i in selected)
         if share < 1:
             left = dict(self._compressed(engine, left, share, [prompt.preamble[0], *question]))
-        order = tuple(i for i in (selected if self.reorder else sorted(selected)) if left[i])
-        ids = read_plain(engine, prompt, (left[i] for i in order), limits)
-        return Answer(ids, order, tuple(-s for s in surprise))
+        order = [i for i in (selected if self.reorder else sorted(selected)) if left[i]]
+        return {i: left[i] for i in order}, surprise
 
     def _compressed(
         self, engine: SpanEngine, documents: dict[int, list[int]], share: float, question: list[int]
@@ -98,3 +143,15 @@ class _Text:
     def take(self, chosen: Sequence[int]) -> None:
         """Go on after these tokens of the piece tried last."""
         self.waiting = [self.waiting[-1], *chosen]
+
+
+def _load(source: str, engine: SpanEngine) -> LM:
+    """The auxiliary model of an engine, loaded once a process: as that computes, or in float32 beside a server."""
+    return _loaded(source, getattr(engine, "precision", Precision()), str(getattr(engine, "device", "cpu")))
+
+
+@lru_cache(maxsize=1)
+def _loaded(source: str, precision: Precision, device: str) -> LM:
+    from ragauge.engines import load_lm
+
+    return load_lm(source, device=device, **asdict(precision))

@@ -3,9 +3,9 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from ragauge.errors import UserError
 from ragauge.prompts.control_tokens import TemplateText, count_quoted, plain_reader
@@ -109,6 +109,16 @@ class Prompt:
         ids = [token_ids(tokenizer, one) if isinstance(one, str) else one for one in chosen]
         return self.plain(ids) if ids else [*self.opening, *self.ending]
 
+    def read_by(self, tokenizer: Any) -> Self:
+        """Return the prompt in another tokenizer's tokens, opened by its own chat template if that is the template."""
+        assert self.text is not None
+        template, instruction = self.text.template, self.text.preamble.removeprefix(self.text.opening)
+        has_opening = template != "chat" or tokenizer.chat_template  # which a model that only continues texts lacks
+        opening = wrapper(template, tokenizer, repeats=True)[0] if has_opening else TemplateText()
+        text = replace(self.text, opening=opening, preamble=TemplateText(opening + instruction))
+        preamble, documents, query, task = _segments(text, tokenizer)
+        return replace(self, preamble=preamble, documents=documents, query=query, task=task, text=text)
+
     @property
     def sha256(self) -> str:
         segments = [self.preamble, self.documents, self.query, self.task]
@@ -173,11 +183,7 @@ def build_prompt(
     parts = [[s.shown for s in shown if s.document == i] for i in range(len(sources))] if truncated else ()
     whole = tuple(map("".join, parts)) or tuple(text + end for text in texts)
     words = PromptText(template, tokenization, opening, start, whole, after, task)
-    if tokenization == "whole" and tokenizer.is_fast:
-        preamble, document_ids, query, task_ids = _cut(words, tokenizer)
-    else:
-        document_ids = [[t for part in pieces for t in ids(part)] for pieces in parts or [[text] for text in whole]]
-        task_ids = ids(words.task_pieces)
+    preamble, document_ids, query, task_ids = _segments(words, tokenizer, parts)
     prompt = Prompt(
         opening=ids(opening, template),
         preamble=preamble,
@@ -200,6 +206,17 @@ def build_prompt(
     if not (prompt.preamble and prompt.query and prompt.task and all(prompt.documents)):
         raise UserError(f"question {question!r}: a segment of its prompt has no tokens")
     return prompt
+
+
+def _segments(
+    words: PromptText, tokenizer: Any, parts: Sequence[Sequence[str]] = ()
+) -> tuple[list[int], list[list[int]], list[int], list[int]]:
+    """Token ids of preamble, documents, query and task; `parts`: what is left of documents that lost their middle."""
+    if words.tokenization == "whole" and tokenizer.is_fast:
+        return _cut(words, tokenizer)
+    ids = partial(token_ids, tokenizer)
+    documents = [[t for part in pieces for t in ids(part)] for pieces in parts or [[text] for text in words.documents]]
+    return ids(words.preamble, words.template), documents, ids(words.query), ids(words.task_pieces)
 
 
 def _cut(words: PromptText, tokenizer: Any) -> tuple[list[int], list[list[int]], list[int], list[int]]:

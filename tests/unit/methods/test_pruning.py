@@ -1,6 +1,7 @@
-"""Sentences that are left out of a plain prompt: which, and what the prompt then is."""
+"""Text that is left out of a plain prompt by a small model: which, and what the prompt then is."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 
 from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
 from ragauge import methods
+from ragauge.cost.flop import call_macs
+from ragauge.cost.trace import Trace
+from ragauge.engines import LM, load_lm
 from ragauge.errors import UserError
 from ragauge.methods import sentence_pruning
 from ragauge.prompts import Prompt
 from ragauge.rankers.cross_encoder import CrossEncoder
+from ragauge.testing import write_checkpoint
 from tiny_models import cross_encoder, encoder
 
 DOCUMENTS = (
@@ -120,3 +125,54 @@ def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path: Path) -> None:
         answered("sentence_pruning", prompt_of(*DOCUMENTS), reranker=f"path:{source}")
     print(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# ---- LongLLMLingua by another model
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("models")
+    sizes = {"same": {}, "small": {"hidden_size": 16, "intermediate_size": 32}}
+    return {name: f"path:{write_checkpoint(folder / name, **changes)}" for name, changes in sizes.items()}
+
+
+@pytest.fixture(scope="module")
+def reader(sources: dict[str, str]) -> LM:
+    return load_lm(sources["same"])
+
+
+def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[methods.Answer, Trace, int]:
+    """The answer of long_llmlingua, its trace, and the most bytes of keys and values."""
+    method = methods.make("long_llmlingua", **options)
+    with lm.tracing() as trace:
+        return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS), trace, lm.peak_cache_bytes
+
+
+@pytest.mark.parametrize("tokenization", ["whole", "segments"])
+@pytest.mark.parametrize("options", [{"rate": 1.0}, {"rate": 0.5}, {"rate": 0.5, "reorder": False}], ids=str)
+def test_the_same_model_as_auxiliary_makes_the_same_prompt(
+    options: dict[str, Any], tokenization: Any, reader: LM, sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how, prompts, respond = {"tokenization": tokenization, "tokenizer": reader.tokenizer}, [], reader.respond
+    prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, **how)
+    monkeypatch.setattr(reader, "respond", lambda ids, limits: prompts.append(ids) or respond(ids, limits))
+    alone, own, own_bytes = compressed(reader, prompt, **options)
+    by_other, trace, its_bytes = compressed(reader, prompt, auxiliary=sources["same"], **options)
+    assert prompts[0] == prompts[1]
+    assert (len(prompts[0]) < prompt.total_tokens) == (options["rate"] < 1)
+    assert (by_other.ids, by_other.kept) == (alone.ids, alone.kept)
+    assert by_other.saliency == pytest.approx(alone.saliency, abs=1e-4)
+    macs = [call_macs(call, reader.shape) for call in own if call.stage == "compress"]
+    assert [(call.macs, call.offline) for call in trace if call.stage == "auxiliary"] == [(n, False) for n in macs]
+    assert its_bytes >= own_bytes
+
+
+def test_the_auxiliarys_own_cost_counts(reader: LM, sources: dict[str, str]) -> None:
+    prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, tokenizer=reader.tokenizer)
+    large, small = (compressed(reader, prompt, rate=1.0, auxiliary=sources[name])[1] for name in ("same", "small"))
+    shape = load_lm(sources["small"]).shape
+    for one, other in zip(large, small, strict=True):
+        is_auxiliary = one.stage == "auxiliary"
+        assert (other.lengths, other.stage) == (one.lengths, one.stage)
+        assert other.macs == (call_macs(replace(other, macs=None), shape) if is_auxiliary else None)

@@ -66,6 +66,7 @@ class Method(ABC):
 
     finds: ClassVar[bool] = False  # takes the engine's `finder`, for evidence or to choose tokens
     requires: ClassVar[Capabilities] = frozenset()  # of the engine, whatever the options are; empty: the text level
+    without_caches: ClassVar[str] = ""  # the option that does without key-value caches, for messages
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
         """Compute the state that does not depend on the question; None where there is none."""

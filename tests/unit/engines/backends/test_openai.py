@@ -13,6 +13,7 @@ from endpoints import served as serving
 from ragauge import assets, engines, methods
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cli import main
+from ragauge.cost.trace import Call
 from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine
 from ragauge.engines.protocol import SERVED, EngineLostError, Limits
 from ragauge.errors import UserError
@@ -192,7 +193,8 @@ def test_a_method_that_needs_caches_says_so_in_one_line(
 ) -> None:
     assert main([*command(name), "--out", str(tmp_path / "x.jsonl")]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("engine 'openai' has a tokenizer and weights; it needs the local engine, 'torch'")
+    option = ", or `auxiliary`, a local model that compresses the prompt" if name == "long_llmlingua" else ""
+    assert line.endswith(f"engine 'openai' has a tokenizer and weights; it needs the local engine, 'torch'{option}")
 
 
 # --- runs ---
@@ -283,6 +285,25 @@ def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
     assert first == f"Say.\n\n{shown}{ranking} 1 > 2 > 3\n{last}"
     assert second == f"Say.\n\n{shown}{ranking} 3 > 2 > 1\n{last}"
     assert pruned == "Say.\n\n[Document](Title: B) Bees fly.\nQuestion: Do bees fly?"
+
+
+def test_a_local_model_compresses_what_a_server_reads(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float], tmp_path: Path
+) -> None:
+    small = write_checkpoint(tmp_path / "small", max_position_embeddings=1 << 15)
+    sent = dict[str, list[str]]()
+    for rate in ("1.0", "0.5"):
+        with serving([streams("Ada", **USAGE)]) as server:
+            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+            options = [f"--set=auxiliary=path:{small}", f"--set=rate={rate}", "--limit=2", "--batch=2"]
+            assert main([*command("long_llmlingua"), *options, "--out", str(tmp_path / f"{rate}.jsonl")]) == 0
+        sent[rate] = sorted(request["body"]["messages"][0]["content"] for request in server.requests)
+    for record in records.read(tmp_path / "0.5.jsonl"):
+        *before, prompt, decode = map(Call.from_json, record.trace)
+        assert (prompt.stage, decode.stage) == ("prompt", "decode")
+        assert all(call.stage == "auxiliary" and call.macs and not call.offline for call in before)
+        assert len(before) > 20
+    assert all(0.4 < len(short) / len(long) < 0.65 for short, long in zip(sent["0.5"], sent["1.0"], strict=True))
 
 
 def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own(
