@@ -1,6 +1,7 @@
 """A local HTTP server in place of a language model's endpoint, which answers as it is told."""
 
 import json
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,7 +56,9 @@ class Served:
 
 @contextmanager
 def served(
-    replies: Sequence[Reply] | Callable[[str], Reply] = (), whole: Callable[[dict[str, Any]], Reply] | None = None
+    replies: Sequence[Reply] | Callable[[str], Reply] = (),
+    whole: Callable[[dict[str, Any]], Reply] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Served]:
     """Serve the replies in turn, the last one for ever, or what a function of the last message or the prompt says.
 
@@ -85,6 +88,7 @@ def served(
             self.wfile.write(reply.body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found = Served(f"http://127.0.0.1:{server.server_address[1]}/v1")
+    server.socket = tls.wrap_socket(server.socket, server_side=True) if tls else server.socket
+    found = Served(f"http{'s' * bool(tls)}://127.0.0.1:{server.server_address[1]}/v1")
     with running(server):
         yield found

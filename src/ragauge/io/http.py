@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from itertools import count
+from ssl import SSLCertVerificationError
 from typing import Any, TypeVar
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -84,7 +85,8 @@ class JsonServer:
             except (OSError, HTTPException, ValueError) as error:  # unreachable, cut off, busy, or invalid
                 failure = self.failure(error, name, attempt)
                 status = failure.status
-                if attempt >= self.attempts or not (status is None or status >= 500 or status in TRANSIENT):
+                final = _untrusted(error) or not (status is None or status >= 500 or status in TRANSIENT)
+                if attempt >= self.attempts or final:
                     raise failure from None
                 time.sleep(min(max(pause, failure.wish_s), MAX_PAUSE_S))
                 pause *= 2
@@ -149,9 +151,17 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
+def _untrusted(error: Exception) -> str:
+    """Say why the server's certificate was refused; empty if it was not."""
+    cause = error.reason if isinstance(error, URLError) else error
+    return cause.verify_message if isinstance(cause, SSLCertVerificationError) else ""
+
+
 def _problem(error: Exception, key: str | None) -> str:
     """Describe an error in one line without the key, which a server may repeat."""
     start, detail = "", str(getattr(error, "reason", error))
+    if certificate := _untrusted(error):
+        detail = f"its certificate is not trusted: {certificate}; SSL_CERT_FILE names a file of authorities to trust"
     if isinstance(error, HTTPError):
         with error:
             start, detail = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")

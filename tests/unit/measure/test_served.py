@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,38 @@ def test_the_declared_cache_is_checked_and_the_model_stays(
     prompts = [request["body"]["messages"][0]["content"] for request in server.requests]
     assert len(set(prompts)) == (len(prompts) if cache == "cold" else 3)
     assert all(request["body"]["ignore_eos"] for request in server.requests)
+
+
+def test_a_server_with_a_certificate_of_its_own_is_trusted_by_name(
+    data: list[str], tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    """By both clients: that of answers, which is refused at once, and that of measurements."""
+    trustme = pytest.importorskip("trustme", reason="needs trustme")
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY_FILE", str(tmp_path / "key"))
+    asked = ["run", "--model=openai:m", *data, "--method=naive", "--limit=2", f"--out={tmp_path}/x.jsonl"]
+    timed = [*data, "--methods=naive", "--trials=2", "--new-tokens=3"]
+    with serving([tokens(3)], tls=tls) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        assert main(asked) == 2
+        failures = {row["failure"] for row in measured("time", tmp_path / "refused.json", *timed)["rows"]}
+        assert not server.requests
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert main(asked) == 0
+        result = measured("time", tmp_path / "x.json", *timed)
+    problem = f"endpoint {server.url}, model m: its certificate is not trusted: unable to get local issuer certificate"
+    assert {failure.partition(";")[0] for failure in failures} == {problem}
+    printed = "".join(capfd.readouterr())
+    assert re.search(rf"error: {re.escape(problem)}; SSL_CERT_FILE names .*0 of 2 questions are answered", printed)
+    assert result["summary"]["naive"]["total_s"]["n"] == 2
+    assert {request["headers"]["Authorization"] for request in server.requests} == {f"Bearer {KEY}"}
+    (tmp_path / "key").unlink()
+    assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
+    assert KEY not in printed
 
 
 BUSY = Reply(b'{"error": {"message": "busy"}}', 429, {"Retry-After": "0.02"})
