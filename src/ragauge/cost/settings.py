@@ -119,6 +119,7 @@ class StreamSettings(TimedSettings):
     documents: int = Field(5, ge=1, description="documents of each request, drawn from the corpus")
     requests: int = Field(50, ge=1, description="requests, one after another")
     exponent: float = Field(1.0, ge=0, allow_inf_nan=False, description="of Zipf's law, by which documents are drawn")
+    growth: float = Field(0.0, ge=0, allow_inf_nan=False, description="documents that enter the corpus a request")
     store: Literal["disk", "memory"] = Field("disk", description="where the store keeps what was prepared")
     store_gb: Positive = Field(1.0, description="size of the store; the least recently used documents leave it")
     new_tokens: int = Field(5, ge=1, description="tokens of each response")

@@ -374,5 +374,6 @@ def _stream(bench: ServedBench, sender: Sender, settings: StreamSettings, seed: 
     missed_s, found_s = (statistics.median(times) if times else None for times in seconds)
     answered = [row for row in rows if not row.get("failure")]
     summary = stream.summarise(answered, seed) if answered and not seen["refused"] else {}
-    about = {"hit_rate": cached_share(answered), "missed_s": missed_s, "found_s": found_s}
+    parts = stream.shares_by_part(seen["requests"])
+    about = {"hit_rate": cached_share(answered), "found_parts": parts, "missed_s": missed_s, "found_s": found_s}
     return {**seen, **about, "summary": summary, "failed": len(rows) - len(answered)}

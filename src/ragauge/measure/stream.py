@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +27,7 @@ from ragauge.methods import Method
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.prompts import Prompt
 
+PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
 CACHE_STATES = {"disk": f"documents are read from disk: {STATE}", "memory": "documents are read from memory"}
 
@@ -45,8 +47,8 @@ def measure_stream(
     meant to be on; what is written there is removed again. `seed` is of the documents' popularity and of what is drawn.
 
     Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
-        `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of a request
-        whose documents are all not in the store, and all in it), and `requests`.
+        `found_parts` (see `shares_by_part`), `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s`
+        (the median first token of a request whose documents are all not in the store, and all in it), and `requests`.
 
     Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
@@ -69,20 +71,27 @@ def measure_stream(
 def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
     """The prompts of a stream: the questions in turn, each with documents that are drawn by their popularity.
 
+    The corpus' last documents enter one by one, `growth` a request: a new one is the most popular, and all others move
+    down a rank.
+
     Quality is not measured, so the documents need not answer the question. Raises UserError: the corpus has fewer
     documents than a request.
     """
     pairs = [pair for p in prompts for pair in zip(p.documents, p.document_texts, strict=True)]
     corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())
-    if len(corpus) < settings.documents:
+    first = len(corpus) - int(settings.growth * (settings.requests - 1))  # documents at the beginning
+    if first < settings.documents:
+        later = f", of which {len(corpus) - first} enter later" if len(corpus) > first else ""
         few = f"{settings.documents} a request, but {len(prompts)} questions have {len(corpus)} in all"
-        raise UserError(f"documents: {few}; ask more questions")
+        raise UserError(f"documents: {few}{later}; ask more questions")
     rng = np.random.default_rng(seed)
-    weights = np.arange(1, len(corpus) + 1, dtype=float) ** -settings.exponent
-    popularity = rng.permutation(weights / weights.sum())
+    ranks = rng.permutation(first)  # from 0, the most popular
     made = []
     for place in range(settings.requests):
-        drawn = [corpus[i] for i in rng.choice(len(corpus), settings.documents, replace=False, p=popularity)]
+        new = int(settings.growth * place)
+        weights = np.arange(1, first + new + 1, dtype=float) ** -settings.exponent
+        popularity = (weights / weights.sum())[np.concatenate([ranks + new, np.arange(new)[::-1]])]
+        drawn = [corpus[i] for i in rng.choice(first + new, settings.documents, replace=False, p=popularity)]
         documents, texts = zip(*drawn, strict=True)
         prompt = prompts[place % len(prompts)]
         made.append(replace(prompt, documents=list(documents), document_texts=texts, gold=(), sources=(), text=None))
@@ -117,13 +126,15 @@ class _Stream:
         served, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
         shares = [share for _, share in served]
         rows = arrivals.rows([request for request, _ in served], warmup=0)
+        rows = [{**row, "found": share} for row, share in zip(rows, shares, strict=True)]
         return {
             **seen,
             "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
+            "found_parts": shares_by_part(rows),
             "missed_s": statistics.median(missed_s),
             "found_s": statistics.median(found_s),
             "summary": {} if seen["refused"] else summarise(rows, seed),
-            "requests": [{**row, "found": share} for row, share in zip(rows, shares, strict=True)],
+            "requests": rows,
         }
 
     def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
@@ -171,13 +182,21 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
     return max(0.0, 1 - anew / sum(map(len, prompt.documents)))
 
 
+def shares_by_part(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """The mean share that was found in each of `PARTS` successive parts of a stream; None: not known, or no request."""
+    shares, bounds = [row["found"] for row in rows], [i * len(rows) // PARTS for i in range(PARTS + 1)]
+    parts = ([share for share in shares[i:j] if share is not None] for i, j in pairwise(bounds))
+    return [statistics.mean(part) if part else None for part in parts]
+
+
 def line(stream: Mapping[str, Any]) -> str:
     """One line about a variant's stream."""
     summary, share = stream["summary"], stream["hit_rate"]
     if not summary:
         return f"{stream['variant']}: refused"
     first = summary["first_token_s"]
-    hits = "keeps nothing" if share is None else f"found {share:.0%}"
+    parts = ", ".join(f"{part:.0%}" for part in stream["found_parts"] if part is not None)
+    hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
     wait = f"first token p50 {first['p50']['value']:.3g} s, p95 {first['p95']['value']:.3g} s"
     return f"{stream['variant']}: {hits}, {wait}, {summary['questions_per_s']:.3g} questions/s"
 

@@ -5,16 +5,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tiny_models
 from ragauge.cli import main
+from ragauge.config.reading import checked_options
 from ragauge.cost.settings import StreamSettings
 from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.errors import UserError
 from ragauge.items.reuse import stream
 from ragauge.measure.stream import requests
 from ragauge.methods.base.stored import read_apart
+from ragauge.prompts import Prompt
 from ragauge.results.runs import Runs
 from synthetic_run import write_stream
 from tiny_models import tiny_prompt
@@ -62,6 +65,48 @@ def test_popular_documents_come_more_often() -> None:
     weights = sorted((rank**-1.5 for rank in range(1, 25)), reverse=True)
     assert max(drawn[1.5].values()) / 600 == pytest.approx(weights[0] / sum(weights), rel=0.15)
     assert max(drawn[0.0].values()) / 600 < 0.1
+
+
+def as_before(prompts: list[Prompt], settings: StreamSettings) -> list[list[list[int]]]:
+    """The documents of a stream over a corpus that stays, in Zipf's law in a random order."""
+    corpus, draw = [ids for prompt in prompts for ids in prompt.documents], np.random.default_rng(3)
+    weights = np.arange(1, len(corpus) + 1, dtype=float) ** -settings.exponent
+    popularity = draw.permutation(weights / weights.sum())
+    chosen = (draw.choice(len(corpus), settings.documents, replace=False, p=popularity) for _ in range(300))
+    return [[corpus[i] for i in places] for places in chosen]
+
+
+def test_new_documents_take_the_place_of_old_ones() -> None:
+    prompts = [tiny_prompt([3 + i] * 6, seed=i) for i in range(60)]
+    corpus = [ids for prompt in prompts for ids in prompt.documents]
+    of: dict[str, Any] = {"methods": ["naive"], "dataset": "x", "documents": 2, "requests": 300}
+    still = requests(prompts, StreamSettings(**of), seed=3)
+    assert [prompt.documents for prompt in still] == as_before(prompts, StreamSettings(**of))
+    grown = requests(prompts, StreamSettings(**of, growth=1), seed=3)
+    drawn = [[corpus.index(ids) for ids in prompt.documents] for prompt in grown]
+    first = len(corpus) - 299
+    assert all(max(places) < first + t for t, places in enumerate(drawn, 1))  # none before it enters
+    early, late = (sum(i < first for places in part for i in places) / 120 for part in (drawn[:60], drawn[-60:]))
+    assert early > 3 * late > 0  # the first documents are asked less and less
+    reused = [
+        [ids in [d for p in stream[:t] for d in p.documents] for t in range(240, 300) for ids in stream[t].documents]
+        for stream in (still, grown)
+    ]
+    assert sum(reused[0]) > 1.25 * sum(reused[1])
+    with pytest.raises(UserError, match="2 a request, but 60 questions have 360 in all, of which 418 enter later"):
+        requests(prompts, StreamSettings(**of, growth=1.4), seed=3)
+    for growth, problem in (("-1", "greater than or equal to 0"), ("nan", "a finite number")):
+        with pytest.raises(UserError, match=f"--growth: must be .*{problem}.*, not '{growth}'"):
+            checked_options(StreamSettings, {**of, "growth": growth})
+
+
+def test_the_share_found_is_recorded_from_part_to_part(material: list[str], tmp_path: Path, capsys: Any) -> None:
+    options = ["--methods", "naive,naive_reuse", "--documents=1", "--store=memory", "--requests=10", "--growth=0.5"]
+    naive, reuse = measured(tmp_path / "x.json", material, *options)["streams"]
+    assert naive["found_parts"] == [None] * 5
+    found = [row["found"] for row in reuse["requests"]]
+    assert reuse["found_parts"] == pytest.approx([sum(found[i : i + 2]) / 2 for i in range(0, 10, 2)])
+    assert "from part to part: " in capsys.readouterr().out
 
 
 def test_a_request_cannot_have_more_documents_than_there_are() -> None:

@@ -104,6 +104,7 @@ def _described(measured: Mapping[str, Any]) -> str:
     store = f"store of {protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, {protocol.get('dtype', '')}"
     store = "the server's own cache" if protocol.get("device") == SERVER else store
     of_corpus = f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}"
+    of_corpus += f", of which {growth:g} a request enter" if (growth := protocol.get("growth")) else ""
     return f"{of_corpus}, {store} on {place(measured)}"
 
 
