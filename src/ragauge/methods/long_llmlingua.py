@@ -67,9 +67,7 @@ class LongLLMLingua(Method):
         ids = read_plain(engine, prompt, documents.values(), limits)
         return Answer(ids, tuple(documents), tuple(-s for s in surprise))
 
-    def _shortened_by(
-        self, auxiliary: LM, engine: SpanEngine, prompt: Prompt
-    ) -> tuple[dict[int, list[int] | str], list[float]]:
+    def _shortened_by(self, auxiliary: LM, engine: SpanEngine, prompt: Prompt) -> tuple[dict[int, Any], list[float]]:
         """As `_shortened`, by another model, whose calls join the engine's trace; shortened documents are texts."""
         read = prompt.read_by(auxiliary.tokenizer)
         try:
@@ -80,8 +78,7 @@ class LongLLMLingua(Method):
         for call in trace:
             engine.note(replace(call, stage="auxiliary", macs=call_macs(call, auxiliary.shape)))
         if engine.capabilities >= SPANS:
-            at_once = engine.cache_bytes + auxiliary.peak_cache_bytes
-            engine.peak_cache_bytes = max(engine.peak_cache_bytes, at_once)
+            engine.peak_cache_bytes = max(engine.peak_cache_bytes, engine.cache_bytes + auxiliary.peak_cache_bytes)
         decode = auxiliary.tokenizer.decode
         texts = {i: prompt.documents[i] if ids == read.documents[i] else decode(ids) for i, ids in left.items()}
         return texts, surprise

@@ -41,13 +41,11 @@ class TreeMethod(Method):
         return True
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> DocumentTree:
-        if not self.stored:
-            self._orders.roots.setdefault(tuple(prompt.preamble), _Node(None, 0, None))
-            return self._orders
-        tree = self._trees.setdefault(engine, DocumentTree(self.policy, self.store_gb * 1e9))
+        tree = self._trees.setdefault(engine if self.stored else self, DocumentTree(self.policy, self.store_gb * 1e9))
         if tuple(prompt.preamble) not in tree.roots:
-            cache = engine.new_cache(len(prompt.preamble))
-            engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
+            cache = engine.new_cache(len(prompt.preamble)) if self.stored else None
+            if cache is not None:
+                engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
             tree.roots.setdefault(tuple(prompt.preamble), _Node(cache, 0, None))
         return tree
 
@@ -67,14 +65,9 @@ class TreeMethod(Method):
         return Answer(ids, tuple(order))
 
     @cached_property
-    def _trees(self) -> WeakKeyDictionary[SpanEngine, DocumentTree]:
-        """One for each engine, as long as this method and the engine live."""
+    def _trees(self) -> WeakKeyDictionary[Any, DocumentTree]:
+        """One for each engine, as long as this method and the engine live; one of the method's where none is stored."""
         return WeakKeyDictionary()
-
-    @cached_property
-    def _orders(self) -> DocumentTree:
-        """The orders of all prompts so far, without keys and values."""
-        return DocumentTree(self.policy, 0)
 
 
 @dataclass(eq=False)
