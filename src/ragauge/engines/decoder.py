@@ -15,8 +15,9 @@ from ragauge.engines.cache import KVCache, Tempered
 from ragauge.engines.fused import FusedLayers, fuse, is_fusable
 from ragauge.engines.layout import Layout, Part
 from ragauge.engines.rope import Rotation, alibi_bias, rotate, rotation
-from ragauge.engines.weights import Norm, Weights
+from ragauge.engines.weights import Layer, Norm, Weights
 
+MLP_BYTES = 8 << 20  # of inner units that are in memory together on a CPU: larger tensors get new pages each time
 VOCAB_CHUNK = 4096  # tokens of the vocabulary whose logits are computed together for log-probabilities
 Rotations = Sequence[Rotation | None]
 """One a layer; None where queries and keys are not rotated."""
@@ -26,12 +27,6 @@ CrossAttend = Callable[[int, Tensor], Tensor | None]
 """What is added between a layer's attention and its MLP: (layer, states) -> states or None."""
 PartAttention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values (token, head, dim)) -> the heads' outputs side by side (token, width)."""
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
 
 
 @dataclass(frozen=True)
@@ -97,18 +92,27 @@ class Decoder:
         self, x: Tensor, attend: Attend, cross_attend: CrossAttend | None = None, layers: Layers = None
     ) -> Tensor:
         """States (token, d_model) through all layers, or those from the first to before the last, not normed."""
-        activation, (first, last) = ACTIVATIONS[self.shape.activation], layers or (0, self.shape.layers)
+        first, last = layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
             x = x + _normed(layer.out(attend(index, layer.attention_norm(x))), layer.attention_post_norm)
             added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
-            inner = layer.up(layer.mlp_norm(x))
-            if self.shape.gated:
-                gate, value = inner.chunk(2, -1)
-                x = x + _normed(layer.down(activation(gate).mul_(value)), layer.mlp_post_norm)
-            else:
-                x = x + _normed(layer.down(activation(inner)), layer.mlp_post_norm)
+            pieces = self._mlp_pieces(x, index)
+            outputs = [self._mlp(layer, one) for one in (x.chunk(pieces) if pieces > 1 else [x])]
+            x = x + (torch.cat(outputs) if pieces > 1 else outputs[0])
         return x
+
+    def _mlp_pieces(self, x: Tensor, layer: int) -> int:
+        if kernels.torch_only(x):
+            return 1
+        size = x.shape[0] * x.element_size() * self.shape.ffn[layer] * (1 + self.shape.gated)
+        return -(-size // MLP_BYTES)
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        """What a layer's MLP adds to states (token, d_model)."""
+        inner, activation = layer.up(layer.mlp_norm(x)), self.shape.activation
+        active = kernels.gate(inner, activation) if self.shape.gated else kernels.ACTIVATIONS[activation](inner)
+        return _normed(layer.down(active), layer.mlp_post_norm)
 
     def rotations(self, positions: Tensor) -> Rotations:
         """Each layer's rotation of tokens at positions (token,), in the decoder's type."""

@@ -55,11 +55,17 @@ class Int8Linear(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        chosen = self.layout == "panels" or kernels.product_kernel(torch.int8, x.shape[0]) == COMPILED
-        return compiled.multiply(self.panels, x) if self.panels is not None and chosen else self.by_torch(x)
+        kernel = kernels.product_kernel(torch.int8, x.shape[0])
+        if self.panels is not None and (self.layout == "panels" or kernel == COMPILED):
+            return compiled.multiply(self.panels, x)
+        if self.layout == "onednn" and kernel == "onednn" and x.dtype in compiled.KINDS:
+            integers, scale = compiled.quantized(x)
+            y = compiled.scale_(_multiply_packed(integers, self.weight, self.scale, x.dtype), scale)
+            return y if self.bias is None else y + self.bias
+        return self.by_torch(x)
 
     def by_torch(self, x: Tensor) -> Tensor:
-        """The same by torch's product, whatever the kernels of this process are."""
+        """The same by torch's operators, whatever the kernels of this process are."""
         scale = x.abs().amax(1, keepdim=True).float().clamp_min_(MIN_MAGNITUDE).mul_(1 / MAX_INT8)  # of each token
         if self.layout == "onednn":
             # unsigned, ZERO_POINT above the value; all of them are positive, so that this rounds

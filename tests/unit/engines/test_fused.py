@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 import tiny_models
-from ragauge.engines import LM, Limits, Row, Span, batching, random_lm, tuning
+from ragauge.engines import LM, Limits, Row, Span, batching, decoder, random_lm, tuning
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
-from ragauge.engines.int8 import int8
-from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled, use, using
+from ragauge.engines.int8 import has_onednn, int8
+from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled, gate, use, using
 from ragauge.engines.weights import Linear
 
 COMPILED = Choice(
@@ -132,6 +132,45 @@ def test_products_of_integers_are_those_of_the_operators(tokens: int, size: tupl
             assert (found.float() - exact).norm() <= within * exact.norm()  # an activation may be rounded otherwise
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [17, 250])
+def test_steps_around_torchs_product_of_integers_are_those_of_the_operators(tokens: int, dtype: torch.dtype) -> None:
+    if not has_onednn():
+        pytest.skip("oneDNN's 8-bit product is not exact on this processor")
+    draw = torch.Generator().manual_seed(tokens)
+    x = torch.randn(tokens, 147, generator=draw).mul_(torch.arange(1, tokens + 1)[:, None]).to(dtype)
+    x[3] = 0
+    linear = int8(Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw).to(dtype)))
+    with using(Choice("file", {"int8": {Operation.MANY: {"kernel": "onednn"}}})):
+        found = linear(x)
+        assert torch.equal(linear(x[5:]), found[5:])
+    exact = linear.by_torch(x.float())
+    assert found.dtype == dtype
+    assert (found.float() - exact).norm() <= (1e-3 if dtype == torch.float32 else 1e-2) * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
+    inner = torch.randn(19, 2 * 67, generator=torch.Generator().manual_seed(0)).mul_(20)
+    inner[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])
+    gates, values = inner.to(dtype).double().chunk(2, -1)
+    with using(Choice("file", {name: {Operation.GATE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")})):
+        found = gate(inner.to(dtype), "silu")
+        assert torch.equal(gate(inner, "gelu"), F.gelu(inner[:, :67]) * inner[:, 67:])
+    close = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 2e-3}[dtype]
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), F.silu(gates) * values, rtol=close, atol=close)
+
+
+def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, ids = random_lm(SHAPE), [*range(1, 41)]
+    rows, read = [Row(ids, [float(i) for i in range(40)])], []
+    for size in (1 << 30, 7 * 4 * 2 * SHAPE.ffn[0]):
+        monkeypatch.setattr(decoder, "MLP_BYTES", size)
+        read.append(lm.extend(lm.new_cache(40), rows, last_logits=True).last_logits)
+    torch.testing.assert_close(*read, rtol=1e-5, atol=1e-5)
 
 
 def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:

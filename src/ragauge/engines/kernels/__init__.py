@@ -33,7 +33,7 @@ class Operation(StrEnum):
     """What kernels are chosen for separately, by its name in a table."""
 
     ONE, FEW, MANY = "product of 1 row", "product of 2 to 16 rows", "product of more rows"
-    ATTENTION = "attention of several queries"
+    ATTENTION, GATE = "attention of several queries", "gate of an MLP"
     LIKELIHOOD = "log-probability of tokens"
     STEP, STEPS = "all layers for 1 token", "all layers for 2 to 16 tokens"
 
@@ -47,6 +47,8 @@ def candidates(operation: str, dtype: torch.dtype) -> list[str]:
             names.append("parts" if dtype == torch.float32 else "vector")
         names += ["onednn"] if _has_onednn(dtype) else []
         names += ["widened"] if dtype != torch.float32 else []
+    if operation == Operation.MANY and dtype == torch.int8 and compiled.library() is not None:
+        names.append("onednn")  # between steps of `compiled.c`
     many = operation == Operation.MANY and dtype != torch.int8  # bound by arithmetic: torch's libraries are faster
     if dtype in compiled.KINDS and not many and compiled.library() is not None:
         names.append(COMPILED)
@@ -127,6 +129,12 @@ def _attention_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, ca
 
 ATTENTIONS: dict[str, Callable[..., Tensor]] = {"plain": _sdpa, COMPILED: _attention_compiled}
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
 # logits (token, vocab), targets (token,) -> log-probabilities (token,) in float32
 LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "plain": lambda logits, targets: -F.cross_entropy(logits.float(), targets, reduction="none"),
@@ -205,7 +213,7 @@ def runs_fused(dtype: torch.dtype, tokens: int) -> bool:
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """(token, in), (out, in) -> (token, out)."""
-    name = "plain" if _torch_only(weight) else product_kernel(weight.dtype, x.shape[0])
+    name = "plain" if torch_only(weight) else product_kernel(weight.dtype, x.shape[0])
     return PRODUCTS[name](x, weight, bias)
 
 
@@ -215,7 +223,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
     Args:
         mask: (row, 1, query, key), true where attended; None: all, or the lower triangle where `causal`.
     """
-    name = "plain" if _torch_only(q) else _active.kernel(q.dtype, Operation.ATTENTION)
+    name = "plain" if torch_only(q) else _active.kernel(q.dtype, Operation.ATTENTION)
     return ATTENTIONS[name](q, k, v, mask, causal)
 
 
@@ -225,16 +233,24 @@ def attend_gathered(q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor |
     """
     if not isinstance(k, Tensor) or not isinstance(v, Tensor):
         return None
-    if _torch_only(q) or _active.kernel(q.dtype, Operation.ATTENTION) != COMPILED:
+    if torch_only(q) or _active.kernel(q.dtype, Operation.ATTENTION) != COMPILED:
         return None
     return compiled.attend(q, k[None], v[None], mask, slots=slots)
 
 
+def gate(inner: Tensor, activation: str) -> Tensor:
+    """activation(gate) * value of a gated MLP: (token, gate then value) -> (token, unit)."""
+    if activation == "silu" and not torch_only(inner) and _active.kernel(inner.dtype, Operation.GATE) == COMPILED:
+        return compiled.gated(inner)
+    gates, values = inner.chunk(2, -1)
+    return ACTIVATIONS[activation](gates).mul_(values)
+
+
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """Logits (token, vocab), targets (token,) -> the targets' log-probabilities (token,) in float32."""
-    name = "plain" if _torch_only(logits) else _active.kernel(logits.dtype, Operation.LIKELIHOOD)
+    name = "plain" if torch_only(logits) else _active.kernel(logits.dtype, Operation.LIKELIHOOD)
     return LIKELIHOODS[name](logits, targets)
 
 
-def _torch_only(tensor: Tensor) -> bool:
+def torch_only(tensor: Tensor) -> bool:
     return tensor.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting()

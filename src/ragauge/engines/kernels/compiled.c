@@ -309,6 +309,27 @@ int product_many(const Matrix *m, const void *x, void *y, int64_t tokens, int64_
     return failed;
 }
 
+/* The activations (token, width), in float32 or bfloat16, of a product with an INT8 matrix that torch makes. */
+void quantised(const void *x, uint8_t *q, float *scale, int64_t tokens, int64_t width, int64_t kind, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < tokens; t++) {
+        float row[kind == FLOAT32 ? 1 : width];
+        for (int64_t i = 0; kind == BFLOAT16 && i < width; i++) row[i] = read_one(x, t * width + i, BFLOAT16);
+        quantise(kind == FLOAT32 ? (const float *)x + t * width : row, q + t * width, scale + t, 1, width);
+    }
+}
+
+/* Its result y (token, width) times the scale of each token, in place. */
+void scaled(void *y, const float *scale, int64_t tokens, int64_t width, int64_t kind, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < tokens; t++) {
+        float *at = (float *)y + t * width;
+        uint16_t *half_at = (uint16_t *)y + t * width;
+        for (int64_t i = 0; kind == FLOAT32 && i < width; i++) at[i] *= scale[t];
+        for (int64_t i = 0; kind == BFLOAT16 && i < width; i++) half_at[i] = half(read_one(half_at, i, BFLOAT16) * scale[t]);
+    }
+}
+
 /* --- log-probabilities --- */
 
 INLINE float log_probability(const void *logits, int64_t vocab, int64_t target, int kind) {
@@ -496,6 +517,20 @@ static void activate(float *inner, int64_t tokens, int64_t units, int64_t from, 
             *at = x * top / (1 + e) * *(floats *)(value + i);
         }
         for (; i < to; i++) gate[i] = gate[i] / (1 + expf(-gate[i])) * value[i];
+    }
+}
+
+/* silu(gate) * value of a gated MLP: inner (token, gate then value) -> y (token, unit), in float32 or bfloat16. */
+void gated(const void *inner, void *y, int64_t tokens, int64_t units, int64_t kind, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < tokens; t++) {
+        const int64_t first = 2 * t * units;
+        float row[2 * units];
+        if (kind == FLOAT32) memcpy(row, (const float *)inner + first, sizeof row);
+        for (int64_t i = 0; kind == BFLOAT16 && i < 2 * units; i++) row[i] = read_one(inner, first + i, BFLOAT16);
+        activate(row, 1, units, 0, units);
+        if (kind == FLOAT32) memcpy((float *)y + t * units, row, units * sizeof *row);
+        for (int64_t i = 0; kind == BFLOAT16 && i < units; i++) ((uint16_t *)y)[t * units + i] = half(row[i]);
     }
 }
 

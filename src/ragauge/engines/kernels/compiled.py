@@ -135,6 +135,29 @@ def multiply(matrix: Matrix, x: Tensor) -> Tensor:
     return y.to(x.dtype)
 
 
+def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(token, in) in float32 or bfloat16 -> unsigned integers, ZERO_POINT above the value, and scales (token, 1)."""
+    x = x.contiguous()
+    q, scale = torch.empty(x.shape, dtype=torch.uint8), torch.empty(len(x), 1)
+    arguments = (*x.shape, KINDS[x.dtype], torch.get_num_threads())
+    library().quantised(x.data_ptr(), q.data_ptr(), scale.data_ptr(), *arguments)
+    return q, scale
+
+
+def scale_(y: Tensor, scale: Tensor) -> Tensor:
+    """y (token, out) in float32 or bfloat16 times scales (token, 1), in place."""
+    library().scaled(y.data_ptr(), scale.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads())
+    return y
+
+
+def gated(inner: Tensor) -> Tensor:
+    """silu(gate) * value: (token, gate then value) in float32 or bfloat16 -> (token, unit)."""
+    inner = inner.contiguous()
+    y = inner.new_empty(len(inner), inner.shape[1] // 2)
+    library().gated(inner.data_ptr(), y.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads())
+    return y
+
+
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """(token, vocab) in float32 or bfloat16, (token,) -> the targets' log-probabilities in float32."""
     logits, targets = logits.contiguous(), targets.contiguous()
@@ -180,11 +203,15 @@ def library() -> Any:
         compiled = ctypes.CDLL(str(_compiled_file()))
         compiled.product.argtypes = [*[pointer] * 3, size, count]
         compiled.product_many.argtypes = [*[pointer] * 3, size, size, count]
-        compiled.log_probabilities.argtypes = [*[pointer] * 3, size, size, size, count]
+        for three in (compiled.log_probabilities, compiled.quantised):
+            three.argtypes = [*[pointer] * 3, size, size, size, count]
+        for two in (compiled.scaled, compiled.gated):
+            two.argtypes = [*[pointer] * 2, size, size, size, count]
         compiled.attention.argtypes = [pointer, count]
         layers: list[Any] = [pointer, size, pointer, size, pointer, size, *[pointer] * 3, size, size]
         compiled.through.argtypes = [*layers, ctypes.c_float, count]
-        compiled.product.restype = compiled.log_probabilities.restype = None
+        for name in ("product", "log_probabilities", "quantised", "scaled", "gated"):
+            getattr(compiled, name).restype = None
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)
         return None
