@@ -12,15 +12,7 @@ from itertools import zip_longest
 import numpy as np
 
 from ragauge import assets
-from ragauge.datasets._wiki import (
-    DOCUMENTS,
-    QUESTIONS,
-    SAMPLE,
-    WikiCorpus,
-    WikiQuestion,
-    digest,
-    read_questions,
-)
+from ragauge.datasets._wiki import DOCUMENTS, QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, digest, read_questions
 from ragauge.io import wikipedia
 from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.rankers.dense import load_encoder

@@ -178,7 +178,7 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
     }
     site = install("acme-rag", METHODS, files)
     assert {name for name in digest.reachable("acme_rag.last") if name.startswith("acme_rag")} == {
-        *("acme_rag", "acme_rag.last", "acme_rag.helper", "acme_rag.deep", "acme_rag.deep.inner", "acme_rag.other"),
+        *("acme_rag", "acme_rag.last", "acme_rag.helper", "acme_rag.deep", "acme_rag.deep.inner", "acme_rag.other")
     }
     assert "ragauge.methods.base" in digest.reachable("acme_rag.last")
     own, seen = digest.digest("ragauge.measure.runner", "ragauge.methods.naive"), [of_last()]

@@ -19,13 +19,7 @@ SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "configs/full.yaml",
-        "configs/ci/smoke.yaml",
-        "configs/papers/paper.yaml",
-        "configs/papers/gpu.yaml",
-    ],
+    "name", ["configs/full.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
 )
 def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: str) -> None:
     jobs = plan("--configfile", name).counts

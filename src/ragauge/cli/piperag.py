@@ -132,7 +132,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _from_options(args: argparse.Namespace) -> Plan:
     """The pipeline of the options; labels are names of folders and sources."""
-
     stated = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
     stated |= {"model": args.model, "database": args.database.name, "index": args.index or "server"}
     stated |= {"schedule": "retro", "engine": "onnx" if args.onnx else "torch"}

@@ -40,27 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge import report
     from ragauge.rendering import writing
+    from ragauge.results.runs import Runs
 
     if args.step == "reproduction":  # needs neither records nor weights
         written = _write_reproduction(args)
-    elif args.step == "crate":
-        written = [_write_crate(args)]
     else:
         config = loading.load(args.config)
-        run = config, args.results or Path("results", config.run), args.out or Path("reports", config.run)
-        write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
-        written = [write(*run)] if write else writing.render(args.item, *run)
+        results, reports = args.results or Path("results", config.run), Path("reports", config.run)
+        if args.step == "crate":
+            from ragauge.report import crate
+
+            crate.write(Runs(results, config), args.config, args.reports or reports, args.out, args.license)
+            written = [args.out]
+        else:
+            run = config, results, args.out or reports
+            write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
+            written = [write(*run)] if write else writing.render(args.item, *run)
     options.print_result(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
-
-
-def _write_crate(args: argparse.Namespace) -> Path:
-    from ragauge.report import crate
-    from ragauge.results.runs import Runs
-
-    config = loading.load(args.config)
-    runs = Runs(args.results or Path("results", config.run), config)
-    crate.write(runs, args.config, args.reports or Path("reports", config.run), args.out, args.license)
-    return Path(args.out)
 
 
 def _write_reproduction(args: argparse.Namespace) -> list[Path]:

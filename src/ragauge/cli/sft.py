@@ -43,7 +43,11 @@ def run(args: argparse.Namespace) -> None:
     changes, _ = options.settings(args.set)
     settings = loading.parse_training({**stated, **changes}, where)
     if args.step == "train" and settings.device == "cuda":
-        settings = settings.on_processes(_processes(args.gpus, settings.processes))
+        import torch
+
+        # Those that torchrun started, else one for each GPU that is there and allowed.
+        planned = min(args.gpus or settings.processes, torch.cuda.device_count() or settings.processes)
+        settings = settings.on_processes(int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else planned)
     if args.step == "train" and settings.processes > 1 and "RANK" not in os.environ:
         # become torchrun, which starts this same command once per process
         sys.stdout.flush()
@@ -62,12 +66,3 @@ def run(args: argparse.Namespace) -> None:
         written = finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads)
     if written:  # by the first process
         options.print_result(args, written, out=written)
-
-
-def _processes(gpus: int | None, planned: int) -> int:
-    """The processes that train: those that torchrun started, else one for each GPU that is there and allowed."""
-    import torch
-
-    if "RANK" in os.environ:
-        return int(os.environ["WORLD_SIZE"])
-    return min(gpus or planned, torch.cuda.device_count() or planned)

@@ -68,7 +68,6 @@ def line(now: Status, first: Status, elapsed_s: float) -> str:
 
 def start(jobs: Sequence[Job]) -> None:
     """Print a line to stderr from time to time, as long as this process lives and something has changed."""
-
     steps = STEPS in os.environ
 
     def report() -> None:

@@ -15,11 +15,7 @@ from ragauge.testing import write_checkpoint
 pytestmark = pytest.mark.slow
 # Invented rates: what is put over them means nothing.
 RATE = {"median": 1e11, "low": 1e11, "high": 1e11, "n": 1}
-RATES = {
-    "bandwidth_bytes_per_s": RATE,
-    "matmul_flop_per_s": {"float32": RATE},
-    "load_share": 0.0,
-}
+RATES = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}, "load_share": 0.0}
 COUNTS = {"preamble": 4, "documents": [30, 30], "query": 5, "task": 4}
 
 

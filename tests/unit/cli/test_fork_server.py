@@ -66,10 +66,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["list", "methods"],
-        ["run", "--method", "naiv", "--dataset", "nq_open", "--model", "m", "--out", "x.jsonl"],
-    ],
+    [["list", "methods"], ["run", "--method", "naiv", "--dataset", "nq_open", "--model", "m", "--out", "x.jsonl"]],
 )
 def test_output_and_exit_code_are_those_of_the_command_itself(forks: ForkServer, arguments: list[str]) -> None:
     there, here = forks.run(*arguments), plain(*arguments)

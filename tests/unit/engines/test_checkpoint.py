@@ -221,11 +221,7 @@ def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> No
         ({"model_type": "mistral"}, (4096, 4096), None),  # transformers' default, longer than the context
         ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False}, (), None),
         ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": True}, (), None),  # from layer 28 on
-        (
-            {"model_type": "qwen3", "sliding_window": 9, "use_sliding_window": True, "max_window_layers": 1},
-            (0, 9),
-            9,
-        ),
+        ({"model_type": "qwen3", "sliding_window": 9, "use_sliding_window": True, "max_window_layers": 1}, (0, 9), 9),
         ({"model_type": "gemma3_text", "sliding_window": 9, "rope_parameters": None}, (9, 9), 9),
     ],
 )

@@ -161,10 +161,7 @@ def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
             compressed("int-quantized") | {"quantization_status": "frozen"},
             "compressed-tensors, frozen, sparse as None are not",
         ),
-        (
-            compressed("int-quantized") | {"sparsity_config": {"format": "sparse-24-bitmask"}},
-            "sparse as sparse-24-bit",
-        ),
+        (compressed("int-quantized") | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse as sparse-24-bit"),
         ([8], "quantization_config: must be an object"),
         (BLOCKS | {"weight_block_size": [8, 8]}, r"scales do not fit \(32, 32\) numbers"),
         (compressed("int-quantized"), "tensor 'model.layers.0.self_attn.[qkv]_proj.weight' is of torch.float8_e4m3fn"),

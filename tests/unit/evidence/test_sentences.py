@@ -57,10 +57,7 @@ def owned(document: str, tokenizer: Any) -> list[str]:
             ],
         ),
         ('"Is it?" she asked. He said so.', ['"Is it?" she asked. ', "He said so."]),
-        (
-            "The U.S. Army has 3.5 tons. Ünal “lives”. Ok",
-            ["The U.S. Army has 3.5 tons. ", "Ünal “lives”. ", "Ok"],
-        ),
+        ("The U.S. Army has 3.5 tons. Ünal “lives”. Ok", ["The U.S. Army has 3.5 tons. ", "Ünal “lives”. ", "Ok"]),
         (
             HEADED,
             [

@@ -15,12 +15,7 @@ from ragauge.generation.decoding import generate, token_nll
 from ragauge.generation.modes._joint import JointDecoder, JointReader
 from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.reader import Prepared
-from ragauge.generation.sources import (
-    BlockingRetrieval,
-    PrefetchedRetrieval,
-    RandomNeighbours,
-    RetrievalOptions,
-)
+from ragauge.generation.sources import BlockingRetrieval, PrefetchedRetrieval, RandomNeighbours, RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.retrieval.retriever import Neighbours, Query
 from retro_parts import ExactRetriever, tokens

@@ -13,10 +13,7 @@ from ragauge.generation.specification import PipelineSpecification, index_facts,
 from ragauge.retrieval.index import index_folder
 from ragauge.retrieval.settings import DatabaseSettings
 
-INDEXES = {
-    "ivf": {"nlist": 8, "pq_bytes": 8, "nprobe": 4, "iterations": 2},
-    "graph": {"type": "hnsw", "ef_search": 32},
-}
+INDEXES = {"ivf": {"nlist": 8, "pq_bytes": 8, "nprobe": 4, "iterations": 2}, "graph": {"type": "hnsw", "ef_search": 32}}
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def test_questions_side_by_side_have_no_times(model: ragauge.Model, questions: r
 def test_comparisons_are_those_of_ragauge_compare(results: ragauge.Results) -> None:
     table = results.compare()
     assert [(a, b) for a, b in zip(table["a"], table["b"], strict=True)] == [
-        *(("bm25_k1", "naive"), ("bm25_k1", "sp"), ("naive", "sp")),
+        *(("bm25_k1", "naive"), ("bm25_k1", "sp"), ("naive", "sp"))
     ]
     folder = results.folder / "answers/nq_open/tiny"
     files = compare_files(folder / "bm25_k1.jsonl", folder / "sp.jsonl", ["kept_gold_recall"])
@@ -263,11 +263,7 @@ def test_an_unknown_variant_or_metric_is_told(results: ragauge.Results) -> None:
 
 
 def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked(
-    model: ragauge.Model,
-    questions: ragauge.Dataset,
-    asked: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ragauge.engines.capabilities", lambda engine, where: ANSWERING)
     with pytest.raises(ragauge.UserError, match="requires an engine with key-value caches"):

@@ -356,10 +356,7 @@ def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None
     calls, rows = traced(lm, variant("cache_blend", recompute=0.3, criterion=criterion), prompt)
     question = list(range(alone.length, alone.length + 10))
     assert list(rows[-1][0].slots) == expected + question
-    assert [(c.stage, c.layers, c.offline) for c in calls[-2:]] == [
-        ("check", (0, 2), False),
-        ("prompt", (2, 3), False),
-    ]
+    assert [(c.stage, c.layers, c.offline) for c in calls[-2:]] == [("check", (0, 2), False), ("prompt", (2, 3), False)]
     assert sum(c.offline for c in calls) == 5
 
 

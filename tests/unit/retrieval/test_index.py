@@ -416,10 +416,7 @@ def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> No
     ("changes", "message"),
     [
         ({"dtype": "float16"}, "databases.d.dtype: float16 requires the device cuda"),
-        (
-            {"dtype": "bfloat16"},
-            "d.dtype: the engine onnx runs an encoder in float32, not bfloat16; use torch",
-        ),
+        ({"dtype": "bfloat16"}, "d.dtype: the engine onnx runs an encoder in float32, not bfloat16; use torch"),
         ({"device": "gpu"}, "databases.d.device: must be 'cpu' or 'cuda', not 'gpu'"),
     ],
 )

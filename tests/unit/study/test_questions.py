@@ -81,10 +81,7 @@ CUT = "a cell that holds a comma or a line end needs quotes"
         ('question,answers\nWho?,Holm\n"Where, then?,Amsel\n', "q.csv:3: unexpected end of data"),
         ('question,answers\n"Who said \\"hi\\"?",Holm\n', "q.csv: a backslash before a quote"),
         ("question,answers\nWho?,\"['Holm', 'Greta']\"\n", r"q.csv:2: answers .*write '\|' between answers, no list"),
-        (
-            "frage;antwort\nWer?;Holm\n",
-            "q.csv:1: no column 'question'; the first line, cut at every semicolon, has",
-        ),
+        ("frage;antwort\nWer?;Holm\n", "q.csv:1: no column 'question'; the first line, cut at every semicolon, has"),
         ("Who?,Holm\nWhere?,Amsel\n", "q.csv:1: no column 'question'; .* cut at every comma, has 'Who\\?', 'Holm'"),
         ("question,answres\nWho?,Holm\n", "q.csv:1: unknown column 'answres'; did you mean 'answers'?"),
         ("Questions,answers\nWho?,Holm\n", "q.csv:1: unknown column 'Questions'; did you mean 'question'?"),
