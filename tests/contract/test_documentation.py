@@ -34,9 +34,8 @@ def commands(page: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in re.findall(r"^    ragauge (\w.*)$", joined, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_command_parses(root: Path, page: str) -> None:
-    for arguments in commands(text(root, page)):
+def test_every_command_parses(root: Path) -> None:
+    for arguments in (arguments for page in PAGES for arguments in commands(text(root, page))):
         command_parser(arguments).parse_args(arguments)
 
 
@@ -108,9 +107,9 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
         assert path.startswith("results/") or any(place.exists() for place in places), path
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_named_module_exists(root: Path, page: str) -> None:
-    for name in re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", text(root, page)):
+def test_every_named_module_exists(root: Path) -> None:
+    pages = "\n".join(text(root, page) for page in PAGES)
+    for name in set(re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", pages)):
         if name != "ragauge.retrieval.v1.Retrieval":  # the service's name on the wire
             assert pkgutil.resolve_name(name)
 

@@ -31,7 +31,7 @@ READING = ("read", "decode", "neighbours", "neighbours_ahead")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decoder with adapters that do something, and what `ragauge piperag export` made of both, beside a database."""
-    root = write_database(tmp_path_factory.mktemp("onnx"))
+    root = write_database(tmp_path_factory.mktemp("onnx"), num_hidden_layers=1)  # of several layers: the families below
     lm = load_lm(str(root / "model"), threads=1)
     made = Adapters(lm.decoder.weights)
     with torch.no_grad():
