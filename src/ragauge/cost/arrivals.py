@@ -34,11 +34,6 @@ class Level:
     next_turns: Mapping[int, int] = field(default_factory=dict)  # request -> a later one that waits for its answer
 
     @property
-    def facts(self) -> dict[str, float | None]:
-        """The part of a record that says which level it is."""
-        return {"rate": self.rate, "clients": self.clients, "speed": self.speed}
-
-    @property
     def name(self) -> str:
         if self.speed:
             return f"trace x {self.speed:g}"

@@ -56,6 +56,7 @@ def measure_load(
             for level in levels:
                 runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed)})
                 progress.update()
+    bench.lm.documents = None  # the store of a replay
     stated = settings.model_dump(exclude={"methods"}) | bench.protocol(seed) | bench.prompt_sizes | {"batch": batch}
     protocol = stated | {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
     protocol |= {"documents": "computed", "cache_state": REPLAYED, **trace_facts(bench.trace)} if bench.trace else {}
@@ -109,7 +110,8 @@ def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
     summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)
     if level.speed:
         rows = [{**row, "found": server.found[row["prompt"]]} for row in rows]
-    return {**level.facts, **seen, "summary": summary, "requests": rows}
+    about = {"rate": level.rate, "clients": level.clients, "speed": level.speed}
+    return {**about, **seen, "summary": summary, "requests": rows}
 
 
 class _Server:
@@ -125,17 +127,15 @@ class _Server:
         if settings.documents == "ready" and not bench.trace:
             for place, prompt in enumerate(self.prompts):
                 self.free_states[place].append(method.prepare(cast(SpanEngine, self.engine), prompt))
-        warmed = 1 if bench.trace else len(self.prompts)
-        for place in range(warmed):  # warm up, and load what a method loads when it is first used
-            self.answer_alone(place)
+        for place in range(1 if bench.trace else len(self.prompts)):
+            self.answer_alone(place)  # warm up, and load what a method loads when it is first used
         for free in self.free_states.values():
             free += [deepcopy(free[0], {id(self.engine): self.engine}) for _ in range(size - 1)]
 
     def forget(self) -> None:
         """Begin with nothing stored of documents, as a replay does."""
-        size_gb = self.settings.store_gb
-        self.method = stream.fresh(self.method, size_gb)
-        self.lm.documents = MemoryStore("load", int(size_gb * 1e9))
+        self.method = stream.fresh(self.method, self.settings.store_gb)
+        self.lm.documents = MemoryStore("load", int(self.settings.store_gb * 1e9))
 
     def answer_alone(self, place: int) -> tuple[float, float, int]:
         """Answer a prompt: the times of the first token and of the last, and the number of tokens."""
@@ -213,7 +213,6 @@ def table(result: Mapping[str, Any]) -> str:
             cells = [f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES]
             cells += [f"{token['p95']['value']:.3g}" if token else "", f"{summary['questions_per_s']:.3g}"]
             cells += [f"{summary['good_share']:.0%}", str(summary["failed"])]
-        name = Level(level["rate"], level["clients"], level.get("speed")).name
-        lines.append([level["variant"], name, *cells])
+        lines.append([level["variant"], Level(level["rate"], level["clients"], level.get("speed")).name, *cells])
     replayed = result["protocol"].get("trace")
     return "\n".join([aligned(lines), *([f"text of the prompts: {replayed['text']}"] if replayed else [])])

@@ -330,7 +330,8 @@ def measure_load(
                         done = arrivals.drive(sender, level, len(prompts), number, Clock(), seed)
                         seen["requests"] = arrivals.rows(done, settings.warmup)
                 summary = {} if seen["refused"] else arrivals.summarise(seen["requests"], targets, seed)
-                runs.append({"variant": name, "batch": None, **level.facts, **seen, "summary": summary})
+                about = {"variant": name, "batch": None, "rate": level.rate, "clients": level.clients}
+                runs.append({**about, "speed": level.speed, **seen, "summary": summary})
                 progress.update()
     return {**bench.result(settings, seed, unsupported, counted=load.COUNTED, **more), "levels": runs}
 

@@ -81,9 +81,9 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
     corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())
     first = len(corpus) - int(settings.growth * (settings.requests - 1))  # documents at the beginning
     if first < settings.documents:
-        later = f", of which {len(corpus) - first} enter later" if len(corpus) > first else ""
         few = f"{settings.documents} a request, but {len(prompts)} questions have {len(corpus)} in all"
-        raise UserError(f"documents: {few}{later}; ask more questions")
+        few += f", of which {len(corpus) - first} enter later" if len(corpus) > first else ""
+        raise UserError(f"documents: {few}; ask more questions")
     rng = np.random.default_rng(seed)
     ranks = rng.permutation(first)  # from 0, the most popular
     made = []

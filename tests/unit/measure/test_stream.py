@@ -17,7 +17,6 @@ from ragauge.errors import UserError
 from ragauge.items.reuse import stream
 from ragauge.measure.stream import requests
 from ragauge.methods.base.stored import read_apart
-from ragauge.prompts import Prompt
 from ragauge.results.runs import Runs
 from synthetic_run import write_stream
 from tiny_models import tiny_prompt
@@ -67,32 +66,22 @@ def test_popular_documents_come_more_often() -> None:
     assert max(drawn[0.0].values()) / 600 < 0.1
 
 
-def as_before(prompts: list[Prompt], settings: StreamSettings) -> list[list[list[int]]]:
-    """The documents of a stream over a corpus that stays, in Zipf's law in a random order."""
-    corpus, draw = [ids for prompt in prompts for ids in prompt.documents], np.random.default_rng(3)
-    weights = np.arange(1, len(corpus) + 1, dtype=float) ** -settings.exponent
-    popularity = draw.permutation(weights / weights.sum())
-    chosen = (draw.choice(len(corpus), settings.documents, replace=False, p=popularity) for _ in range(300))
-    return [[corpus[i] for i in places] for places in chosen]
-
-
 def test_new_documents_take_the_place_of_old_ones() -> None:
     prompts = [tiny_prompt([3 + i] * 6, seed=i) for i in range(60)]
     corpus = [ids for prompt in prompts for ids in prompt.documents]
     of: dict[str, Any] = {"methods": ["naive"], "dataset": "x", "documents": 2, "requests": 300}
-    still = requests(prompts, StreamSettings(**of), seed=3)
-    assert [prompt.documents for prompt in still] == as_before(prompts, StreamSettings(**of))
-    grown = requests(prompts, StreamSettings(**of, growth=1), seed=3)
-    drawn = [[corpus.index(ids) for ids in prompt.documents] for prompt in grown]
-    first = len(corpus) - 299
-    assert all(max(places) < first + t for t, places in enumerate(drawn, 1))  # none before it enters
-    early, late = (sum(i < first for places in part for i in places) / 120 for part in (drawn[:60], drawn[-60:]))
-    assert early > 3 * late > 0  # the first documents are asked less and less
-    reused = [
-        [ids in [d for p in stream[:t] for d in p.documents] for t in range(240, 300) for ids in stream[t].documents]
-        for stream in (still, grown)
-    ]
-    assert sum(reused[0]) > 1.25 * sum(reused[1])
+    still, grown = (
+        [[corpus.index(ids) for ids in prompt.documents] for prompt in requests(prompts, settings, seed=3)]
+        for settings in (StreamSettings(**of), StreamSettings(**of, growth=1))
+    )
+    draw, weights = np.random.default_rng(3), np.arange(1, 361, dtype=float) ** -1.0
+    popularity = draw.permutation(weights / weights.sum())  # Zipf's law over a corpus that stays
+    assert still == [draw.choice(360, 2, replace=False, p=popularity).tolist() for _ in range(300)]
+    assert all(max(places) < 61 + t for t, places in enumerate(grown))  # none before it enters
+    early, late = (sum(i < 61 for places in part for i in places) / 120 for part in (grown[:60], grown[-60:]))
+    assert early > 3 * late > 0  # the first documents come less and less
+    reused = [sum(i in np.ravel(one[:t]) for t in range(240, 300) for i in one[t]) for one in (still, grown)]
+    assert reused[0] > 1.25 * reused[1]
     with pytest.raises(UserError, match="2 a request, but 60 questions have 360 in all, of which 418 enter later"):
         requests(prompts, StreamSettings(**of, growth=1.4), seed=3)
     for growth, problem in (("-1", "greater than or equal to 0"), ("nan", "a finite number")):
