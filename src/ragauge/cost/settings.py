@@ -102,9 +102,8 @@ class LoadSettings(TimedSettings):
     @model_validator(mode="after")
     def _has_levels(self) -> Self:
         if not (self.rates or self.clients or self.speeds):
-            raise SettingError(
-                "rates", "no level is given; for example rates 0.5,1 or clients 1,4; of a trace speeds 1,2"
-            )
+            problem = "neither rates nor clients are given, nor a trace's speeds"
+            raise SettingError("rates", f"{problem}; for example rates 0.5,1 or clients 1,4")
         if self.speeds and (self.rates or self.clients):
             raise SettingError("speeds", "a trace has arrivals of its own; measure rates and clients by themselves")
         return self
