@@ -51,6 +51,7 @@ CACHE_STATES = {
     "warm": "the server has answered the same prompt before",
     "found": "as the server's cache was found",
 }
+BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
 @dataclass(frozen=True)
@@ -356,8 +357,9 @@ def measure_stream(
             streams.append({"variant": name, **_stream(bench, sender, settings, seed)})
             progress.update()
     corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
-    sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
-    return {**bench.result(settings, seed, unsupported, **sizes), "streams": streams}
+    more: dict[str, Any] = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    more |= {"cache_state": BEGINS_COLD} if settings.server_cache == "cold" else {}
+    return {**bench.result(settings, seed, unsupported, **more), "streams": streams}
 
 
 def _stream(bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int) -> dict[str, Any]:

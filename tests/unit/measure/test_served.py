@@ -115,6 +115,7 @@ def test_load_and_streams_on_llama_cpp(llama: str, data: list[str], tmp_path: Pa
     assert stream["found_s"] < stream["missed_s"]
     assert stream["requests"][0]["found"] < 0.5 < max(row["found"] for row in stream["requests"])
     assert f"naive: found {stream['hit_rate']:.0%}" in capsys.readouterr().out
+    assert result["protocol"]["cache_state"].startswith("a stream begins with nothing cached")
 
 
 # --- servers in trouble ---

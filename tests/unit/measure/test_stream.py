@@ -143,12 +143,21 @@ def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> Non
     assert value["naive_reuse", "first_token_p50_s"] == pytest.approx(3.0)
     notes = table.set_index(["variant", "quantity"])["note"]
     assert notes["prompt_cache", "break_even_reuses"].startswith("never")
-    assert "nothing is kept" in notes["naive", "hit_rate"]
+    assert "nothing is stored" in notes["naive", "hit_rate"]
     assert "no long document" in notes["cfic", "first_token_p50_s"]
     bars, waits, reuse = stream.draw(table).axes
     assert len(bars.patches) == 2
     assert waits.get_lines()
     assert list(reuse.get_lines()[0].get_ydata())[:2] == [5.0, 3.0]
+
+
+def test_the_item_names_a_servers_cache_in_place_of_a_store(tmp_path: Path) -> None:
+    served = {"protocol": {"dataset": "nq_open", "store": "disk", "device": "server", "cache": "warm", "documents": 5}}
+    write_stream(tmp_path, {"naive": (2.0, 1.0)}, **served)
+    table = stream.table(Runs(tmp_path))
+    assert {*zip(table["store"], table["store_gb"], strict=True)} == {("server", "")}
+    note = table.set_index("quantity")["note"]["first_token_p50_s"]
+    assert note.startswith("5 documents a request of ?, the server's own cache, warm on ")
 
 
 def test_a_refused_stream_says_why(tmp_path: Path) -> None:

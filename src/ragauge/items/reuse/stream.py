@@ -1,11 +1,11 @@
 """A stream of questions with recurring documents, answered with a store of prepared documents.
 
 What this shows: for each method on the same requests (`ragauge stream`: documents drawn from a corpus by Zipf's law, a
-store of a given size that drops the least recently used), the hit rate as the share of the documents' tokens found; the
-median and 95th percentile of the time to first token, with intervals of a block bootstrap; questions answered a second;
-and how often the documents of a request must recur until their preparation has paid against the plain prompt. Reading
-from disk is timed with a cold cache. The curve is the mean first token of a request over the number of recurrences,
-with nothing stored at first and everything afterwards.
+store of a given size that drops the least recently used; or the cache of a server), the hit rate as the share of the
+documents' tokens found (of the prompt's, on a server); the median and 95th percentile of the time to first token, with
+intervals of a block bootstrap; questions answered a second; and how often the documents of a request must recur until
+their preparation has paid against the plain prompt. Reading from disk is timed with a cold cache. The curve is the mean
+first token of a request over the number of recurrences, with nothing stored at first and everything afterwards.
 
 Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method that reads
 documents together finds them again only together.
@@ -54,6 +54,7 @@ def draw(table: Table) -> Figure:
 def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
     protocol = measured.get("protocol") or {}
     more = {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
+    more |= {"store": SERVER, "store_gb": ""} if protocol.get("device") == SERVER else {}
     streams = {str(stream["variant"]): stream for stream in measured.get("streams") or ()}
     plain = (stream for name, stream in streams.items() if runs.named(measured["model"], name).method == "naive")
     naive_s = _first(next(plain, {}), "p50").value
@@ -73,7 +74,7 @@ def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: 
     n = stream["summary"]["requests"]
     yield "questions_per_s", Measure(stream["summary"]["questions_per_s"], n=n, note=note, source=CellSource.LATENCY)
     shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
-    yield "hit_rate", mean(shares, runs.seed, nothing="nothing is kept of documents")
+    yield "hit_rate", mean(shares, runs.seed, nothing="nothing is stored, or the server does not say")
     if shares and all(stream[end] for end in ENDS):
         for end in ENDS:
             yield end, Measure(stream[end], n=n, source=CellSource.LATENCY)
@@ -102,7 +103,7 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
 def _described(measured: Mapping[str, Any]) -> str:
     protocol = measured.get("protocol") or {}
     store = f"store of {protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, {protocol.get('dtype', '')}"
-    store = "the server's own cache" if protocol.get("device") == SERVER else store
+    store = f"the server's own cache, {protocol['cache']}" if protocol.get("device") == SERVER else store
     of_corpus = f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}"
     of_corpus += f", of which {growth:g} a request enter" if (growth := protocol.get("growth")) else ""
     return f"{of_corpus}, {store} on {place(measured)}"
