@@ -73,7 +73,7 @@ class ServedBench:
     def result(self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any) -> dict[str, Any]:
         """The part of a result that every kind of measurement has; `more`: of its protocol."""
         facts, cache = provenance(), settings.server_cache
-        facts |= {"cpu": f"a server's ({self.client.stack or 'unnamed'}), asked from {facts['cpu']}", "threads": None}
+        facts |= {"cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}", "threads": None}
         protocol = settings.model_dump(exclude={"methods", "models"}) | {"seed": seed, "device": "server"}
         protocol |= {"dataset": self.dataset, "prompts": len(self.prompts), "timeout_s": self.engine.server.timeout_s}
         protocol |= {"cache": cache, "cache_state": CACHE_STATES[cache], **more}

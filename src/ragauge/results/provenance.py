@@ -41,7 +41,7 @@ def provenance_of(variant: Variant) -> dict[str, Any]:
     """The provenance in the metadata of a variant's records; of a served model the machine is the one that asked."""
     facts = dict(variant.meta.get("provenance") or {})
     if variant.stack:
-        facts |= {"cpu": f"a server's ({variant.stack}), asked from {facts.get('cpu') or 'a client'}", "threads": None}
+        facts |= {"cpu": f"a server ({variant.stack}), requests from {facts.get('cpu') or 'a client'}", "threads": None}
     return facts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge.cost.hardware import Precision
 from ragauge.results.cells import Cell, CellSource, Measure, join
-from ragauge.results.provenance import place
+from ragauge.results.provenance import SERVER, place
 from ragauge.results.publications import named_model
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
@@ -116,4 +116,5 @@ def described(latency: Mapping[str, Any]) -> str:
 def precision(protocol: Mapping[str, Any]) -> str:
     """How the numbers of the decoder of a protocol were computed and kept, in words."""
     stated = {key: str(protocol[key]) for key in ("dtype", "weights", "kv") if protocol.get(key)}
-    return str(Precision(**stated)) if "dtype" in stated else "dtype not recorded"
+    unknown = "the server's precision" if protocol.get("device") == SERVER else "dtype not recorded"
+    return str(Precision(**stated)) if "dtype" in stated else unknown

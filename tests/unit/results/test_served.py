@@ -124,7 +124,7 @@ def test_a_served_model_stands_on_the_panels_of_the_one_that_ran_here(runs: Runs
 def test_small_print_and_page_name_the_stack(runs: Runs) -> None:
     small = footer(runs, frontier.table(runs))
     assert f"there ({ELSEWHERE}: llama.cpp)" in small
-    assert "a server's (llama.cpp), asked from" in small
+    assert "a server (llama.cpp), requests from" in small
     by_model = {group["model"]: group for group in numbers.groups(runs)}
     assert by_model["there"]["stack"] == "llama.cpp"
     assert "another stack (llama.cpp)" in by_model["there"]["untimed"]
