@@ -174,7 +174,8 @@ function costNote() {
   if (!kind) return [];
   const note = [];
   if (chosen.stack) {
-    const why = `a server's (${chosen.stack}), as its client saw them, its own cache included. Compare them with other models' as those of another system. `;
+    const cached = chosen.cached ? `, which had ${chosen.cached} of the prompts from what was asked before` : "";
+    const why = `a server's (${chosen.stack}), as its client saw them, its own cache included${cached}. Compare them with other models' as those of another system. `;
     note.push(el("strong", {}, "Times of another stack: "), why);
   }
   if (chosen.untimed && chosen.cost === "compute_cycles") {

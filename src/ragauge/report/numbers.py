@@ -67,9 +67,23 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "provisional": provisional(shared),
         "reused_by": reused_by,
         "stack": next((v.stack for v in variants if v.stack), None),
+        "cached": _cached(variants),
         "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
         "variants": rows,
     }
+
+
+def _cached(variants: Sequence[Variant]) -> str | None:
+    """How much of its prompts a server's cache had, for the variants with the least and the most; None: not known."""
+    shares = []
+    for variant in variants:
+        served = [record["served"] for record in variant.records.values() if record.get("served")]
+        counted = [one for one in served if one["prompt_tokens"] and one["cached_tokens"] is not None]
+        if counted:
+            shares.append(
+                (statistics.mean(one["cached_tokens"] / one["prompt_tokens"] for one in counted), variant.name)
+            )
+    return " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares))) if shares else None
 
 
 def recommended(group: Numbers) -> Numbers | None:

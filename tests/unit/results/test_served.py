@@ -127,6 +127,7 @@ def test_small_print_and_page_name_the_stack(runs: Runs) -> None:
     assert "a server (llama.cpp), requests from" in small
     by_model = {group["model"]: group for group in numbers.groups(runs)}
     assert by_model["there"]["stack"] == "llama.cpp"
+    assert (by_model["there"]["cached"], by_model[MODEL]["cached"]) == ("40% (bm25) to 40% (naive)", None)
     assert "another stack (llama.cpp)" in by_model["there"]["untimed"]
     assert by_model[MODEL]["stack"] is None
 
