@@ -176,8 +176,8 @@ def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
         q, k, v = (full((1, heads, QUERIES, DIM)) for heads in (HEADS, KV_HEADS, KV_HEADS))
         logits, targets = full((SCORED, named(MODEL).vocab)), torch.zeros(SCORED, dtype=torch.long)
         runs[Operation.ATTENTION] = lambda: kernels.attend(q, k, v, None, causal=True)
-        inner = full((MANY_ROWS, 2 * LAYER[-1][1]))
-        runs[Operation.GATE] = lambda: kernels.gate(inner, "silu")
+        states, inner = full((MANY_ROWS, LAYER[0][1])), full((MANY_ROWS, 2 * LAYER[-1][1]))
+        runs[Operation.ROWS] = lambda: (kernels.rms_norm(states, states[0], 1e-5), kernels.gate(inner, "silu"))
         runs[Operation.LIKELIHOOD] = lambda: kernels.log_probabilities(logits, targets)
     return runs
 

@@ -15,7 +15,7 @@ from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import has_onednn, int8
 from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled, gate, use, using
-from ragauge.engines.weights import Linear
+from ragauge.engines.weights import Linear, Norm
 
 COMPILED = Choice(
     "test",
@@ -156,12 +156,26 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
     inner = torch.randn(19, 2 * 67, generator=torch.Generator().manual_seed(0)).mul_(20)
     inner[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])
     gates, values = inner.to(dtype).double().chunk(2, -1)
-    with using(Choice("file", {name: {Operation.GATE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")})):
+    with using(Choice("file", {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")})):
         found = gate(inner.to(dtype), "silu")
         assert torch.equal(gate(inner, "gelu"), F.gelu(inner[:, :67]) * inner[:, 67:])
     close = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 2e-3}[dtype]
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), F.silu(gates) * values, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [(19, 67), (5, 3, 80)])
+def test_a_compiled_norm_is_that_of_the_operators(dtype: torch.dtype, size: tuple[int, ...]) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(some, generator=draw).to(dtype) for some in (size, size[-1:]))
+    x[0] = 0
+    with using(Choice("file", {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")})):
+        found = Norm(weight)(x)
+    assert found.dtype == dtype
+    close = 1e-5 if dtype == torch.float32 else 1e-2
+    exact = F.rms_norm(x.double(), weight.shape, weight.double(), 1e-5)
+    torch.testing.assert_close(found.double(), exact, rtol=close, atol=close)
 
 
 def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class Operation(StrEnum):
     """What kernels are chosen for separately, by its name in a table."""
 
     ONE, FEW, MANY = "product of 1 row", "product of 2 to 16 rows", "product of more rows"
-    ATTENTION, GATE = "attention of several queries", "gate of an MLP"
+    ATTENTION, ROWS = "attention of several queries", "norms and gates"
     LIKELIHOOD = "log-probability of tokens"
     STEP, STEPS = "all layers for 1 token", "all layers for 2 to 16 tokens"
 
@@ -238,9 +238,15 @@ def attend_gathered(q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor |
     return compiled.attend(q, k[None], v[None], mask, slots=slots)
 
 
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """(..., width), or (token, head, dim) under a weight of all heads together."""
+    plain = weight.dim() > 1 or torch_only(x) or _active.kernel(x.dtype, Operation.ROWS) != COMPILED
+    return F.rms_norm(x, weight.shape, weight, eps) if plain else compiled.normed(x, weight, eps)
+
+
 def gate(inner: Tensor, activation: str) -> Tensor:
     """activation(gate) * value of a gated MLP: (token, gate then value) -> (token, unit)."""
-    if activation == "silu" and not torch_only(inner) and _active.kernel(inner.dtype, Operation.GATE) == COMPILED:
+    if activation == "silu" and not torch_only(inner) and _active.kernel(inner.dtype, Operation.ROWS) == COMPILED:
         return compiled.gated(inner)
     gates, values = inner.chunk(2, -1)
     return ACTIVATIONS[activation](gates).mul_(values)

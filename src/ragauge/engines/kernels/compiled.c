@@ -365,6 +365,19 @@ static void norm(const float *x, const float *weight, float *y, int64_t width, f
     for (i = 0; i < width; i++) y[i] = x[i] * by * weight[i];
 }
 
+/* RMSNorm of rows (token, width) in float32 or bfloat16. */
+void normed(const void *x, void *y, const float *weight, int64_t tokens, int64_t width, int64_t kind, float eps,
+            int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < tokens; t++) {
+        float row[kind == FLOAT32 ? 1 : width];
+        for (int64_t i = 0; kind == BFLOAT16 && i < width; i++) row[i] = read_one(x, t * width + i, BFLOAT16);
+        if (kind == FLOAT32) norm((const float *)x + t * width, weight, (float *)y + t * width, width, eps);
+        else norm(row, weight, row, width, eps);
+        for (int64_t i = 0; kind == BFLOAT16 && i < width; i++) ((uint16_t *)y)[t * width + i] = half(row[i]);
+    }
+}
+
 INLINE void turn(float *x, const float *cos, const float *sin, int64_t dim) { /* half-split, the first sines negated */
     for (int64_t i = 0, half = dim / 2; i < half; i++) {
         const float a = x[i], b = x[i + half];

@@ -150,6 +150,15 @@ def scale_(y: Tensor, scale: Tensor) -> Tensor:
     return y
 
 
+def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm (..., width) in float32 or bfloat16, by a weight (width,)."""
+    x, weight = x.contiguous(), weight.float()
+    y = torch.empty_like(x)
+    arguments = (x.numel() // x.shape[-1], x.shape[-1], KINDS[x.dtype], eps, torch.get_num_threads())
+    library().normed(x.data_ptr(), y.data_ptr(), weight.data_ptr(), *arguments)
+    return y
+
+
 def gated(inner: Tensor) -> Tensor:
     """silu(gate) * value: (token, gate then value) in float32 or bfloat16 -> (token, unit)."""
     inner = inner.contiguous()
@@ -210,7 +219,8 @@ def library() -> Any:
         compiled.attention.argtypes = [pointer, count]
         layers: list[Any] = [pointer, size, pointer, size, pointer, size, *[pointer] * 3, size, size]
         compiled.through.argtypes = [*layers, ctypes.c_float, count]
-        for name in ("product", "log_probabilities", "quantised", "scaled", "gated"):
+        compiled.normed.argtypes = [*[pointer] * 3, size, size, size, ctypes.c_float, count]
+        for name in ("product", "log_probabilities", "quantised", "scaled", "normed", "gated"):
             getattr(compiled, name).restype = None
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)
