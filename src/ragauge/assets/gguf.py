@@ -12,7 +12,7 @@ from typing import Any
 from ragauge.assets.pretokenizers import set_splits, set_tokens
 from ragauge.errors import UserError, unknown
 
-CONVERSION = 6  # raised when the result of a conversion changes
+CONVERSION = 7  # raised when the result of a conversion changes
 FILE = "model.gguf"  # in the folder of a converted model: a link, or several files joined
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # ends the name of one of several files
 DECODERS = ("llama", "qwen2", "qwen3", "gemma3")  # that are read; Mistral and SmolLM files are of the first
@@ -20,6 +20,8 @@ HEAD_DIMS = {"qwen3": 128, "gemma3": 256}  # of all models of these but Gemma 3 
 
 TOKENS, TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
+# and by their text, as llama.cpp has it: files of Qwen2.5 name one of the two that end its responses
+END_MARKS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>")
 
 ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # Llama 3's scaling of rotary frequencies, without its factor
@@ -82,8 +84,9 @@ def convert(path: Path, folder: Path) -> None:
     except Exception as error:  # the tokenizers library raises the bare class, for a merge of a missing token
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
-    ends = dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS)
-    if len(known := [end for end in ends if end is not None]) > 1:
+    ends = [header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS]
+    ends += [number for number, (text, _) in enumerate(header.tokens) if text in END_MARKS]
+    if len(known := list(dict.fromkeys(end for end in ends if end is not None))) > 1:
         model.generation_config.eos_token_id = known
     config.dtype, config.architectures = torch.float32, [type(model).__name__]
     config.save_pretrained(folder)

@@ -68,6 +68,7 @@ class Limits:
 
     max_new_tokens: int = 100
     stop: tuple[str, ...] = ("\n",)
+    skip_blanks: bool = False  # white space in front of the text is not searched for `stop`
     ignore_stop: bool = False  # generate exactly max_new_tokens, as latency protocols do
 
 

@@ -145,6 +145,7 @@ class RecordedEngine(Traced, ABC):
         if ids[-1] in self.shape.eos:
             return True
         text = self.tokenizer.decode(ids, skip_special_tokens=True) if limits.stop else ""
+        text = text.lstrip() if limits.skip_blanks else text
         return any(s in text for s in limits.stop)
 
     def _record_token_times(self, ids: Sequence[int]) -> None:

@@ -25,7 +25,7 @@ UNRECORDED = {
 class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     """Everything that the records of one pipeline depend on besides their sequences."""
 
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     pipeline: PipelineSettings = Field(description="every key of the section `pipelines`, defaults resolved")
     model: str = Field(description="label of the decoder")
     database: str = Field(description="label of the chunk database")

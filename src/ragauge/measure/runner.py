@@ -328,7 +328,7 @@ def ask(
         truncated=prompt.truncated if answer.truncated is None else answer.truncated,
         text=text,
         cut=engine.cut,
-        prediction=text.split("\n")[0],
+        prediction=(text.lstrip() if limits(specification).skip_blanks else text).split("\n")[0],
         trace=[call.to_json() for call in trace],
         cache_bytes=engine.peak_cache_bytes,
         offline_s=seconds(c for c in trace if c.offline),
@@ -357,8 +357,10 @@ def _question_fields(example: Example) -> dict[str, Any]:
 
 
 def limits(specification: AnswerSpecification) -> Limits:
-    """The limits of a response."""
-    return Limits() if specification.max_new_tokens is None else Limits(max_new_tokens=specification.max_new_tokens)
+    """The limits of a response. In a chat, which a model ends by a mark, line ends before its text end nothing: an
+    instruct model that is unsure of its turn writes the marks of further turns first, each with a line end."""
+    most = Limits.max_new_tokens if specification.max_new_tokens is None else specification.max_new_tokens
+    return Limits(most, skip_blanks=specification.template == "chat")
 
 
 def prompt_of(

@@ -341,6 +341,7 @@ def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.chat_template
+    assert transformers.GenerationConfig.from_pretrained(folder).eos_token_id == [2, 0]  # <|endoftext|> by its text
     # Digits are split off first, so that a double line break before a number stays one token.
     assert tokenizer.convert_ids_to_tokens(tokenizer("a\n\n12")["input_ids"]) == ["a", "ĊĊ", "1", "2"]
 

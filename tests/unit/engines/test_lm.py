@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,6 +130,15 @@ def test_the_context_ends_at_its_last_position(start: float, fits: bool, lm: LM)
 def test_a_response_ends_after_so_many_tokens(count: int, lm: LM) -> None:
     full = respond(lm, Limits(20, stop=()))
     assert respond(lm, Limits(count, stop=())) == full[:count]
+
+
+def test_blank_lines_before_a_text_end_it_only_where_they_are_not_skipped(
+    lm: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = dict(enumerate(("\n", "\n\n ", "\n\n a", "\n\n a b", "\n\n a b\n"), 1))
+    monkeypatch.setattr(lm, "tokenizer", SimpleNamespace(decode=lambda ids, **_: texts[len(ids)]))
+    assert len(respond(lm, Limits(9))) == 1
+    assert len(respond(lm, Limits(9, skip_blanks=True))) == 5
 
 
 def test_a_response_ends_at_the_context(lm: LM) -> None:

@@ -103,6 +103,18 @@ def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm:
     assert record.prompt_sha256 == prompt.sha256
 
 
+@pytest.mark.parametrize(("template", "prediction"), [("chat", "an answer"), ("plain", "")])
+def test_an_answer_in_a_chat_is_the_first_line_with_text(
+    template: str, prediction: str, model: Path, data: Path, lm: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, prompt_of = setting_of(model, data, "naive"), runner.prompt_of
+    monkeypatch.setattr(runner, "prompt_of", lambda example, _, *more: prompt_of(example, setting, *more))
+    monkeypatch.setattr(type(lm.tokenizer), "decode", lambda *_, **__: "\n \nan answer\nmore")
+    stated = setting.model_copy(update={"template": template})
+    record = runner.ask(lm, methods.make("naive"), examples_of(data)[0], stated)
+    assert record.prediction == prediction
+
+
 def test_a_record_counts_quoted_control_tokens(model: Path, data: Path, lm: LM) -> None:
     example, *_ = examples_of(data)
     first, *others = example.documents
