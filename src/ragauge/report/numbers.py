@@ -79,10 +79,8 @@ def _cached(variants: Sequence[Variant]) -> str | None:
     for variant in variants:
         served = [record["served"] for record in variant.records.values() if record.get("served")]
         counted = [one for one in served if one["prompt_tokens"] and one["cached_tokens"] is not None]
-        if counted:
-            shares.append(
-                (statistics.mean(one["cached_tokens"] / one["prompt_tokens"] for one in counted), variant.name)
-            )
+        if parts := [one["cached_tokens"] / one["prompt_tokens"] for one in counted]:
+            shares.append((statistics.mean(parts), variant.name))
     return " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares))) if shares else None
 
 
