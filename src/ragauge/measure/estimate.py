@@ -57,8 +57,9 @@ WRITTEN = (0.1, 0.5, 1.0)  # part of an answer's maximum length that is written
 SIDE_BY_SIDE = (1.0, 1.15, 1.6)  # processes share caches and memory: how much longer each takes
 ROUGHLY = (0.5, 1.0, 2.0)  # how far an estimate without a spread of its own may be off
 SENTENCE_TOKENS, PARAGRAPH_TOKENS = 25, 100  # of articles
-# In starts of a process: Snakemake and the page, a job besides its own work, an item.
-ALWAYS, JOB, ITEM = 3.0, 0.3, 0.5
+# In starts of a process: Snakemake and the page, a job besides its own work, an item; a pipeline's index and ends, and
+# the data, the parts and the ends of a training.
+ALWAYS, JOB, ITEM, PIPELINE, TRAINING = 3.0, 0.3, 0.5, 1.5, 14.0
 RECORD_BYTES = 3_000  # of one question's record, trace included
 CHECKPOINT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
 NO_SHAPE = "the shape of the model is not known before it is downloaded"
@@ -199,7 +200,8 @@ class Estimator:
         scored = _total(one for one in work if one.name not in timed)
         scored = self._spread(scored, SIDE_BY_SIDE if at_once > 1 else (1, 1, 1))
         alone = _total(one for one in work if one.name in timed)
-        return Section("pipelines", len(work), alone + scored * (1 / at_once), _unknown(work))
+        starts = _roughly(PIPELINE * len(work) * self.machine.start_s)
+        return Section("pipelines", len(work), alone + scored * (1 / at_once) + starts, _unknown(work))
 
     def training(self) -> Section:
         """Fine-tunings, documents at their longest in the upper bound."""
@@ -213,6 +215,7 @@ class Estimator:
             took = self._spread(self.machine.all.seconds(call, shape, precision) * passes, (0.3, 0.8, 1.5))
             most = 60 * (entry.minutes or math.inf)
             wall += Span(min(took.low, most), min(took.likely, most), min(took.high, most))
+            wall += _roughly(TRAINING * self.machine.start_s)
         return Section("training", len(self.config.training), wall, tuple(unknown))
 
     def processes(self, jobs: int) -> Section:
