@@ -69,7 +69,15 @@ class Served(Section):
     concurrency: int | None = Field(None, ge=1, description="requests at a time; default: generation.batch; auto: 1")
     timeout_s: float = Field(600.0, gt=0, description="seconds until the first token, and between two tokens")
     attempts: int = Field(5, ge=1, description="requests for one answer, with growing pauses between them")
+    own_cache: bool = Field(
+        False, description="a line of each variant in front of its prompts: the server's cache has none of another's"
+    )
     price: Price | None = Field(None, description="price of the tokens; default: tables show no costs")
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """The keys that the engine takes."""
+        return self.model_dump(exclude={"own_cache", "price"})
 
 
 class ModelEntry(Section):
@@ -160,7 +168,7 @@ class ModelEntry(Section):
     @property
     def engine_facts(self) -> EngineFacts:
         """What answers depend on in the engine; a served model runs as its server decides."""
-        served = self.served and ServedFacts(tokenizer=self.served.tokenizer, body=self.served.body)
+        served = self.served and ServedFacts(**self.served.model_dump(include=set(ServedFacts.model_fields)))
         return EngineFacts(
             name=self.engine,
             dtype=None if served else self.dtype,

@@ -114,7 +114,7 @@ def _check_endpoint(prefix: str, purpose: str, asks: bool) -> None:
 def check_served(model: ModelEntry, asks: bool = True) -> None:
     """Raise UserError if a served model does not answer a word."""
     assert model.served is not None
-    served = {**model.served.model_dump(exclude={"price", "tokenizer"}), "attempts": 2}
+    served = {**model.served.engine_options, "tokenizer": None, "attempts": 2}
     engine = engines.load(model.source, model.engine, served=served)
     if asks:
         opening, task = wrapper(model.template or "chat", engine.tokenizer)

@@ -159,6 +159,7 @@ class RemoteEngine(Engine, Protocol):
 
     exchange: Exchange | None  # while tracing: counts of all requests, times of the last
     concurrency: int | None  # requests at a time; None: as the run says
+    nonce: Callable[[], str]  # what stands in front of a prompt
 
     def for_thread(self, turn: Lock, concurrency: int) -> RemoteEngine:
         """An engine for one of `concurrency` threads. The threads hold `turn` except while they wait for the server."""

@@ -20,6 +20,7 @@ class ServedFacts(_Section):
 
     tokenizer: str | None = Field(None, description="whose tokens prompts are counted in; null: words, roughly")
     body: dict[str, Any] = Field({}, description="further keys of every request")
+    own_cache: bool = Field(False, description="whether a line of the variant stands in front of its prompts")
 
 
 class EngineFacts(_Section):

@@ -58,7 +58,7 @@ class Engines:
         behind a server is reached, `threads` are those of a CPU; None: torch's own choice.
         """
         self.threads, self.documents, self.batch = threads, documents, batch
-        self.served = {"served": served.model_dump(exclude={"price"})} if served else {}
+        self.served = {"served": served.engine_options} if served else {}
         self._loaded: dict[tuple[str, bool], Engine] = {}
 
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
@@ -79,6 +79,8 @@ class Engines:
             cast(RecordedEngine, engine).set_finder(searcher, finder.template if finder else None)
         elif specification.finder:
             raise UserError(f"{specification.engine.name}: an engine without key-value caches cannot have a finder")
+        if (served := specification.engine.served) and served.own_cache:
+            cast(RemoteEngine, engine).nonce = partial(str, f"[{specification.digest[:8]}]\n")
         reason = method.refusal(engine)
         if reason:
             raise UserError(f"{specification.method} on {specification.model}: {reason}")

@@ -103,7 +103,7 @@ class ServedBench:
 def bench(questions: Questions, number: int, model: ModelEntry, new_tokens: int) -> Iterator[ServedBench]:
     """A server with the prompts of the first `number` questions, for the length of the block."""
     assert model.served is not None
-    how = model.served.model_dump(exclude={"price"})
+    how = model.served.engine_options
     engine = cast(ServedEngine, engines.load(model.source, model.engine, max_context=model.max_context, served=how))
     with StreamClient() as engine.client:
         prompts = timing.prompts_of(questions, number, model, engine, new_tokens)

@@ -56,15 +56,17 @@ def configuration(
     entry of the configuration, with `source`, and `methods` those that its engine runs. With `retrieval` some question
     has a gold passage. `judge` is a local model, or `endpoint`."""
     timed = [method for method in methods if method not in UNTIMED]
+    is_served = str(model["source"]).startswith("openai:")
+    apart = {"served": {**model.get("served", {}), "own_cache": True}} if is_served else {}
     latency = {"latency": {"methods": timed, "dataset": DATASET, **LATENCY}}  # of a decoder here, not of a server
     target = {"target_first_token_s": target_first_token_s} if target_first_token_s else {}
     return {
         "run": name,
         "seed": seed,
-        "models": {label(re.split(r"[/:]", str(model["source"]).rstrip("/"))[-1]): dict(model)},
+        "models": {label(re.split(r"[/:]", str(model["source"]).rstrip("/"))[-1]): {**model, **apart}},
         "datasets": {DATASET: {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
         "methods": {method: dict(METHODS[method]) for method in methods},
-        **({} if str(model["source"]).startswith("openai:") else latency),
+        **({} if is_served else latency),
         **target,
         **({"judge": {"of": "answers", "methods": list(methods), "model": judge}} if judge else {}),
         "items": ["frontier", "study_answers", *(["study_retrieval"] if retrieval else [])],

@@ -81,14 +81,18 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
         ("hf:org/Model-1B", "Model-1B"),
         ("smollm2-135m-instruct", "smollm2-135m-instruct"),
         ("path:/a/my model/", "my-model"),
+        ("openai:org/m", "m"),
     ],
 )
 def test_a_study_is_an_experiment_that_names_its_model(tmp_path: Path, source: str, label: str) -> None:
     data = tmp_path / "q.jsonl"
     data.touch()
-    settings = writing.configuration(writing.label("our manuals"), {"source": source}, data)
+    settings = writing.configuration(writing.label("our manuals"), {"source": source}, data, methods=["naive"])
     config = loading.parse(settings, "config.yaml")
     assert (config.run, list(config.models)) == ("our-manuals", [label])
+    served = config.models[label].served
+    assert (served is None) != source.startswith("openai:")
+    assert served is None or served.own_cache
 
 
 def study(out: Path, *options: str) -> str:

@@ -109,8 +109,7 @@ class ServedEngine(Traced):
         self.cut = False
         self.exchange: Exchange | None = None
         self.completion: Completion | None = None  # the last one
-        # Of measurements: sends each request once, in place of the server; and what stands before a prompt.
-        self.client: StreamClient | None = None
+        self.client: StreamClient | None = None  # of measurements: sends each request once, in place of the server
         self.nonce: Callable[[], str] = str
         self._turn: Lock | None = None
         self._quirks = _Quirks()

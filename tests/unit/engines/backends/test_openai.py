@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from endpoints import served as serving
 from ragauge import assets, engines, methods
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cli import main
+from ragauge.config.schema import ModelEntry, Served
 from ragauge.cost.trace import Call
 from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine
 from ragauge.engines.protocol import SERVED, EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
+from ragauge.io.specifications import AnswerSpecification
+from ragauge.measure import runner
 from ragauge.prompts import build_prompt
 from ragauge.testing import write_checkpoint
 
@@ -247,7 +251,7 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
     assert record.first_token_s >= record.served.token_s[0]
     meta = json.loads(records.meta_path(out).read_text())
     assert meta["specification"]["options"]["path_caching"] is False  # the server has the cache
-    assert meta["specification"]["engine"]["served"] == {"tokenizer": None, "body": {}}
+    assert meta["specification"]["engine"]["served"] == {"tokenizer": None, "body": {}, "own_cache": False}
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
 
 
@@ -267,6 +271,26 @@ def test_methods_that_change_the_prompt_alone_run_on_a_server(
     assert main([*command(*options), "--out", str(out)]) == 0
     assert [(record.status, record.prediction) for record in records.read(out)] == [("ok", "Ada")] * 4
     assert all(record.kept for record in records.read(out))
+
+
+def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = []
+    for own in (True, False):
+        entry = ModelEntry(source="openai:m", engine="openai", served=Served(own_cache=own))
+        with serving([streams("x")] * 3) as server:
+            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+            loaded = runner.Engines(served=entry.served)
+            for method in (methods.make("naive"), methods.make("top", top_k=5), methods.make("naive")):
+                about = {"method": "m", "dataset": "d", "model": "openai:m", "template": "chat"}
+                stated = AnswerSpecification(**about, options=asdict(method), engine=entry.engine_facts)
+                loaded.ready(stated, method).respond(asked(loaded.of(stated)), Limits(5))
+        turns.append([request["body"]["messages"][0]["content"] for request in server.requests])
+    (first, second, again), (plain, *_) = turns
+    assert len(set(turns[1])) == 1
+    assert first == again != second
+    assert all(turn.partition("]\n")[2] == plain for turn in turns[0])
 
 
 def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
