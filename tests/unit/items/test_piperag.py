@@ -414,7 +414,7 @@ def test_records_that_nothing_describes_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "key"),
-    [({"version": 3}, "version"), ({"pipeline": {"schedule": "retro", "gears": 3}}, "pipeline: gears: unknown key")],
+    [({"version": 99}, "version"), ({"pipeline": {"schedule": "retro", "gears": 3}}, "pipeline: gears: unknown key")],
 )
 def test_a_specification_of_another_version_is_refused(tmp_path: Path, change: dict[str, Any], key: str) -> None:
     path = write(tmp_path, "pipe", "retro", NATS).with_suffix(".meta.json")
