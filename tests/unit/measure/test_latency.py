@@ -8,10 +8,12 @@ import pytest
 
 from house_article import long_lm, prompt_of
 from ragauge.cost import tokens
+from ragauge.cost.flop import flop
 from ragauge.cost.machine import Load
 from ragauge.cost.settings import LatencySettings
 from ragauge.cost.shape import Shape
-from ragauge.engines import random_lm
+from ragauge.cost.trace import online
+from ragauge.engines import Limits, random_lm
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure import latency
@@ -65,6 +67,16 @@ def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
     assert list(result["stages"]["k1"]) == ["query", "task", "decode"]
     assert result["protocol"]["tokens"] == {"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}
     assert json.loads(json.dumps(result))["rows"] == result["rows"]
+
+
+@pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
+def test_documents_that_a_trial_stored_are_read_again_by_the_next(lm, prompt, name):
+    rows = latency.run({"tree": make(name)}, Bench(lm, [prompt]), settings(), MACHINE)["rows"]
+    with lm.tracing() as trace:
+        method = make(name)
+        method.answer(lm, method.prepare(lm, prompt), prompt, Limits(3, ignore_stop=True))
+    assert {row["flop"] for row in rows} == {flop(online(trace), SHAPE)}
+    assert all(row["stages"].keys() == {call.stage for call in online(trace)} for row in rows)
 
 
 def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):

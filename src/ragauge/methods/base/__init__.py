@@ -105,6 +105,10 @@ class Method(ABC):
         """Return whether one question's cache serves the next, so that none are answered side by side."""
         return False
 
+    def unread(self, state: Any) -> Any:
+        """The prepared state without what answers have stored in it since."""
+        return state
+
     def storable(self) -> bool:
         """Return whether prepared documents serve any question about them, as from a document store."""
         return True

@@ -49,6 +49,11 @@ class TreeMethod(Method):
             tree.roots.setdefault(tuple(prompt.preamble), _Node(cache, 0, None))
         return tree
 
+    def unread(self, state: DocumentTree) -> DocumentTree:
+        tree = DocumentTree(state.policy, state.max_bytes)
+        tree.roots = {ids: _Node(root.cache, 0, None) for ids, root in state.roots.items()}
+        return tree
+
     def answer_in_order(
         self, engine: SpanEngine, tree: DocumentTree, prompt: Prompt, order: Sequence[int], limits: Limits
     ) -> Answer:
