@@ -103,6 +103,7 @@ class Decoder:
         return x
 
     def _mlp_pieces(self, x: Tensor, layer: int) -> int:
+        """Into how many pieces the tokens are cut for a layer's MLP."""
         if kernels.torch_only(x):
             return 1
         size = x.shape[0] * x.element_size() * self.shape.ffn[layer] * (1 + self.shape.gated)

@@ -81,7 +81,7 @@ class Record(AnyRecord):
     truncated: int = Field(0, description="document tokens cut from the middle to fit the context")
     text: str = Field("", description="the generated text, whole")
     cut: bool = Field(False, description="the text ends where the model's context does, before an end of its own")
-    prediction: str = Field("", description="the answer taken from the text (before the first newline)")
+    prediction: str = Field("", description="the first line of the text; in a chat, the first that is not blank")
     trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON")
     cache_bytes: int | None = Field(None, description="largest size of the cached keys and values held at one time")
     offline_s: float | None = None

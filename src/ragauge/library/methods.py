@@ -22,7 +22,7 @@ class Answer:
     """A method's answer to one question. Multiply-accumulates are None where the model's shape is not known."""
 
     text: str  # everything that was generated
-    prediction: str  # the answer: the text before the first newline
+    prediction: str  # the answer: the first line of the text; in a chat, the first that is not blank
     kept: tuple[int, ...]  # the documents that it was generated from, in reading order: their places among those given
     documents: tuple[Document, ...]  # these documents
     saliency: tuple[float | None, ...]  # one score a given document, where the method scores any
