@@ -11,6 +11,8 @@ A page names rows of tables in a comment, and a comment after each number says w
 `{saving: [a, b]}` (the part by which a is less than b) or `{reversed: a}` (a difference counted the other way).
 Formats are Python's own, `points` and `+points` (hundredths as whole numbers), and a suffix `s` (seconds of ms).
 
+Between `<!-- claims: CFIC -->` and `<!-- /claims -->` stands a table of a paper's claims, of reports/directions.csv.
+
 `python docs/page_numbers.py` writes the numbers of all pages again; the site is built with them.
 """
 
@@ -27,6 +29,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"<!-- numbers:\n(.*?)-->", re.DOTALL)
+CLAIMS = re.compile(r"(<!-- claims: (.*?) -->\n).*?(<!-- /claims -->)", re.DOTALL)
 NUMBER = re.compile(r"[-+−]?[\d.,]*\d<!--(\w+)(?:\.(\w+))?:([^>]*?)-->")
 
 
@@ -42,7 +45,25 @@ def generated(text: str) -> str:
         names = yaml.safe_load(parts[place])
         parts[place + 1] = NUMBER.sub(lambda match, names=names: _shown(names, match), parts[place + 1])
         parts[place] = f"<!-- numbers:\n{parts[place]}-->"
-    return "".join(parts)
+    return CLAIMS.sub(lambda match: match[1] + _claims(match[2]) + match[3], "".join(parts))
+
+
+def _claims(source: str) -> str:
+    """The claims of the papers that `source`, a regular expression, matches: a row each, a column for each reader."""
+    rows = [row for row in _table("reports/directions.csv") if re.match(source, row["source"])]
+    readers = list(dict.fromkeys(row["reader"] for row in rows))
+    lines = [["claim", "source", *readers, "note"], ["---"] * (len(readers) + 3)]
+    for claim in dict.fromkeys(row["claim"] for row in rows):
+        of = {row["reader"]: row for row in rows if row["claim"] == claim}
+        notes = dict.fromkeys(row["note"] for row in of.values() if row["note"])
+        cells = [_verdict(of[reader]) if reader in of else "" for reader in readers]
+        lines.append([claim, next(iter(of.values()))["source"], *cells, "; ".join(notes)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _verdict(row: dict[str, str]) -> str:
+    value, low, high = (f"{float(row[name]):.3g}".replace("-", "−") for name in ("value", "low", "high"))
+    return f"**{row['verdict']}** {value} [{low}, {high}], n = {row['n']}"
 
 
 def _shown(names: dict[str, Any], match: re.Match[str]) -> str:
@@ -88,7 +109,8 @@ def _formatted(value: float, form: str) -> str:
 def pages() -> list[Path]:
     """The Markdown pages of the repository that carry numbers of tables."""
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [page for page in map(ROOT.joinpath, listed.split()) if BLOCK.search(page.read_text(encoding="utf-8"))]
+    texts = {page: page.read_text(encoding="utf-8") for page in map(ROOT.joinpath, listed.split())}
+    return [page for page, text in texts.items() if BLOCK.search(text) or CLAIMS.search(text)]
 
 
 if __name__ == "__main__":

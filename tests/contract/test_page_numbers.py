@@ -28,3 +28,20 @@ def test_a_number_is_written_in_the_form_that_its_comment_states(tmp_path: Path)
     found = page_numbers.generated(f"9<!--a:points-->\n<!-- numbers:\n{names}-->\n{text}")
     shown = "25<!--a:points-->% [−0.31<!--more.low:+.2f-->] 2.0<!--times:.1f--> 50<!--saved:points-->%"
     assert found == f"9<!--a:points-->\n<!-- numbers:\n{names}-->\n{shown}"
+
+
+def test_claims_have_a_row_each_and_a_column_for_each_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = {"source": "CFIC, Table 3", "low": "-0.1", "high": "0.25", "n": "40", "note": "a note"}
+    rows = [
+        {"claim": "a beats b", "reader": "small", "verdict": "cannot be told", "value": "0.05", **same},
+        {"claim": "a beats b", "reader": "large", "verdict": "agrees", "value": "0.2", **same},
+        {"claim": "c beats d", "reader": "large", "verdict": "disagrees", "value": "-0.2", **same},
+        {"claim": "of another", "reader": "large", "verdict": "agrees", "value": "1", **same, "source": "PipeRAG"},
+    ]
+    monkeypatch.setattr(page_numbers, "_table", lambda name: rows)
+    written = page_numbers.generated("<!-- claims: CFIC -->\nold\n<!-- /claims -->").splitlines()
+    assert written[1] == "| claim | source | small | large | note |"
+    told = ["**cannot be told** 0.05 [−0.1, 0.25], n = 40", "**agrees** 0.2 [−0.1, 0.25], n = 40", "a note"]
+    assert written[3] == f"| a beats b | CFIC, Table 3 | {' | '.join(told)} |"
+    assert written[4].startswith("| c beats d | CFIC, Table 3 |  | **disagrees** −0.2 ")
+    assert len(written) == 6

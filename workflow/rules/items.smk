@@ -2,7 +2,7 @@
 
 
 rule provenance:
-    """The settings, data, code and machine behind everything in the report."""
+    """The settings, data, code and machine behind everything in the report, and the score of each question."""
     input:
         answers=PLAN.answers.files(),
         latency=PLAN.timing.files("latency"),
@@ -10,7 +10,8 @@ rule provenance:
         stream=PLAN.timing.files("stream"),
         pipelines=PLAN.pipelines.files(),
     output:
-        PATHS.provenance,
+        provenance=PATHS.provenance,
+        scores=PATHS.scores,
     log:
         f"{PATHS.logs}/items/provenance.log",
     localrule: True
@@ -21,7 +22,7 @@ rule provenance:
         runtime=10,
     params:
         config=PATHS.settings,
-        code=code_of("results.provenance"),
+        code=code_of("results.measures", "results.provenance"),
     shell:
         "ragauge report provenance --config {params.config:q} 2>&1 | tee {log:q}"
 

@@ -10,7 +10,7 @@ from ragauge.io.files import write_file
 STEPS = {
     "page": "a self-contained page with figures, tables, records and recommendations",
     "item": "a table or figure of a paper, from the records of a run",
-    "provenance": "the settings, data, code and machine behind a run",
+    "provenance": "the settings, data, code and machine behind a run, and the score of each question",
     "crate": "an RO-Crate: a described archive to cite; nothing is sent anywhere",
     "reproduction": "the state of every number that the papers print",
 }

@@ -14,7 +14,7 @@ from ragauge import registry
 from ragauge.io.files import write_file
 from ragauge.rendering import footer, style
 from ragauge.rendering.style import Figure
-from ragauge.results import Runs, Table, provenance
+from ragauge.results import Runs, Table, measures, provenance
 from ragauge.results.cells import VALUES
 
 if TYPE_CHECKING:
@@ -54,9 +54,11 @@ def small_print(item: str, runs: Runs, table: Table) -> str:
 
 
 def write_provenance(config: Config | None, results_dir: Path, out_dir: Path) -> Path:
-    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`."""
-    path = Path(out_dir) / "provenance.json"
-    text = json.dumps(provenance.describe(Runs(Path(results_dir), config)), indent=1, ensure_ascii=False)
+    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`; and
+    `scores.csv`, from which paired differences can be computed again."""
+    path, runs = Path(out_dir) / "provenance.json", Runs(Path(results_dir), config)
+    write_file(path.with_name("scores.csv"), csv_text(measures.by_question(runs)).encode())
+    text = json.dumps(provenance.describe(runs), indent=1, ensure_ascii=False)
     write_file(path, f"{text}\n".encode())
     return path
 

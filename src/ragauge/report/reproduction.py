@@ -83,6 +83,7 @@ def page(cells: Sequence[Shown], directions: Sequence[Row], figure_5: Sequence[R
         count=lambda cells: Counter(cell.state for cell in cells),
         errors=errors,
         directions=[[row[name] for name in ON_PAGE] for row in directions],
+        claims=len({row["claim"] for row in directions}),
         verdicts=Counter(row["verdict"] for row in directions),
         shown=ON_PAGE,
         figure_5=figure_5,

@@ -1,11 +1,12 @@
 """Directions: whether committed runs show the orderings that the papers claim.
 
-A claim names one row of a committed table with a difference or ratio and its interval, or two rows. The distances to
-the ends of two intervals add as squares (Newcombe, 1998), which is mostly wider than an interval of paired differences.
+A claim names one row of a committed table with a difference or ratio and its interval, or two rows, and the tables of
+the readers that were asked. Scores of two variants on the same questions (`scores.csv`) are compared by question.
+Otherwise the distances to the ends of two rows' intervals add as squares (Newcombe, 1998), which is mostly wider.
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import StrEnum
 from math import hypot
 from pathlib import Path
@@ -16,8 +17,9 @@ from pydantic import Field
 from ragauge.config.reading import checked, read
 from ragauge.errors import UserError
 from ragauge.io.sections import Section
+from ragauge.results.stats import paired_test
 
-ON_PAGE = ("claim", "source", "verdict", "value", "low", "high", "n", "interval", "quantity", "note")
+ON_PAGE = ("claim", "source", "reader", "verdict", "value", "low", "high", "n", "interval", "quantity", "note")
 COLUMNS = (*ON_PAGE, "table", "rows")
 
 
@@ -27,16 +29,31 @@ class Verdict(StrEnum):
     UNDECIDED = "cannot be told"
 
 
+SCORES = "scores.csv"  # of `measures.by_question`
+Keys = dict[str, str | int]
+"""Values of a row by column."""
+Numbers = tuple[float, float, float, int]
+"""Value, low, high, n."""
+
+
+class Reader(Section):
+    """Where the answers of one model are."""
+
+    table: str  # below the folder of reports
+    keys: Keys = {}  # that its rows have besides those of the claim
+    note: str = ""  # in place of the claim's
+
+
 class Claim(Section):
-    """An ordering that a paper claims, and the rows of a committed table that it is compared with."""
+    """An ordering that a paper claims, and the rows of committed tables that it is compared with."""
 
     states: str
     source: str  # paper, table or section
-    table: str  # below the folder of reports
+    readers: dict[str, Reader]  # by the model's name
     quantity: str
-    row: dict[str, str | int] = {}  # that holds a difference or a ratio
-    better: dict[str, str | int] = {}
-    worse: dict[str, str | int] = {}
+    row: Keys = {}  # that holds a difference or a ratio
+    better: Keys = {}
+    worse: Keys = {}
     above: float = Field(0.0, description="the claim holds above it; 1 where the quantity is a ratio")
     is_lower_better: bool = False
     note: str = ""
@@ -47,38 +64,64 @@ class Claims(Section):
 
 
 def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
-    """One row a claim of a YAML file of `Claims`, compared with the tables below `reports`. Raises UserError if a key
-    is unknown or missing, or not exactly one row has the values of a claim."""
+    """One row for each claim of a YAML file of `Claims` and reader, from tables below `reports`. Raises UserError if
+    a key is unknown or missing, or not exactly one row has the values of a claim."""
     claims = checked(Claims, read(path), str(path)).claims
-    return [_direction(claim, f"{path}: claims.{name}", reports) for name, claim in claims.items()]
+    return [
+        _direction(claim, reader, f"{path}: claims.{name}", reports)
+        for name, claim in claims.items()
+        for reader in claim.readers
+    ]
 
 
-def _direction(claim: Claim, place: str, reports: Path) -> dict[str, Any]:
-    named = [keys for keys in (claim.row, claim.better, claim.worse) if keys]
+def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, Any]:
     if bool(claim.row) == bool(claim.better and claim.worse):
         raise UserError(f"{place}: needs either row, or better and worse")
-    numbers = [_numbers(reports / claim.table, {"quantity": claim.quantity, **keys}, place) for keys in named]
-    value, low, high, n = numbers[0]
-    if claim.better:
-        (a, a_low, a_high, n), (b, b_low, b_high, m) = numbers
-        value, n = a - b, min(n, m)
-        low, high = value - hypot(a - a_low, b_high - b), value + hypot(a_high - a, b - b_low)
+    reader = claim.readers[name]
+    named = [reader.keys | keys for keys in (claim.row, claim.better, claim.worse) if keys]
+    table, compared = reports / reader.table, "of the row" if claim.row else "of two rows"
+    if claim.better and table.name == SCORES:
+        value, low, high, n = _paired(table, named, place)
+        compared = "paired"
+    else:
+        numbers = [_numbers(table, {"quantity": claim.quantity, **keys}, place) for keys in named]
+        value, low, high, n = numbers[0] if claim.row else _apart(*numbers)
     verdict = Verdict.UNDECIDED
     if low > claim.above or high < claim.above:
         verdict = Verdict.DISAGREES if (low > claim.above) == claim.is_lower_better else Verdict.AGREES
     rows = " − ".join(", ".join(map(str, keys.values())) for keys in named)
-    values = (claim.states, claim.source, verdict, *(f"{number:.6g}" for number in (value, low, high)), n)
-    values += ("of the row" if claim.row else "of two rows", claim.quantity, claim.note, claim.table, rows)
+    values = (claim.states, claim.source, name, verdict, *(f"{number:.6g}" for number in (value, low, high)), n)
+    values += (compared, claim.quantity, reader.note or claim.note, reader.table, rows)
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def _numbers(table: Path, keys: Mapping[str, str | int], place: str) -> tuple[float, float, float, int]:
-    """(value, low, high, n) of the one row with these values."""
+def _apart(better: Numbers, worse: Numbers) -> Numbers:
+    """The difference of two rows, as if they were of different questions."""
+    (a, a_low, a_high, n), (b, b_low, b_high, m) = better, worse
+    return a - b, a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low), min(n, m)
+
+
+def _paired(scores: Path, named: Sequence[Keys], place: str) -> Numbers:
+    """The difference of two variants over the questions that both were asked."""
+    better, worse = ({row["question"]: float(row["score"]) for row in _rows(scores, keys, place)} for keys in named)
+    shared = [question for question in better if question in worse]
+    if not shared:
+        raise UserError(f"{place}: {scores} has no question of both {' and '.join(map(str, named))}")
+    test = paired_test([better[question] for question in shared], [worse[question] for question in shared])
+    return test["difference"], test["low"], test["high"], len(shared)
+
+
+def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:
     try:
         with open(table, newline="", encoding="utf-8") as file:
-            same = [row for row in csv.DictReader(file) if all(row.get(name) == str(keys[name]) for name in keys)]
+            return [row for row in csv.DictReader(file) if all(row.get(name) == str(keys[name]) for name in keys)]
     except OSError as error:
         raise UserError(f"{place}: {table}: cannot be read: {error.strerror or error}") from error
+
+
+def _numbers(table: Path, keys: Keys, place: str) -> Numbers:
+    """Those of the one row with these values."""
+    same = _rows(table, keys, place)
     if len(same) != 1:
         raise UserError(f"{place}: {table} has {len(same)} rows with {dict(keys)}, not one")
     try:

@@ -4,10 +4,11 @@ import math
 
 from ragauge import metrics, registry
 from ragauge.results import materials
-from ragauge.results.cells import Measure, mean, paired
+from ragauge.results.cells import Measure, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
 
+SCORES = ("dataset", "model", "variant", "metric", "question", "score")  # columns of `by_question`
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
 REFERENCES = ("oracle",)  # no method could know which documents are gold
 
@@ -28,6 +29,18 @@ def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str,
     score, compared = registry.module("metric", name).score, materials.compared_records(runs, variant, name)
     scores = {key: 0.0 if key in variant.failed else score(record) for key, record in compared.items()}
     return {key: float(s) for key, s in scores.items() if s is not None and math.isfinite(s)}
+
+
+def by_question(runs: Runs) -> Table:
+    """A row for each question of each variant: its score in the data set's primary metric."""
+    import pandas as pd
+
+    rows = [
+        (v.dataset, v.model, v.name, runs.metrics(v.dataset)[0], key, score)
+        for v in runs.run
+        for key, score in scored(runs, v).items()
+    ]
+    return pd.DataFrame(rows, columns=SCORES)
 
 
 def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:

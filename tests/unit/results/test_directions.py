@@ -6,6 +6,7 @@ import pytest
 
 from ragauge.errors import UserError
 from ragauge.results.directions import directions
+from ragauge.results.stats import paired_test
 
 TABLE = """method,quantity,measured,low,high,n
 gain,difference,0.10,0.02,0.18,100
@@ -15,12 +16,20 @@ a,accuracy,0.50,0.44,0.58,100
 b,accuracy,0.30,0.22,0.33,90
 none,accuracy,,,,0
 """
+SCORES = "model,variant,question,score\n" + "".join(
+    f"{model},{variant},{question},{score}\n"
+    for model in ("small", "large")
+    for variant, scores in {"a": "111011", "b": "0001110"}.items()
+    for question, score in enumerate(scores if model == "large" else scores[:2])
+)
 
 
 def direction(folder: Path, claim: str) -> dict[str, object]:
     (folder / "run").mkdir(exist_ok=True)
     (folder / "run/table.csv").write_text(TABLE)
-    (folder / "claims.yaml").write_text(f"claims: {{one: {{states: s, source: t, table: run/table.csv, {claim}}}}}")
+    (folder / "run/scores.csv").write_text(SCORES)
+    claim = claim if "readers" in claim else f"readers: {{small: {{table: run/table.csv}}}}, {claim}"
+    (folder / "claims.yaml").write_text(f"claims: {{one: {{states: s, source: t, {claim}}}}}")
     [row] = directions(folder / "claims.yaml", folder)
     return row
 
@@ -44,6 +53,28 @@ def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
     # 0.2 - sqrt(0.06^2 + 0.03^2), 0.2 + sqrt(0.08^2 + 0.08^2)
     assert [row[name] for name in ("value", "low", "high", "n")] == ["0.2", "0.132918", "0.313137", 90]
     assert row["rows"] == "a − b"
+
+
+def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
+    scores = "{table: run/scores.csv, keys: {model: large}, note: half}"
+    asked = f"readers: {{large: {scores}}}, note: whole, quantity: em"
+    row = direction(tmp_path, f"{asked}, better: {{variant: a}}, worse: {{variant: b}}")
+    test = paired_test([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1])  # the seventh question was asked of one
+    assert [row[name] for name in ("value", "low", "n")] == [f"{test['difference']:.6g}", f"{test['low']:.6g}", 6]
+    assert (row["reader"], row["interval"], row["note"]) == ("large", "paired", "half")
+    assert row["rows"] == "large, a − large, b"
+    with pytest.raises(UserError, match="has no question of both"):
+        direction(tmp_path, f"{asked}, better: {{variant: a}}, worse: {{variant: c}}")
+
+
+def test_each_reader_has_a_row(tmp_path: Path) -> None:
+    readers = "small: {table: run/table.csv, keys: {method: gain}}, large: {table: run/table.csv, keys: {method: loss}}"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/table.csv").write_text(TABLE)
+    claim = f"states: s, source: t, readers: {{{readers}}}, quantity: difference, row: {{quantity: difference}}"
+    (tmp_path / "claims.yaml").write_text(f"claims: {{one: {{{claim}}}}}")
+    rows = directions(tmp_path / "claims.yaml", tmp_path)
+    assert [(row["reader"], row["verdict"]) for row in rows] == [("small", "agrees"), ("large", "disagrees")]
 
 
 @pytest.mark.parametrize(

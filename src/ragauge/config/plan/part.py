@@ -24,6 +24,7 @@ class Paths:
         self.machine = f"{results}/machine.json"
         self.predictions = f"{results}/predictions.json"
         self.provenance = f"{reports}/provenance.json"
+        self.scores = f"{reports}/scores.csv"
         self.page = f"{reports}/index.html"
 
         self.data = f"{results}/data/{{dataset}}.jsonl"
