@@ -61,7 +61,7 @@ def read(
     has_weights = not getattr(args, "random_weights", False)
     variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
     model = options.model(args, config, known=has_weights)
-    if model.finder:
+    if model.finder and any(variant.finds for variant in variants.values()):
         problem = "answers from evidence that another model finds; such a pair is not timed"
         raise UserError(f"--model: {args.model} {problem}")
     if model.engine != "torch" and not model.served:

@@ -223,7 +223,7 @@ def _check_timed(config: Config) -> None:
             continue
         for label, model in ((label, config.models[label]) for label in protocol.models or ()):
             place = f"{where}.models: {label!r}"
-            if model.finder is not None:
+            if model.finder is not None and config.finds(protocol.methods):
                 reason = f"name {model.finder!r} instead, which finds evidence in the same time"
                 raise UserError(f"{place} has a finder; {reason}")
             if model.engine != "torch" and (where.startswith("latency") or not model.served):

@@ -5,7 +5,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import date
 from itertools import product
@@ -395,14 +395,20 @@ class Config(Section):
 
     def measured(self, protocol: Protocol) -> list[tuple[str, str]]:
         """The (data set, model) pairs of a protocol: those that are timed, or measured under load or on a stream.
-        Unless named, no model trained here or with a finder, nor one of another engine than torch: the protocols time
-        calls on caches."""
+        Unless named, no model trained here or whose finder a method needs, nor one of another engine than torch: the
+        protocols time calls on caches."""
         pairs = []
-        alone = {k: m for k, m in self.models.items() if (m.training, m.finder, m.engine) == (None, None, "torch")}
+        plain = {label: m for label, m in self.models.items() if (m.training, m.engine) == (None, "torch")}
         for section in filter(None, self.protocols if protocol == "latency" else (getattr(self, protocol),)):
+            finds = self.finds(section.methods)
+            alone = {label: m for label, m in plain.items() if not (m.finder and finds)}
             fit = [label for label, m in alone.items() if m.datasets is None or section.dataset in m.datasets]
             pairs += [(section.dataset, label) for label in getattr(section, "models", None) or fit]
         return pairs
+
+    def finds(self, variants: Iterable[str]) -> bool:
+        """Whether one of them lets the model's finder search or choose, where it has one."""
+        return any(self.methods[name].make().finds for name in variants)
 
     def evaluation(self, training: str) -> dict[str, int | None]:
         """The data sets (labels) that models of a training answer, and how many of their first questions; None: all."""

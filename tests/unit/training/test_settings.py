@@ -64,6 +64,13 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
     assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed
 
 
+@pytest.mark.parametrize(("methods", "timed"), [(["naive"], True), (["naive", "cfic"], False)])
+def test_a_model_with_a_finder_is_timed_with_methods_that_do_not_need_it(methods: list[str], timed: bool) -> None:
+    protocol = {"methods": methods, "dataset": "wiki_long"}
+    pairs = loading.parse(experiment(models=FOUND, latency=protocol), "x").measured("latency")
+    assert (("wiki_long", "found") in pairs) == timed
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
