@@ -3,7 +3,8 @@
 What this shows: accuracy, compute cycles under the paper's rules, theoretical speedup over naive RAG, and the measured
 speedup of the latency rule in a column named after its device. Compute cycles count the queries of the remaining paths
 one after another, as the paper's columns do, and not the work before the question. Cycles and speedups of the paper's
-models are predicted from their shapes; `critical_path_speedup` is that of docs/cost-accounting.md.
+models are predicted from their shapes; `critical_path_speedup` is that of docs/cost-accounting.md. `gold_kept` is the
+share of questions whose gold document is kept, `accuracy_if_kept` the accuracy on these: the ranking and the reading.
 
 Limits: `frontier` has the cost as the variants ran here. Measured speedups of different machines have no ratio.
 """
@@ -14,7 +15,7 @@ from typing import Any
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
 from ragauge.rendering import Axis, Lines
-from ragauge.results import Runs, Table, Variant, find, frame, standard, timing
+from ragauge.results import Measure, Runs, Table, Variant, find, frame, mean, quality, scored, standard, timing
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 RANKERS = ("bm25", "tfidf", "dense")
@@ -27,12 +28,22 @@ READS = Reads(ANSWERS, datasets="single_hop", latency="short", predictions=True)
 
 def table(runs: Runs) -> Table:
     swept = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m) if _keys(v)]
-    measured = [cell for v in swept for cell in _tables.cells(runs, v, standard(runs, v))]
+    measured = [cell for v in swept for cell in _tables.cells(runs, v, standard(runs, v) | _kept(runs, v))]
     measured += timing.speedup_cells(runs, _keys)
     return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
 
 
 draw = Lines("top_k", Axis("top-k (documents kept)", "base2"), "accuracy", Axis("accuracy", from_zero=True), share=True)
+
+
+def _kept(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """How often the gold document is kept, and how good the answers then are."""
+    kept, scores = scored(runs, variant, "kept_gold_recall"), scored(runs, variant)
+    counted = [score for key, score in scores.items() if kept.get(key) == 1]
+    return {
+        "gold_kept": quality(runs, variant, "kept_gold_recall"),
+        "accuracy_if_kept": mean(counted, runs.seed, nothing="the gold document was never kept"),
+    }
 
 
 def _keys(variant: Variant) -> Mapping[str, Any] | None:
