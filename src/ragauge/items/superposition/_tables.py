@@ -10,6 +10,7 @@ from ragauge.results import Cell, Measure, Runs, Table, Variant, difference, fin
 from ragauge.results.publications import paper_model, predicted
 
 NAMES = {"cuda_speedup": "measured_speedup_cuda"}  # columns of a published table that have another name here
+KEPT = "kept_gold_recall"  # whether the gold document is kept
 
 
 def cells(runs: Runs, variant: Variant, measures: Mapping[str, Measure], **keys: Any) -> list[Cell]:
@@ -84,10 +85,14 @@ class Ablation:
         for setting, variant in chosen.items():
             name, missing = variant.name if variant else "", f"not run: no variant with {self.option}={setting}"
             measure = quality(runs, variant) if variant else Measure(reason=missing)
-            yield Cell({**keys, self.option: setting, "variant": name}, "accuracy", measure, paper_model=of_paper)
+            row = {**keys, self.option: setting, "variant": name}
+            yield Cell(row, "accuracy", measure, paper_model=of_paper)
+            if variant:
+                yield Cell(row, "gold_kept", quality(runs, variant, KEPT))
         best = chosen[self.settings[-1]]
         for setting, variant in chosen.items():
             if best and variant and variant is not best:
                 row = {self.option: f"{self.settings[-1]} − {setting}", "variant": f"{best.name} − {variant.name}"}
                 measure = difference(runs, best, variant)
-                yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=of_paper)
+                yield Cell(keys | row, "accuracy_difference", measure, paper_model=of_paper)
+                yield Cell(keys | row, "gold_kept_difference", difference(runs, best, variant, KEPT))

@@ -2,11 +2,10 @@
 
 What this shows: the accuracy of superposition without pruning ("none"), with attention scores, with the paper's
 Bayesian saliency and with its query term alone, at every top_k run, and the paired differences Bayesian − other on the
-same questions with their p-values. "none" keeps every document and is the same at each top_k. The paper's numbers are
-compared at top_k=1.
+same questions with their p-values. "none" keeps every document and is the same at each top_k. `gold_kept` is the share
+of questions whose gold document survives. The paper's numbers are compared at top_k=1.
 
-Limits: the metric kept_gold_recall says whether the gold document survives. The paper's "none" is not its unpruned row
-of Table 6, and it does not say how they differ.
+Limits: the paper's "none" is not its unpruned row of Table 6, and it does not say how they differ.
 """
 
 from ragauge.config.reads import ANY, COMPARED, Reads, defaults

@@ -38,10 +38,10 @@ draw = Lines("top_k", Axis("top-k (documents kept)", "base2"), "accuracy", Axis(
 
 def _kept(runs: Runs, variant: Variant) -> dict[str, Measure]:
     """How often the gold document is kept, and how good the answers then are."""
-    kept, scores = scored(runs, variant, "kept_gold_recall"), scored(runs, variant)
+    kept, scores = scored(runs, variant, _tables.KEPT), scored(runs, variant)
     counted = [score for key, score in scores.items() if kept.get(key) == 1]
     return {
-        "gold_kept": quality(runs, variant, "kept_gold_recall"),
+        "gold_kept": quality(runs, variant, _tables.KEPT),
         "accuracy_if_kept": mean(counted, runs.seed, nothing="the gold document was never kept"),
     }
 
