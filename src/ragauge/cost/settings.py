@@ -38,7 +38,7 @@ class LatencySettings(TimedSettings):
         None,
         min_length=1,
         description="labels of the models that are timed; default: those that are asked this data set, without models "
-        "that have a finder or are trained here, which take as long as those they come from",
+        "trained here, which take as long as those they come from, or whose finder a method needs",
     )
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
     warmup: int = Field(WARMUP, ge=0, description="untimed trials per variant before them")
