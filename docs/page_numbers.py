@@ -45,7 +45,7 @@ def generated(text: str) -> str:
         names = yaml.safe_load(parts[place])
         parts[place + 1] = NUMBER.sub(lambda match, names=names: _shown(names, match), parts[place + 1])
         parts[place] = f"<!-- numbers:\n{parts[place]}-->"
-    return CLAIMS.sub(lambda match: match[1] + _claims(match[2]) + match[3], "".join(parts))
+    return CLAIMS.sub(lambda match: f"{match[1]}\n{_claims(match[2])}\n{match[3]}", "".join(parts))
 
 
 def _claims(source: str) -> str:
