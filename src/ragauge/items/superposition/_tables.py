@@ -94,5 +94,5 @@ class Ablation:
             if best and variant and variant is not best:
                 row = {self.option: f"{self.settings[-1]} − {setting}", "variant": f"{best.name} − {variant.name}"}
                 measure = difference(runs, best, variant)
-                yield Cell(keys | row, "accuracy_difference", measure, paper_model=of_paper)
-                yield Cell(keys | row, "gold_kept_difference", difference(runs, best, variant, KEPT))
+                yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=of_paper)
+                yield Cell({**keys, **row}, "gold_kept_difference", difference(runs, best, variant, KEPT))
