@@ -1,0 +1,61 @@
+"""Records of a run to commit, and back: without the questions and right answers, which are the data set's.
+
+    python reports/records.py pack reference-qwen      # results/<run> -> reports/<run>, compressed
+    python reports/records.py unpack reference-qwen    # back, with the texts of results/<run>/data by key
+
+The questions come first, with no model: `snakemake --cores 1 results/<run>/data/NAME.jsonl --configfile FILE`. From
+unpacked records `ragauge report item NAME --config FILE` renders a table again.
+"""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXTS = ("question", "answers", "wordless_answers")  # of the data set, in front of the field AFTER
+AFTER = "gold"
+
+
+def pack(results: Path, reports: Path) -> None:
+    for path in sorted([*results.glob("answers/*/*/*.json*"), *results.glob("latency/*/*.json")]):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".jsonl":
+            text = "".join(_line({k: v for k, v in record.items() if k not in TEXTS}) for record in _lines(text))
+        packed = reports / path.relative_to(results).with_name(f"{path.name}.gz")
+        packed.parent.mkdir(parents=True, exist_ok=True)
+        packed.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def unpack(results: Path, reports: Path) -> None:
+    for path in sorted(reports.glob("*/**/*.gz")):
+        text = gzip.decompress(path.read_bytes()).decode()
+        unpacked = results / path.relative_to(reports).with_suffix("")
+        if unpacked.suffix == ".jsonl":
+            questions = (results / f"data/{path.parts[-3]}.jsonl").read_text(encoding="utf-8")
+            known = {question["key"]: question for question in _lines(questions)}
+            text = "".join(_line(_whole(record, known[record["key"]])) for record in _lines(text))
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        unpacked.write_text(text, encoding="utf-8")
+
+
+def _whole(record: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: question.get(name, []) for name in TEXTS}
+    place = list(record).index(AFTER)
+    items = list(record.items())
+    return dict([*items[:place], *texts.items(), *items[place:]])
+
+
+def _lines(text: str) -> Iterator[dict[str, Any]]:
+    yield from map(json.loads, text.splitlines())
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+if __name__ == "__main__":
+    verb, run = sys.argv[1:]
+    {"pack": pack, "unpack": unpack}[verb](ROOT / "results" / run, ROOT / "reports" / run)

@@ -1,0 +1,50 @@
+"""The committed records of a run: complete, free of the data set's texts, and the same again once unpacked."""
+
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("records", ROOT / "reports" / "records.py")
+assert spec
+assert spec.loader
+records = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(records)
+
+RECORD = (
+    '{"key":"k","status":"ok","question":"who","answers":["Röntgen"],"wordless_answers":[],"gold":[1],"text":"he"}\n'
+)
+PACKED = sorted(path for path in (ROOT / "reports").glob("*/answers/*/*/*.jsonl.gz"))
+
+
+def test_records_are_the_same_once_unpacked(tmp_path: Path) -> None:
+    results, reports, again = (tmp_path / name for name in ("results", "reports", "again"))
+    files = {
+        "answers/nq/m/naive.jsonl": RECORD,
+        "answers/nq/m/naive.meta.json": "{}",
+        "latency/nq/m.json": '{"rows":[]}',
+    }
+    for folder in (results, again):
+        (folder / "data").mkdir(parents=True)
+        (folder / "data/nq.jsonl").write_text('{"key":"k","question":"who","answers":["Röntgen"],"documents":[]}\n')
+    for name, text in files.items():
+        (results / name).parent.mkdir(parents=True, exist_ok=True)
+        (results / name).write_text(text)
+    records.pack(results, reports)
+    assert "Röntgen" not in gzip.decompress((reports / "answers/nq/m/naive.jsonl.gz").read_bytes()).decode()
+    records.unpack(again, reports)
+    assert {name: (again / name).read_text() for name in files} == files
+
+
+@pytest.mark.parametrize("path", PACKED, ids=lambda path: f"{path.parts[-5]}-{path.name.removesuffix('.jsonl.gz')}")
+def test_committed_records_stand_behind_the_committed_scores(path: Path) -> None:
+    """Each has its questions in scores.csv, and none of the data set's texts."""
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    assert not any(name in line for line in lines for name in records.TEXTS)
+    dataset, model, name = path.parts[-3:]
+    variant = f"{dataset},{model},{name.removesuffix('.jsonl.gz')},"
+    scored = [row for row in (path.parents[3] / "scores.csv").read_text().splitlines() if row.startswith(variant)]
+    assert [row.split(",")[4] for row in scored] == [line["key"] for line in lines]
