@@ -31,7 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.isdisjoint((item.path.parent.name, item.path.stem)))
 
 
-def pytest_collection_finish() -> None:
+@pytest.fixture(autouse=True, scope="module")
+def frozen() -> None:
     """What was imported stays: the collector, which timed code calls before each trial, need not look at it again."""
     gc.collect()
     gc.freeze()
