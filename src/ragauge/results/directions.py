@@ -29,7 +29,7 @@ class Verdict(StrEnum):
     UNDECIDED = "cannot be told"
 
 
-SCORES = "scores.csv"  # of `measures.by_question`
+SCORES = "scores.csv"  # what `measures.by_question` has, beside provenance.json
 Keys = dict[str, str | int]
 """Values of a row by column."""
 Numbers = tuple[float, float, float, int]

@@ -8,7 +8,6 @@ from ragauge.results.cells import Measure, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
 
-SCORES = ("dataset", "model", "variant", "metric", "question", "score")  # columns of `by_question`
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
 REFERENCES = ("oracle",)  # no method could know which documents are gold
 
@@ -40,7 +39,7 @@ def by_question(runs: Runs) -> Table:
         for v in runs.run
         for key, score in scored(runs, v).items()
     ]
-    return pd.DataFrame(rows, columns=SCORES)
+    return pd.DataFrame(rows, columns=["dataset", "model", "variant", "metric", "question", "score"])
 
 
 def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
