@@ -41,7 +41,7 @@ def test_claims_have_a_row_each_and_a_column_for_each_reader(monkeypatch: pytest
     monkeypatch.setattr(page_numbers, "_table", lambda name: rows)
     written = page_numbers.generated("<!-- claims: CFIC -->\nold\n<!-- /claims -->").splitlines()
     assert written[2] == "| claim | source | small | large | note |"
-    told = ["**cannot be told** 0.05 [−0.1, 0.25], n = 40", "**agrees** 0.2 [−0.1, 0.25], n = 40", "a note"]
-    assert written[4] == f"| a beats b | CFIC, Table 3 | {' | '.join(told)} |"
+    cells = ["**cannot be told** 0.05 [−0.1, 0.25], n = 40", "**agrees** 0.2 [−0.1, 0.25], n = 40", "a note"]
+    assert written[4] == f"| a beats b | CFIC, Table 3 | {' | '.join(cells)} |"
     assert written[5].startswith("| c beats d | CFIC, Table 3 |  | **disagrees** −0.2 ")
     assert len(written) == 8

@@ -57,14 +57,14 @@ def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
 
 def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
     scores = "{table: run/scores.csv, keys: {model: large}, note: half}"
-    asked = f"readers: {{large: {scores}}}, note: whole, quantity: em"
-    row = direction(tmp_path, f"{asked}, better: {{variant: a}}, worse: {{variant: b}}")
+    claim = f"readers: {{large: {scores}}}, note: whole, quantity: em"
+    row = direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: b}}")
     test = paired_test([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1])  # the seventh question was asked of one
     assert [row[name] for name in ("value", "low", "n")] == [f"{test['difference']:.6g}", f"{test['low']:.6g}", 6]
     assert (row["reader"], row["interval"], row["note"]) == ("large", "paired", "half")
     assert row["rows"] == "large, a − large, b"
     with pytest.raises(UserError, match="has no question of both"):
-        direction(tmp_path, f"{asked}, better: {{variant: a}}, worse: {{variant: c}}")
+        direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: c}}")
 
 
 def test_each_reader_has_a_row(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ READS = Reads(ANSWERS, datasets="single_hop", latency="short", predictions=True)
 
 def table(runs: Runs) -> Table:
     swept = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m) if _keys(v)]
-    measured = [cell for v in swept for cell in _tables.cells(runs, v, standard(runs, v) | _kept(runs, v))]
+    measured = [cell for v in swept for cell in _tables.cells(runs, v, standard(runs, v) | _gold_kept(runs, v))]
     measured += timing.speedup_cells(runs, _keys)
     return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
 
@@ -36,7 +36,7 @@ def table(runs: Runs) -> Table:
 draw = Lines("top_k", Axis("top-k (documents kept)", "base2"), "accuracy", Axis("accuracy", from_zero=True), share=True)
 
 
-def _kept(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def _gold_kept(runs: Runs, variant: Variant) -> dict[str, Measure]:
     """How often the gold document is kept, and how good the answers then are."""
     kept, scores = scored(runs, variant, _tables.KEPT), scored(runs, variant)
     counted = [score for key, score in scores.items() if kept.get(key) == 1]
