@@ -40,7 +40,7 @@ class Reader(Section):
     """Where the answers of one model are."""
 
     table: str  # below the folder of reports
-    keys: Keys = {}  # that its rows have besides those of the claim
+    keys: Keys = {}  # that its rows have besides, or in place of, those of the claim
     note: str = ""  # in place of the claim's
 
 
@@ -78,7 +78,7 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
     if bool(claim.row) == bool(claim.better and claim.worse):
         raise UserError(f"{place}: needs either row, or better and worse")
     reader = claim.readers[name]
-    named = [reader.keys | keys for keys in (claim.row, claim.better, claim.worse) if keys]
+    named = [reader.keys | keys | reader.keys for keys in (claim.row, claim.better, claim.worse) if keys]
     table, compared = reports / reader.table, "of the row" if claim.row else "of two rows"
     if claim.better and table.name == SCORES:
         value, low, high, n = _paired(table, named, place)

@@ -71,7 +71,8 @@ def test_each_reader_has_a_row(tmp_path: Path) -> None:
     readers = "small: {table: run/table.csv, keys: {method: gain}}, large: {table: run/table.csv, keys: {method: loss}}"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/table.csv").write_text(TABLE)
-    claim = f"states: s, source: t, readers: {{{readers}}}, quantity: difference, row: {{quantity: difference}}"
+    row = "{method: another, quantity: difference}"  # a reader's own keys count
+    claim = f"states: s, source: t, readers: {{{readers}}}, quantity: difference, row: {row}"
     (tmp_path / "claims.yaml").write_text(f"claims: {{one: {{{claim}}}}}")
     rows = directions(tmp_path / "claims.yaml", tmp_path)
     assert [(row["reader"], row["verdict"]) for row in rows] == [("small", "agrees"), ("large", "disagrees")]
