@@ -1,5 +1,6 @@
 """Every kernel computes the same."""
 
+import json
 from typing import Any
 
 import pytest
@@ -171,3 +172,9 @@ def test_choices_that_differ_have_other_names_for_stored_documents() -> None:
     fast = Choice("measured", {"float32": {Operation.MANY: {"kernel": "onednn"}}})
     assert fast.digest(torch.float32) != DEFAULT.digest(torch.float32)
     assert fast.digest(torch.bfloat16) == DEFAULT.digest(torch.bfloat16)
+
+
+def test_a_choice_has_one_name_whether_measured_or_read_from_its_file() -> None:
+    measured = {"float32": {operation: {"kernel": "onednn"} for operation in Operation}}
+    read = json.loads(json.dumps(measured))
+    assert Choice("measured", measured).digest(torch.float32) == Choice("measured", read).digest(torch.float32)

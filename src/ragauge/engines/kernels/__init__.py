@@ -152,7 +152,8 @@ class Choice:
 
     def __post_init__(self) -> None:
         for dtype, rows in self.table.items():
-            self._kernels.update({(getattr(torch, dtype), operation): row["kernel"] for operation, row in rows.items()})
+            of = getattr(torch, dtype)
+            self._kernels.update({(of, str(operation)): row["kernel"] for operation, row in rows.items()})
 
     def kernel(self, dtype: torch.dtype, operation: str) -> str:
         """The name of the kernel."""
