@@ -1,4 +1,4 @@
-"""Records of a run to commit, and back: without the questions and right answers, which are the data set's.
+"""Records of a run to commit, and back: without questions, right answers and passages, which are the data set's.
 
     python reports/records.py pack reference-qwen      # results/<run> -> reports/<run>, compressed
     python reports/records.py unpack reference-qwen    # back, with the texts of results/<run>/data by key
@@ -23,7 +23,7 @@ def pack(results: Path, reports: Path) -> None:
     for path in sorted([*results.glob("answers/*/*/*.json*"), *results.glob("latency/*/*.json")]):
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
-            text = "".join(_line({k: v for k, v in record.items() if k not in TEXTS}) for record in _lines(text))
+            text = "".join(_line(_bare(record)) for record in _lines(text))
         packed = reports / path.relative_to(results).with_name(f"{path.name}.gz")
         packed.parent.mkdir(parents=True, exist_ok=True)
         packed.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -41,11 +41,25 @@ def unpack(results: Path, reports: Path) -> None:
         unpacked.write_text(text, encoding="utf-8")
 
 
+def _bare(record: dict[str, Any]) -> dict[str, Any]:
+    for passage in _passages(record):
+        passage["text"] = ""
+    return {name: value for name, value in record.items() if name not in TEXTS}
+
+
 def _whole(record: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
+    for passage in _passages(record):
+        article = question["documents"][passage["document"]]["text"]
+        passage["text"] = article[passage["start"] : passage["stop"]]
     texts = {name: question.get(name, []) for name in TEXTS}
     place = list(record).index(AFTER)
     items = list(record.items())
     return dict([*items[:place], *texts.items(), *items[place:]])
+
+
+def _passages(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The evidence that stands in a document word for word; the rest is the model's."""
+    return [passage for passage in record.get("evidence") or () if passage["document"] is not None]
 
 
 def _lines(text: str) -> Iterator[dict[str, Any]]:

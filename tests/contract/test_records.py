@@ -15,8 +15,11 @@ records = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(records)
 
 RECORD = (
-    '{"key":"k","status":"ok","question":"who","answers":["Röntgen"],"wordless_answers":[],"gold":[1],"text":"he"}\n'
+    '{"key":"k","status":"ok","question":"who","answers":["Röntgen"],"wordless_answers":[],"gold":[1],'
+    '"evidence":[{"document":0,"start":3,"stop":10,"text":"Röntgen","verbatim":true},'
+    '{"document":null,"start":null,"stop":null,"text":"it was he","verbatim":false}],"text":"he"}\n'
 )
+QUESTION = '{"key":"k","question":"who","answers":["Röntgen"],"documents":[{"title":"","text":"by Röntgen"}]}\n'
 PACKED = sorted(path for path in (ROOT / "reports").glob("*/answers/*/*/*.jsonl.gz"))
 
 
@@ -29,7 +32,7 @@ def test_records_are_the_same_once_unpacked(tmp_path: Path) -> None:
     }
     for folder in (results, again):
         (folder / "data").mkdir(parents=True)
-        (folder / "data/nq.jsonl").write_text('{"key":"k","question":"who","answers":["Röntgen"],"documents":[]}\n')
+        (folder / "data/nq.jsonl").write_text(QUESTION)
     for name, text in files.items():
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_text(text)
@@ -44,6 +47,8 @@ def test_committed_records_stand_behind_the_committed_scores(path: Path) -> None
     """Each has its questions in scores.csv, and none of the data set's texts."""
     lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     assert not any(name in line for line in lines for name in records.TEXTS)
+    passages = [passage for line in lines for passage in line["evidence"] or () if passage["document"] is not None]
+    assert not any(passage["text"] for passage in passages)
     dataset, model, name = path.parts[-3:]
     variant = f"{dataset},{model},{name.removesuffix('.jsonl.gz')},"
     scored = [row for row in (path.parents[3] / "scores.csv").read_text().splitlines() if row.startswith(variant)]
