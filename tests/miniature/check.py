@@ -128,7 +128,9 @@ EMPTY = (
     *(Empty(item, "not timed", "a latency protocol times part of the methods", _untimed) for item in FRONTIERS),
     Empty("frontier", "the shape of", "the shapes of served models are not known", _behind_a_server),
     Empty("frontier", "the configuration has no price", "prices of served models are the user's", _behind_a_server),
-    Empty("superposition_table_5", "the gold document was never kept", "random models choose by chance", by_chance=True),
+    Empty(
+        "superposition_table_5", "the gold document was never kept", "random models keep it by chance", by_chance=True
+    ),
     Empty("documents_reuse", "not timed: the latency protocol ran without", "documents are ready, never cold", _ready),
 )
 
