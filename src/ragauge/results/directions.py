@@ -78,6 +78,7 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
     if bool(claim.row) == bool(claim.better and claim.worse):
         raise UserError(f"{place}: needs either row, or better and worse")
     reader = claim.readers[name]
+    # the reader's keys first, as `rows` shows them, and with its own values
     named = [reader.keys | keys | reader.keys for keys in (claim.row, claim.better, claim.worse) if keys]
     table, compared = reports / reader.table, "of the row" if claim.row else "of two rows"
     if claim.better and table.name == SCORES:
