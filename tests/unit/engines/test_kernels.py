@@ -83,6 +83,18 @@ def test_every_attention_is_the_attention(
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
 
 
+def test_attention_takes_whatever_strides_torch_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = torch.randn(2, 6, 1, 8), torch.randn(2, 2, 21, 8), torch.randn(2, 2, 21, 8)
+    exact, plain = exact_attention(q, k, v, torch.ones(1, 21, dtype=torch.bool)), F.scaled_dot_product_attention
+
+    def on_a_gpu(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
+        """CUDA's kernel for float32 has the queries before the heads in memory."""
+        return plain(*tensors, **options).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", on_a_gpu)
+    torch.testing.assert_close(kernels.ATTENTIONS["plain"](q, k, v, None, False).double(), exact, atol=1e-6, rtol=1e-6)
+
+
 SIZES = {  # rows, heads, heads of keys, queries, keys, numbers of a head
     "causal over several blocks of keys": (1, 6, 2, 301, 301, 16),
     "one head of keys for all": (2, 5, 1, 40, 163, 64),

@@ -116,7 +116,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) ->
     rows, heads, queries, dim = q.shape
     if queries == 1 and heads != k.shape[1]:  # the heads that share keys become queries of one head
         grouped = q.reshape(rows, k.shape[1], heads // k.shape[1], dim)
-        return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view(rows, heads, 1, dim)
+        return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(rows, heads, 1, dim)
     shared = bool(heads != k.shape[1])
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shared)
 
