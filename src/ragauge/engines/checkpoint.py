@@ -193,6 +193,8 @@ def _read_checkpoint(
         read_in = _assemble(shape, matrix, linear, norm, store)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
+    except torch.OutOfMemoryError as error:  # a RuntimeError, too
+        raise MemoryError(f"{folder}: {_line(error)}") from None
     except RuntimeError as error:
         raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
     unused = {name: reader for name, reader in readers.items() if name not in used}

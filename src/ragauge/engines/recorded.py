@@ -93,8 +93,9 @@ class RecordedEngine(Traced, ABC):
         if recomputed:  # one span: forgetting thousands of slots one by one would be quadratic
             cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
         o, in_place = call_options, any(row.slots is not None for row in rows)
-        # a store has a cache's new content and log-probabilities, and no other result of a call
-        storable = o.offline and not (in_place or o.last_logits or o.logits_at or o.attention or o.layers)
+        # a store has a cache's new content and log-probabilities, no other result, nor what a watch is shown
+        other = in_place or o.last_logits or o.logits_at or o.attention or o.layers or cache.watch is not None
+        storable = o.offline and not other
         if self.documents and storable:
             return self._extend_stored(self.documents, cache, rows, call_options)
         started = time.perf_counter()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import lm_references as tiny
 from lm_references import edit
-from ragauge.engines import DTYPES, load_lm, random_lm
+from ragauge.engines import DTYPES, checkpoint, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UnsupportedError, UserError
 
@@ -299,6 +299,15 @@ def test_a_bloom_of_other_sizes(tmp_path: Path) -> None:
     tiny.build("bloom_4_heads").save_pretrained(tmp_path)
     edit(tmp_path / "config.json", n_head=5)
     assert "tensors of other sizes than config.json says" in refused(tmp_path)
+
+
+def test_a_full_gpu_is_no_damage_of_the_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 446.00 MiB.\nGPU 0 has")
+
+    monkeypatch.setattr(checkpoint, "_assemble", full)
+    with pytest.raises(MemoryError, match=f"^{folder}: CUDA out of memory. Tried to allocate 446.00 MiB.$"):
+        tiny.read(folder)
 
 
 # ---- config.json

@@ -21,6 +21,7 @@ from ragauge.cost.flop import call_macs
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.engines.decoder import scores
 from ragauge.engines.protocol import SERVED
+from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.items.reuse import _family as reuse_family
 from ragauge.items.reuse import table as reuse_table
@@ -86,6 +87,7 @@ SPANS = [
     *(variant(name) for name in (*reuse_family.STORED, "naive", "prompt_cache", "superposition", "prefix_tree")),
     *(variant(name, recompute=0.5) for name in ("cache_blend", "prophet_kv", "cache_clip")),
     *(compressed(inner, ratio=0.5, compressor=c) for inner in INNER[:3] for c in ("kvzip", "attention_matching")),
+    compressed("naive_reuse", ratio=0.5, compressor="expected_attention"),
     compressed("naive", ratio=0.5, compressor="snapkv"),
 ]
 
@@ -105,6 +107,19 @@ def test_what_memory_held_before_is_never_read(
     assert (logits is None) == (found is None)
     if logits is not None and found is not None:
         torch.testing.assert_close(found, logits, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("asked", [v for v in SPANS if v[0] != "kv_link"], ids=str)
+def test_answers_do_not_depend_on_stored_documents(asked: Variant, tmp_path: Path) -> None:
+    """What a method is shown while a document is read is not in a store, so that such a pass is made each time."""
+    lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt()
+    ids, logits = answered(lm, asked, prompt)
+    lm.documents = DocumentStore(tmp_path, "this decoder", 10**9)
+    for _ in range(2):
+        again, found = answered(lm, asked, prompt)
+        assert again == ids
+        if logits is not None and found is not None:
+            assert torch.equal(found, logits)
 
 
 # ---- parallel windows
