@@ -13,6 +13,7 @@ _MESSAGES = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
+    "mha_graph.execute",  # cuDNN's attention on a full GPU, as seen on an H100; it gives no reason
     "CUSOLVER_STATUS_ALLOC_FAILED",
     "std::bad_alloc",
     "bad allocation",

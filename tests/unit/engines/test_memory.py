@@ -17,6 +17,7 @@ class OtherLibraryError(Exception):
         RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("Expected mha_graph.execute(handle, variant_pack, workspace_ptr.get()).is_good() to be true"),
         RuntimeError("std::bad_alloc"),
         OtherLibraryError("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of size 123"),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
