@@ -118,6 +118,7 @@ def test_answers_do_not_depend_on_stored_documents(asked: Variant, tmp_path: Pat
     for _ in range(2):
         again, found = answered(lm, asked, prompt)
         assert again == ids
+        assert (logits is None) == (found is None)
         if logits is not None and found is not None:
             assert torch.equal(found, logits)
 
