@@ -1,6 +1,6 @@
 """Kernels chosen by measurement against torch's own, and `dtype: auto` against float32 and bfloat16.
 
-    python benchmarks/kernels.py [--model smollm2-135m-instruct] [--threads 2] [--trials 9] [--json]
+    python benchmarks/kernel_choice.py [--model smollm2-135m-instruct] [--threads 2] [--trials 9] [--json]
 
 Decoding after a context and reading a prompt, in float32 and bfloat16; every round runs each of the four once, in a
 random order. Ratios are of least times.
