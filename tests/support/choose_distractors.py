@@ -14,6 +14,7 @@ import numpy as np
 from ragauge import assets
 from ragauge.datasets._wiki import DOCUMENTS, QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, digest, read_questions
 from ragauge.io import wikipedia
+from ragauge.metrics import normalise
 from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.rankers.dense import load_encoder
 
@@ -45,11 +46,12 @@ def choose(
     """Choose for each question's id the neighbours of the question and, for two hops, of the bridge."""
     queries = [[q.question, *q.bridge[:1]] for q in questions]
     embeddings = iter(encode([query for group in queries for query in group]))
-    chosen = {}
+    texts, chosen = [normalise(passage.text) for passage in corpus.passages], {}
     for question, group in zip(questions, queries, strict=True):
         gold = corpus.gold(question)
         orders = [order for query in group for order in near.orders(query, next(embeddings))]
-        excluded = corpus.holding(question.answers) | set(gold)
+        answers = [normalise(answer) for answer in question.answers]
+        excluded = {i for i, text in enumerate(texts) if any(answer in text for answer in answers)} | set(gold)
         chosen[question.id] = in_turns(orders, excluded, DOCUMENTS - len(gold))
     return chosen
 

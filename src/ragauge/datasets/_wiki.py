@@ -75,26 +75,21 @@ class WikiCorpus:
     passages: Sequence[ArticlePassage]
 
     @cached_property
-    def normalised(self) -> list[str]:
-        """The passages as answers are looked for in them."""
-        return [normalise(passage.text) for passage in self.passages]
-
-    def holding(self, answers: Iterable[str]) -> set[int]:
-        """The passages that hold one of the answers, anywhere."""
-        wanted = [normalise(answer) for answer in answers]
-        return {i for i, text in enumerate(self.normalised) if any(w in text for w in wanted)}
+    def sections(self) -> Mapping[tuple[str, str], Sequence[int]]:
+        """The passages of each section, by article and heading."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for i, passage in enumerate(self.passages):
+            found.setdefault((passage.article, passage.heading), []).append(i)
+        return found
 
     def gold(self, question: WikiQuestion) -> list[int]:
         """The gold passages, one a place, in the order of the hops; UserError where a place does not name one."""
         gold = []
         for hop, place in enumerate(question.gold, start=1):
-            holding = self.holding(question.answers if hop == len(question.gold) else question.bridge)
-            fitting = [
-                i
-                for i in sorted(holding)
-                if (self.passages[i].article, self.passages[i].heading) == (place.article, place.section)
-                and place.near.casefold() in self.passages[i].text.casefold()
-            ]
+            answers = question.answers if hop == len(question.gold) else question.bridge
+            section = [(i, self.passages[i].text) for i in self.sections.get((place.article, place.section), ())]
+            near = [(i, normalise(text)) for i, text in section if place.near.casefold() in text.casefold()]
+            fitting = [i for i, text in near if any(normalise(answer) in text for answer in answers)]
             if len(fitting) != 1:
                 raise UserError(f"question {question.id}: {len(fitting)} passages fit hop {hop} ({place}), not one")
             gold += fitting

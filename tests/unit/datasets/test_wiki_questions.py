@@ -1,8 +1,6 @@
 """Our own questions: gold passages hold the answer, distractors do not, no sentence of the sample is stored."""
 
 import re
-import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,15 +29,6 @@ FILES = [QUESTIONS / f"{name}.jsonl" for name in ("wiki_single", "wiki_multi")]
 SINGLE, MULTI = map(read_questions, FILES)
 
 
-def hashed(texts: Sequence[str]) -> np.ndarray:
-    """Bags of hashed words (text, 256), of length 1: an encoder that takes no time."""
-    counts = np.full((len(texts), 256), 1e-6, dtype=np.float32)
-    for row, text in zip(counts, texts, strict=True):
-        for word in re.findall(r"\w+", text.lower()):
-            row[zlib.crc32(word.encode()) % 256] += 1
-    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
-
-
 @pytest.fixture(scope="module")
 def corpus() -> WikiCorpus:
     try:
@@ -47,11 +36,6 @@ def corpus() -> WikiCorpus:
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
     return WikiCorpus(read_passages(sample))
-
-
-@pytest.fixture(scope="module")
-def near(corpus: WikiCorpus) -> NearPassages:
-    return NearPassages(corpus, hashed([passage.text for passage in corpus.passages]))
 
 
 def test_there_are_enough_questions_and_no_two_alike() -> None:
@@ -78,23 +62,21 @@ def test_every_article_has_a_question(corpus: WikiCorpus) -> None:
     assert asked == {passage.article for passage in corpus.passages}
 
 
-def test_gold_passages_exist_and_hold_the_answers(corpus: WikiCorpus) -> None:
+def test_gold_passages_exist_and_the_last_alone_holds_the_answer(corpus: WikiCorpus) -> None:
     for question in (*SINGLE, *MULTI):
         gold = corpus.gold(question)
         assert len(set(gold)) == len(question.gold) == (2 if question.bridge else 1), question
-        assert gold[-1] in corpus.holding(question.answers), question
-        assert not question.bridge or gold[0] in corpus.holding(question.bridge), question
+        *others, last = (normalise(corpus.passages[i].text) for i in gold)
+        answers = [normalise(answer) for answer in question.answers]
+        assert any(answer in last for answer in answers), question
+        assert not any(answer in other for answer in answers for other in others), question
+        assert all(any(normalise(bridge) in other for bridge in question.bridge) for other in others), question
 
 
 def test_no_question_gives_itself_away() -> None:
     for question in (*SINGLE, *MULTI):
         asked = normalise(question.question)
         assert not any(normalise(answer) in asked for answer in (*question.answers, *question.bridge)), question
-
-
-def test_the_first_hop_does_not_hold_the_answer(corpus: WikiCorpus) -> None:
-    for question in MULTI:
-        assert corpus.gold(question)[0] not in corpus.holding(question.answers), question
 
 
 @pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
@@ -117,8 +99,8 @@ def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
         texts = [document["text"] for document in record["documents"]]
         assert len(set(texts)) == DOCUMENTS
         answers = [normalise(answer) for answer in record["answers"]]
-        others = [d["text"] for d in record["documents"] if not d["is_gold"]]
-        assert not any(answer in normalise(text) for answer in answers for text in others), record["id"]
+        others = [normalise(d["text"]) for d in record["documents"] if not d["is_gold"]]
+        assert not any(answer in text for answer in answers for text in others), record["id"]
 
 
 def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiCorpus) -> None:
@@ -129,17 +111,14 @@ def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiC
     question = MULTI[0]
     stored = distractors(FILES[1], MULTI, corpus)[question.id]
     encode = load_encoder(ENCODER).encode
-    rows = [*stored, *range(0, len(corpus.passages), 100)]  # among others, the chosen ones stand first
+    rows = [*stored, *range(0, len(corpus.passages), 300)]  # among others, the chosen ones stand first
     few = WikiCorpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
     embeddings = encode([f"{p.title}\n{p.text}" for p in few.passages])
     again = choose([question], few, NearPassages(few, embeddings), encode)[question.id]
     assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in stored}
 
 
-def test_distractors_hold_no_answer_and_are_those_of_their_passages(corpus: WikiCorpus, near: NearPassages) -> None:
-    chosen = choose(MULTI, corpus, near, hashed)
-    for question in MULTI:
-        assert len(set(chosen[question.id]) - corpus.holding(question.answers)) == DOCUMENTS - len(question.gold)
+def test_distractors_are_those_of_their_passages(corpus: WikiCorpus) -> None:
     with pytest.raises(UserError, match=r"distractors\.json: was chosen for other questions or passages"):
         distractors(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
 
