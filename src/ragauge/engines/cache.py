@@ -183,21 +183,22 @@ class KVCache:
         the cache has score biases.
         """
         counts = [len(chosen) for heads in slots for chosen in heads]
-        if not max(counts, default=0) or self.bias is not None or self.head_bias is not None:
+        longest, device = max(counts, default=0), self.positions.device
+        if not longest or self.bias is not None or self.head_bias is not None:
             raise ValueError("select_by_head requires at least one token and a cache without score biases")
-        selected = self._like(max(counts) + extra, 0)
-        selected.length, selected.ragged = max(counts), len(set(counts)) > 1 or self.ragged
-        selected.head_positions = [
-            torch.full((len(heads), selected.capacity), torch.inf, device=self.positions.device) for heads in slots
-        ]
+        selected = self._like(longest + extra, 0)
+        selected.length, selected.ragged = longest, len(set(counts)) > 1 or self.ragged
+        selected.head_positions = []
         for layer, heads in enumerate(slots):
+            padded = torch.tensor([[*chosen, *[-1] * (longest - len(chosen))] for chosen in heads], device=device)
+            from_slots = (torch.arange(len(heads), device=device)[:, None], padded.clamp(min=0))
             at = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
-            pairs = [(at, selected.head_positions[layer])]
+            places = torch.full((len(heads), selected.capacity), torch.inf, device=device)
+            places[:, :longest] = at[from_slots].masked_fill(padded < 0, torch.inf)
+            selected.head_positions.append(places)
             for of, to in ((self.k[layer], selected.k[layer]), (self.v[layer], selected.v[layer])):
-                pairs += zip(storage(of), storage(to), strict=True)
-            for head, chosen in enumerate(heads):
-                for source, target in pairs:
-                    target[head, : len(chosen)] = source[head, list(chosen)]
+                for source, target in zip(storage(of), storage(to), strict=True):
+                    target[:, :longest] = source[from_slots]
         return selected
 
     @torch.inference_mode()
