@@ -1,8 +1,6 @@
 """CFIC as a method: verbatim evidence, one reading of the document, long documents, bad ones, and memory."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import torch
 
 import tiny_models
 from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
+from preloaded import Preloaded
 from ragauge import methods
 from ragauge.cli import main
 from ragauge.cost.flop import call_macs
@@ -19,6 +18,7 @@ from ragauge.engines import LM
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
+from ragauge.methods.base import plain_row
 from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.cfic import CFIC
 from ragauge.testing import write_checkpoint
@@ -41,12 +41,12 @@ def lm(request: pytest.FixtureRequest) -> LM:
     return long_lm(tiny_models.SHAPES[request.param])
 
 
-@pytest.mark.parametrize("name", ["cfic", "free_extraction"])
+@pytest.mark.parametrize(("name", "options"), [("cfic", {}), ("free_extraction", {"volume": 24})])
 @pytest.mark.parametrize(
     "finder_shape", [tiny_models.LLAMA, replace(tiny_models.LLAMA, ffn=(96, 96))], ids=["alike", "wider"]
 )
-def test_another_model_can_find_the_evidence(name: str, finder_shape: Any) -> None:
-    prompt, method, limits = prompt_of(), methods.make(name), LIMITS
+def test_another_model_can_find_the_evidence(name: str, options: dict[str, Any], finder_shape: Any) -> None:
+    prompt, method, limits = prompt_of(), methods.make(name, **options), LIMITS
     shape = replace(finder_shape, max_context=4096, eos=(1,))
     alone, finder = (tiny_models.tiny_lm(shape, seed=7) for _ in range(2))
     lm = long_lm()
@@ -148,17 +148,17 @@ def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(monkeypatc
 
 
 def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None:
-    method, prompts = CFIC(), [prompt_of(question=q) for q in ("Where is it?", "How many cats are there?", "Why?")]
+    method, prompts = CFIC(), [prompt_of(question=q) for q in ("Where is it?", "How many cats are there?")]
     with lm.tracing() as trace:
         state = method.prepare(lm, prompts[0])
     assert {(c.stage, c.offline) for c in trace} == {("documents", True)}
     tokens = sum(c.lengths[0] for c in trace)
     assert max(c.lengths[0] for c in trace) <= CHUNK
-    for prompt in (*prompts, *reversed(prompts)):
+    alone = [answered("cfic", prompt, lm) for prompt in prompts]
+    for i in (0, 1, 0):
         with lm.tracing() as trace:
-            again = method.answer(lm, state, prompt, LIMITS)
-        alone = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-        assert (again.ids, again.evidence) == (alone.ids, alone.evidence)
+            again = method.answer(lm, state, prompts[i], LIMITS)
+        assert (again.ids, again.evidence) == (alone[i].ids, alone[i].evidence)
         stages = [c.stage for c in trace]
         assert stages[0] == "query"
         assert stages[-3:] == ["skip", "prompt", "decode"]
@@ -176,11 +176,6 @@ def test_a_long_document_loses_its_middle_and_says_so() -> None:
     tail = answered("cfic", prompt, long_lm(context=1400), top_k=200, d=0)
     assert tail.evidence[-1].stop == len(ARTICLE)
     assert tail.evidence[0].start == 0
-
-
-def test_a_context_without_room_is_refused() -> None:
-    with pytest.raises(UserError, match="the model's context of 512 tokens has no room for a document; lower d"):
-        answered("cfic", prompt_of(), long_lm(context=512))
 
 
 def test_costs_without_weights_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,27 +199,19 @@ def _questions(tmp_path: Path) -> list[str]:
     return ["--dataset", "longbench_hotpotqa", "--data", str(data), "--out", str(tmp_path / "x.jsonl")]
 
 
-def test_a_record_holds_its_evidence(tmp_path: Path) -> None:
-    for record in run(tmp_path, "--method", "cfic", "--set", "d=40", "--limit", "2"):
-        assert (record.status, record.reason) == ("ok", None)
-        assert record.request.startswith("Below is an article, read the article")
-        assert record.request.endswith(
-            f"{{article}}\nNow the article ends.\nSelect several sentences from the article "
-            f"to answer my question.\nQuestion: {record.question}"
-        )
-        assert record.evidence
-        assert all(ARTICLE[e.start : e.stop] == e.text for e in record.evidence)
-        assert record.truncated == 0
-        assert record.tokens["generated"] <= 32  # the data set's own
-
-
 def test_a_record_of_evidence_that_another_model_found_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finder = write_checkpoint(tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96)
-    alone = run(tmp_path, "--method", "cfic", "--limit", "1")
-    found = run(tmp_path, "--method", "cfic", "--limit", "1", "--finder", str(finder), "--overwrite")
-    assert found[0].evidence != alone[0].evidence
+    [alone] = run(tmp_path, "--method", "cfic", "--limit", "1")
+    assert alone.request.startswith("Below is an article, read the article")
+    assert alone.request.endswith(
+        f"{{article}}\nNow the article ends.\nSelect several sentences from the article "
+        f"to answer my question.\nQuestion: {alone.question}"
+    )
+    assert alone.tokens["generated"] <= 32  # the data set's own
+    [by_other] = run(tmp_path, "--method", "cfic", "--limit", "1", "--finder", str(finder), "--overwrite")
+    assert by_other.evidence != alone.evidence
     found = (records.read_meta(tmp_path / "x.jsonl") or {})["specification"]["finder"]
     assert (found["model"], len(found["model_sha256"])) == (str(finder), 64)
     assert (
@@ -256,28 +243,23 @@ sys.path.insert(0, sys.argv[1])
 import tiny_models
 from ragauge.engines import random_lm
 from ragauge.methods.base.grounding import read_in_chunks
-lm = random_lm(replace(tiny_models.LLAMA, heads=(2,), kv_heads=(1,), ffn=(48,), max_context=40000))
+lm = random_lm(replace(tiny_models.LLAMA, heads=(2,), kv_heads=(1,), ffn=(48,), max_context=20000))
 peaks = []
-for tokens in (2048, 8192, 32768):
+for tokens in (2048, 8192, 16384):
     read_in_chunks(lm, lm.new_cache(tokens), [7] * tokens)
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 print(*peaks)
 """
 
 
-def test_a_long_document_is_read_in_memory_that_grows_linearly() -> None:
-    tests = Path(tiny_models.__file__).parent
-    done = subprocess.run(
-        [sys.executable, "-c", PREFILL, str(tests)], capture_output=True, text=True, check=True, timeout=120
-    )
-    base, middle, whole = map(int, done.stdout.split())  # MiB
-    assert whole - base < 700  # a square mask alone would be 1024
-    assert whole - base < 6 * max(middle - base, 50)
+def test_a_long_document_is_read_in_memory_that_grows_linearly(preloaded: Preloaded) -> None:
+    printed = preloaded.run("python", "-c", PREFILL, str(Path(tiny_models.__file__).parent))
+    base, middle, whole = map(int, printed.split())  # MiB
+    assert whole - base < 180  # a square mask alone would be 256
+    assert whole - base < 3.5 * max(middle - base, 35)  # 4.2 times as much if it grew with the square
 
 
 def test_the_last_chunk_equals_a_reading_in_one_piece() -> None:
-    from ragauge.methods.base import plain_row
-
     lm, ids = long_lm(), [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
     cache, whole = lm.new_cache(len(ids)), lm.new_cache(len(ids))
     read_in_chunks(lm, cache, ids)

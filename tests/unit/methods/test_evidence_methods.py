@@ -269,7 +269,7 @@ def test_records_hold_evidence_that_every_metric_reads(name: str, more: list[str
 def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
     for record in run(tmp_path, "cfic", "--set", "d=500", "--allow-failed", context=700):
         assert record.status == "failed"
-        assert "no room" in (record.reason or "")
+        assert "the model's context of 700 tokens has no room for a document; lower d" in (record.reason or "")
         assert record.evidence is None
 
 

@@ -123,7 +123,6 @@ def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "provence/config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"^cross-encoder .*provence: cannot be loaded: ") as caught:
         answered("sentence_pruning", prompt_of(*DOCUMENTS), reranker=f"path:{source}")
-    print(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -167,10 +166,8 @@ def test_the_same_model_as_auxiliary_makes_the_same_prompt(
 
 
 def test_the_auxiliarys_own_cost_counts_online(reader: LM, sources: dict[str, str]) -> None:
-    prompt, shape = (
-        prompt_of(*DOCUMENTS, instruction=PLAIN, tokenizer=reader.tokenizer),
-        load_lm(sources["small"]).shape,
-    )
+    prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, tokenizer=reader.tokenizer)
+    shape = load_lm(sources["small"]).shape
     own, trace = (compressed(reader, prompt, rate=1.0, auxiliary=one)[1] for one in ("", sources["small"]))
     for one, other in zip(own, trace, strict=True):
         expected = {"stage": "auxiliary", "macs": call_macs(one, shape)} if one.stage == "compress" else {}
