@@ -123,11 +123,6 @@ def test_a_wrong_choice_lists_the_choices() -> None:
         methods.make("superposition", saliency="baysian")
 
 
-def test_an_unknown_method_lists_the_choices() -> None:
-    with pytest.raises(UserError, match=r"unknown method 'superpositon'; did you mean 'superposition'.*naive"):
-        methods.make("superpositon")
-
-
 # ---- costs without weights
 
 

@@ -44,29 +44,21 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 # --- found ---
 
 
-def test_a_method_of_another_package_is_one_of_ours(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_method_of_another_package_is_one_of_ours_and_its_name_imports_nothing(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
     install("acme-rag", METHODS, FILES)
-    assert type(methods.make("last")).__name__ == "Last"
     assert "last" in registry.names("method")
+    assert digest.reachable("acme_rag.last")
+    assert "acme_rag" not in sys.modules
     _, out, err = said(capsys, "list", "methods")
     assert dict(line.split(maxsplit=1) for line in out.splitlines())["last"] == "acme-rag 1.0"
     assert dict(line.split(maxsplit=1) for line in out.splitlines())["naive"] == "ragauge"
     assert err == ""
-
-
-def test_the_list_as_json_says_where_each_is_from(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    install("acme-rag", METHODS, FILES)
     found = json.loads(said(capsys, "list", "methods", "--json")[1])
     assert found["methods"] == registry.names("method")
     assert (found["from"]["last"], found["from"]["naive"]) == ("acme-rag 1.0", "ragauge")
-
-
-def test_a_list_imports_nothing_of_a_plugin(install: Install) -> None:
-    install("acme-rag", METHODS, FILES)
-    assert "last" in registry.names("method")
-    assert "acme_rag" not in sys.modules
-    assert digest.reachable("acme_rag.last")
-    assert "acme_rag" not in sys.modules
+    assert type(methods.make("last")).__name__ == "Last"
 
 
 def test_a_misspelled_name_may_mean_a_plugin(install: Install) -> None:
@@ -238,7 +230,7 @@ def test_what_is_written_keeps_the_houses_style(root: Path, tmp_path: Path) -> N
     rules = ",".join(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"])
     for kind, kv in [*((kind, False) for kind in skeletons.MODULES), ("method", True)]:
         skeletons.write(kind, f"new_{kind}", tmp_path / kind / str(kv), kv=kv)
-        for verb in (["check", "--select", rules], ["format", "--check"]):
-            command = [sys.executable, "-m", "ruff", *verb, "--isolated", "--line-length", "120", "."]
-            done = subprocess.run(command, cwd=tmp_path / kind, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stdout
+    for verb in (["check", "--select", rules], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *verb, "--isolated", "--line-length", "120", "."]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout

@@ -181,10 +181,9 @@ MANY = gzip.compress(b"".join(json.dumps(nq_record(question=f"who {i}")).encode(
     ("packed", "said"),
     [
         (MANY[: len(MANY) // 2], r"cut\.jsonl\.gz:\d+: gzip file truncated"),
-        (MANY[: int(len(MANY) * 0.99)], r"cut\.jsonl\.gz:\d+: gzip file truncated"),
         (b"\x1f\x8b" + b"\x00" * 50, "truncated or damaged"),
     ],
-    ids=["half", "nearly all", "damaged"],
+    ids=["half", "damaged"],
 )
 def test_a_truncated_or_damaged_gzip_is_named(tmp_path: Path, packed: bytes, said: str) -> None:
     path = tmp_path / "cut.jsonl.gz"

@@ -1,5 +1,7 @@
 """Chunks of whole sentences, and the evidence that the best of them give."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,36 +44,25 @@ def test_a_sentence_longer_than_a_window_stands_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "rule", "expected"),
     [
-        (
-            "Ants run. Bees run.\nCats run.\n\nDogs run.\n \nEels run.",
-            ["Ants run. Bees run.\nCats run.", "Dogs run.", "Eels run."],
-        ),
-        ("Ants run. Bees run.\nCats run.\nDogs run.\n", ["Ants run. Bees run.", "Cats run.", "Dogs run."]),
-        (
-            "\n\n  Ants run. Bees run.\nCats run.\n\n",
-            ["Ants run. Bees run.", "Cats run."],
-        ),  # blank lines around it are none inside it
-        (
-            "Ants run run. Bees run run. Cats run.\n\nDogs run.",
-            ["Ants run run. Bees run run.", "Cats run.", "Dogs run."],
-        ),
-        ("One line", ["One line"]),
+        ("Ants run. Bees run.\nCats run.\n\nDogs run.\n \nEels run.", "blank_line",
+         ["Ants run. Bees run.\nCats run.", "Dogs run.", "Eels run."]),
+        ("Ants run. Bees run.\nCats run.\nDogs run.\n", "blank_line",
+         ["Ants run. Bees run.", "Cats run.", "Dogs run."]),
+        ("\n\n  Ants run. Bees run.\nCats run.\n\n", "blank_line",  # blank lines around it are none inside it
+         ["Ants run. Bees run.", "Cats run."]),
+        ("Ants run run. Bees run run. Cats run.\n\nDogs run.", "blank_line",
+         ["Ants run run. Bees run run.", "Cats run.", "Dogs run."]),
+        ("One line", "blank_line", ["One line"]),
+        ("Ants run. Bees run.\nCats run.\n\nDogs run.", None, ["Ants run. Bees run.", "Cats run.", "Dogs run."]),
     ],
-)
-def test_paragraphs_are_the_documents_own(text: str, expected: list[str]) -> None:
+)  # fmt: skip
+def test_paragraphs_are_the_documents_own(text: str, rule: Any, expected: list[str]) -> None:
+    """By default every line end parts them."""
     sources, sentences = sentences_of(text)
-    assert said(chunks.paragraphs(sources, sentences, 6, "blank_line"), sources, sentences) == expected
-
-
-def test_paragraphs_end_at_every_newline_by_default() -> None:
-    sources, sentences = sentences_of("Ants run. Bees run.\nCats run.\n\nDogs run.")
-    assert said(chunks.paragraphs(sources, sentences, 6), sources, sentences) == [
-        "Ants run. Bees run.",
-        "Cats run.",
-        "Dogs run.",
-    ]
+    cut = chunks.paragraphs(sources, sentences, 6, *([rule] if rule else []))
+    assert said(cut, sources, sentences) == expected
 
 
 def test_documents_have_paragraphs_of_their_own() -> None:

@@ -225,21 +225,15 @@ def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
         assert len(server.requests) == 2
 
 
-def test_a_judge_on_this_machine(tmp_path: Path) -> None:
-    model = write_checkpoint(tmp_path / "model")
-    records, out = write_records(tmp_path / "r.jsonl", 2), tmp_path / "out.jsonl"
-    arguments = ["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)]
-    assert main(arguments) == 0
-    for line in lines_of(out):  # a random model says nothing of the kind
-        assert line["judge"] == str(model)
-        assert "no judgement in the reply" in line["reason"]
-
-
-def test_evidence_beyond_the_judges_context_is_recorded(tmp_path: Path) -> None:
-    model = write_checkpoint(tmp_path / "model", max_position_embeddings=128)
+@pytest.mark.parametrize(("context", "reason"), [(512, "no judgement in the reply"), (128, "context is 128 tokens")])
+def test_a_judge_on_this_machine(context: int, reason: str, tmp_path: Path) -> None:
+    """A random model says nothing of the kind, and one of a short context cannot be asked."""
+    model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
     records, out = write_records(tmp_path / "r.jsonl", 1), tmp_path / "out.jsonl"
     assert main(["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)]) == 0
-    assert "context is 128 tokens" in lines_of(out)[0]["reason"]
+    [line] = lines_of(out)
+    assert line["judge"] == str(model)
+    assert reason in line["reason"]
 
 
 def test_mistakes_are_one_line(
