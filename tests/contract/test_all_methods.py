@@ -135,21 +135,16 @@ def traced(lm: Any, name: str, options: dict[str, Any], encoder: str, prompt: Pr
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
-def test_a_decoder_without_weights_makes_the_same_calls(name: str, options: dict[str, Any], encoder: str) -> None:
+def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(
+    name: str, options: dict[str, Any], encoder: str
+) -> None:
     """Documents of one length, since which of them are kept is not known without weights."""
     prompt = tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)
     real = traced(tiny_models.tiny_lm(), name, options, encoder, prompt)
-    for shape in ("mpt-7b-instruct", "openelm-3b-instruct"):
-        shaped = traced(ShapeLM(shapes.named(shape)), name, options, encoder, prompt)
-        assert [_but_seconds(call) for call in shaped] == [_but_seconds(call) for call in real]
-
-
-@pytest.mark.parametrize(("name", "options"), [(n, o) for n, o in VARIANTS if not o], ids=str)
-def test_a_decoder_in_8_bits_makes_the_same_calls(name: str, options: dict[str, Any], encoder: str) -> None:
-    prompt = tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)
-    lms = (tiny_models.tiny_lm(), tiny_models.tiny_lm(weights="int8", kv="int8"))
-    full, reduced = ([_but_seconds(c) for c in traced(lm, name, options, encoder, prompt)] for lm in lms)
-    assert reduced == full
+    shaped = [ShapeLM(shapes.named(shape)) for shape in ("mpt-7b-instruct", "openelm-3b-instruct")]
+    for lm in (tiny_models.tiny_lm(weights="int8", kv="int8"), *shaped):
+        trace = traced(lm, name, options, encoder, prompt)
+        assert [_but_seconds(call) for call in trace] == [_but_seconds(call) for call in real]
 
 
 @pytest.mark.parametrize("name", sorted(BY_CONTENT))
