@@ -251,7 +251,7 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: py
 
 
 def test_no_usable_question_is_told_with_its_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = settings(tmp_path).data().model_dump(exclude={"writer"})
+    given = settings(tmp_path, documents=1, held_out_documents=1, spans=1).data().model_dump(exclude={"writer"})
     arguments = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     model = str(tmp_path / "model")
     assert main(["sft", "data", *arguments, "--set", f"writer={model}", "--out", str(tmp_path / "data")]) == 2

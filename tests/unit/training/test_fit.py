@@ -90,20 +90,20 @@ def test_a_training_has_the_losses_of_the_plain_loop(
 
 
 def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: Path) -> None:
-    made = trainer(tmp_path)
+    made = trainer(tmp_path, minutes=0.004)
     path = made.fit()
-    assert 0.6 <= made.seconds < 10
+    assert 0.24 <= made.seconds < 10
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert curve[0]["step"] == 0
     assert curve[-1]["step"] == made.state.global_step > 0
     assert {"held_out_retrieved", "held_out_random", "seconds", "training"} <= set(curve[-1])
     weights = load_file(path)
     path.unlink()  # as a workflow does before it makes a file anew
-    same = trainer(tmp_path)
+    same = trainer(tmp_path, minutes=0.004)
     assert same.fit() == path
     assert str(load_file(path)) == str(weights)
     assert same.state.global_step == made.state.global_step  # nothing was left to do
-    longer = trainer(tmp_path, minutes=(made.seconds + 0.5) / 60)
+    longer = trainer(tmp_path, minutes=(made.seconds + 0.2) / 60)
     longer.fit()
     assert longer.state.global_step > made.state.global_step
     assert [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()][: len(curve)] == curve
@@ -145,10 +145,6 @@ def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> N
     ("options", "message"),
     [
         (["--minutes", "0"], "--minutes: must be greater than 0, not '0'"),
-        (["--batch", "0"], "--batch: must be greater than or equal to 1, not '0'"),
-        (["--chunks", "1"], "--chunks: must be greater than or equal to 2, not '1'"),
-        (["--rate", "-1"], "--rate: must be greater than 0, not '-1'"),
-        (["--cross-layers", "0"], "--cross-layers: must be greater than or equal to 1, not '0'"),
         (["--encoder-layers", "x"], "--encoder-layers: must be a valid integer"),
         ([], "give --index or --server"),
     ],
