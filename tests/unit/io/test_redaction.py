@@ -1,16 +1,13 @@
 """Secrets of URLs and of the environment reach no file, no output and no error."""
 
 import base64
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from ragauge import assets
+from ragauge import assets, cli
 from ragauge.errors import UserError
 from ragauge.io.http import JsonServer
 from ragauge.io.redaction import redacted
@@ -65,10 +62,14 @@ def place() -> Iterator[str]:
         yield f"http://anna:{PASSWORD}@127.0.0.1:{server.server_port}"
 
 
-def test_a_fetch_writes_and_shows_no_secret(place: str, tmp_path: Path) -> None:
+def test_a_fetch_writes_and_shows_no_secret(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The successful one, the refused one, one of no such host, and a model that a record would name."""
     query = f"token={TOKEN}&X-Amz-Signature={SIGNATURE}"
-    environment = {**os.environ, "RAGAUGE_HOME": str(tmp_path / "home"), "HF_TOKEN": HF_TOKEN}
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_TOKEN", HF_TOKEN)
+    monkeypatch.chdir(tmp_path)
     run = ["run", "--method", "naive", "--dataset", "nq_open", "--out", "a.jsonl"]
     commands = [
         ["fetch", f"{place}/file.bin?{query}", "--out", "manifest.json", "--json"],
@@ -78,12 +79,8 @@ def test_a_fetch_writes_and_shows_no_secret(place: str, tmp_path: Path) -> None:
         [*run, "--model", f"{place}/file.bin?{query}"],
         ["fetch", f"no such asset {HF_TOKEN}"],
     ]
-    codes, output = [], ""
-    for command in commands:
-        command = [sys.executable, "-m", "ragauge.cli", *command]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        codes.append(done.returncode)
-        output += done.stdout + done.stderr
+    codes = [cli.main(command) for command in commands]
+    output = "".join(capfd.readouterr())
     assert codes == [0, 2, 2, 0, 2, 2], output
     assert "Traceback" not in output
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
