@@ -4,12 +4,20 @@ It works on a checkpoint's tensors by their released names and on the settings o
 """
 
 import json
+import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ragauge import assets
+from ragauge.cli import main
+from ragauge.generation.modes._retro import RetroLM, read_folder
+from ragauge.io.records import SequenceRecord, read_kind
+from retro_parts import write_chunks, write_database
 
 CHUNK, NEIGHBOUR = 64, 128
 MIXED = "multi_head_attention"
@@ -79,6 +87,28 @@ def write_released(folder: Path, settings: Mapping[str, Any] = SETTINGS, seed: i
     state = released_state(settings, seed)
     torch.save({**trained, "state_dict": state, "optimizer_states": [{"state": {}}]}, folder / "model.ckpt")
     return folder
+
+
+def write_beside_database(root: Path) -> Path:
+    """`released` beside databases: `own` in its tokens, `db` in those of `model`. RAGAUGE_HOME is the caller's."""
+    write_database(root)
+    shutil.copyfile(root / "model" / "tokenizer.json", write_released(root / "released") / "tokenizer.json")
+    write_chunks(root, "own", f"path:{root / 'released'}")
+    return root
+
+
+def read_released(root: Path) -> RetroLM:
+    """The checkpoint of `write_beside_database` in torch."""
+    return RetroLM(read_folder(assets.resolve(f"path:{root / 'released'}")))
+
+
+def scored(root: Path, out: Path, *options: str) -> list[float]:
+    """Likelihoods of two texts of `own` without neighbours, by the command line."""
+    common = ["piperag", "run", "--mode", "retro", "--schedule", "no_retrieval", "--tokens", "100", "--limit", "2"]
+    common += ["--scoring", "after_first_query", "--database", str(root / "own")]
+    common += ["--model", f"path:{root / 'released'}", "--threads", "1"]
+    assert main([*common, *options, "--out", str(out)]) == 0
+    return [record.nll or math.nan for record in read_kind(out, SequenceRecord)]
 
 
 class Released:

@@ -54,12 +54,12 @@ def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(
 ) -> None:
     """Scored as given text, every generated token is the one of the highest logit, whatever the neighbours."""
     windows, prompt = Windows(interval, stale), IDS[:70]
-    for name in sources(windows, model.open(180, 256)):
-        reader, again = model.open(180, 256), model.open(180, 256)
+    for name in sources(windows, model.open(132, 256)):
+        reader, again = model.open(132, 256), model.open(132, 256)
         source, other = sources(windows, reader)[name], sources(windows, again)[name]
-        new = generate(reader, prompt, 180, source, windows)
-        assert len(new) == 110
-        forced = read_through(again, [*prompt, *new], 179, other, windows)
+        new = generate(reader, prompt, 132, source, windows)
+        assert len(new) == 62
+        forced = read_through(again, [*prompt, *new], 131, other, windows)
         logits = torch.cat([part for *_, part in forced])
         assert logits[69:].argmax(-1).tolist() == new, name
         for made in (source, other):

@@ -65,11 +65,12 @@ def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, ste
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("mpt", 1), ("openelm", 2)])  # of sizes of their own
+@pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("openelm", 2)])  # of sizes of their own
 def test_every_family_is_exported(family: str, layers: int, tmp_path: Path) -> None:
     shape = tiny_models.FAMILIES[family]
     cut = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
-    decoder = tiny_models.tiny_lm(replace(shape, **cut))
+    clip = 0.5 if family == "bloom" else None  # as MPT has, whose graph is that of BLOOM with fewer parts
+    decoder = tiny_models.tiny_lm(replace(shape, qkv_clip=clip, **cut))
     export_decoder(decoder.decoder, tmp_path / "decoder.onnx")
     mode = JointAttention(40)
     models = OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode), JointDecoder(decoder, mode)

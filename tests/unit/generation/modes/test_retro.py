@@ -1,8 +1,6 @@
-"""RETRO's released checkpoint: converted, read as its architecture says, scored and exported."""
+"""RETRO's released checkpoint: converted, read as its architecture says, and scored."""
 
 import json
-import math
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,22 @@ from ragauge.config.plan import Plan
 from ragauge.errors import UserError
 from ragauge.generation.decoding import generate
 from ragauge.generation.evaluation import texts
-from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes._retro import RetroLM, read_folder
-from ragauge.generation.modes.retro import OwnEncoder
 from ragauge.generation.sizes import PAPER
 from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.generation.windows import Windows
-from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.retrieval.database import Database
 from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
-from retro_parts import ExactRetriever, logits_of, tokens, write_chunks, write_database
-from retro_released import SETTINGS, Released, released_state, write_released
+from retro_parts import ExactRetriever, logits_of, tokens
+from retro_released import (
+    SETTINGS,
+    Released,
+    read_released,
+    released_state,
+    scored,
+    write_beside_database,
+    write_released,
+)
 
 IDS = tokens(220, 1)
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
@@ -37,18 +40,15 @@ TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Databases of one tokenizer or another (`db`, `own`) beside `released`, a checkpoint for the tokens of `own`."""
-    root = write_database(tmp_path_factory.mktemp("released"))
-    shutil.copyfile(root / "model" / "tokenizer.json", write_released(root / "released") / "tokenizer.json")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAGAUGE_HOME", str(root / "home"))
-        write_chunks(root, "own", f"path:{root / 'released'}")
-        yield root
+        folder = tmp_path_factory.mktemp("released")
+        patch.setenv("RAGAUGE_HOME", str(folder / "home"))
+        yield write_beside_database(folder)
 
 
 @pytest.fixture(scope="module")
 def lm(root: Path) -> RetroLM:
-    return RetroLM(read_folder(assets.resolve(f"path:{root / 'released'}")))
+    return read_released(root)
 
 
 @pytest.mark.parametrize("interval", [16, 64])
@@ -59,30 +59,13 @@ def test_logits_are_those_of_the_released_architecture(lm: RetroLM, interval: in
     torch.testing.assert_close(logits, Released(released_state()).logits(IDS, found, interval), **TOLERANCE)
 
 
-@pytest.fixture(scope="module")
-def exported(root: Path) -> Path:
-    """The checkpoint as `ragauge piperag export` writes it for ONNX Runtime."""
-    given = ["--mode", "retro", "--model", f"path:{root / 'released'}", "--database", str(root / "own")]
-    assert main(["piperag", "export", *given, "--out", str(root / "onnx")]) == 0
-    return root / "onnx"
-
-
-@pytest.mark.parametrize("engine", ["torch", "onnx"])
-def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM, root: Path, exported: Path, engine: str) -> None:
-    model: Any = lm if engine == "torch" else in_onnx(root, exported)
-    windows, reader = Windows(16), model.open(160)
+def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM) -> None:
+    windows, reader = Windows(16), lm.open(160)
     source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
     ids = IDS[:64] + generate(reader, IDS[:64], 160, source, windows)
     found = [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
     logits = Released(released_state()).logits(ids[:-1], found, 16)
     assert logits.argmax(-1)[63:].tolist() == ids[64:]
-
-
-def in_onnx(root: Path, exported: Path) -> Any:
-    """The checkpoint in ONNX Runtime."""
-    mode, source = OwnEncoder(), f"path:{root / 'released'}"
-    sha256, vocabulary = mode.origin(Checkpoint(source))[1], Database(root / "own").vocabulary
-    return mode.load(Checkpoint(source, sha256, exported=exported, threads=1, vocabulary=vocabulary))
 
 
 def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
@@ -169,23 +152,12 @@ def test_a_setting_or_a_file_that_is_missing_or_torn_is_named(tmp_path: Path) ->
         retro.convert(folder / "model.ckpt", tmp_path)
 
 
-def scored(root: Path, out: Path, *options: str) -> list[float]:
-    """Likelihoods of two texts without neighbours, by the command line."""
-    common = ["piperag", "run", "--mode", "retro", "--schedule", "no_retrieval", "--tokens", "100", "--limit", "2"]
-    common += ["--scoring", "after_first_query"]
-    common += ["--database", str(root / "own"), "--model", f"path:{root / 'released'}", "--threads", "1"]
-    assert main([*common, *options, "--out", str(out)]) == 0
-    return [record.nll or math.nan for record in read_kind(out, SequenceRecord)]
-
-
-def test_a_pipeline_scores_with_it_in_either_engine(root: Path, exported: Path, tmp_path: Path) -> None:
+def test_a_pipeline_scores_with_it(root: Path, tmp_path: Path) -> None:
     model, database, expected = Released(released_state()), Database(root / "own"), []
     for text in texts(database, 100, 2):
         logp = model.logits(text.ids, [], 64).log_softmax(-1)[63:-1]
         expected.append(-float(logp.gather(1, torch.tensor(text.ids[64:])[:, None]).mean()))
     assert scored(root, tmp_path / "torch.jsonl") == pytest.approx(expected, abs=1e-4)
-    found = scored(root, tmp_path / "onnx.jsonl", "--onnx", str(exported))
-    assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_database_in_other_tokens_is_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """RETRO in ONNX Runtime gives torch's logits, tokens and trace, with neighbours and without, whatever the lengths."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,15 +10,17 @@ import torch
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.generation.decoding import generate
-from ragauge.generation.modes import Checkpoint
+from ragauge.generation.modes import Checkpoint, _retro_onnx
 from ragauge.generation.modes import _retro as weights
-from ragauge.generation.modes._retro import RetroLM, random_network
+from ragauge.generation.modes._retro import RetroLM
 from ragauge.generation.modes._retro_onnx import OnnxRetroLM, load_exported
+from ragauge.generation.modes.retro import OwnEncoder
 from ragauge.generation.sources import NoNeighbours, PrefetchedRetrieval, RetrievalOptions
 from ragauge.generation.windows import Windows
-from ragauge.io.records import SequenceRecord, read_kind
+from ragauge.retrieval.database import Database
 from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
-from retro_parts import TINY, ExactRetriever, logits_of, tokens, write_database
+from retro_parts import TINY, ExactRetriever, logits_of, tokens
+from retro_released import read_released, scored, write_beside_database
 
 IDS = tokens(300, 1)
 READING = ("read", "decode", "neighbours")
@@ -25,28 +28,30 @@ READING = ("read", "decode", "neighbours")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A database beside what `ragauge piperag export` made of a tiny RETRO for its tokenizer."""
-    root = write_database(tmp_path_factory.mktemp("retro"))
+    """A released checkpoint beside a database in its tokens and what `ragauge piperag export` made of both."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weights, "PAPER", TINY)
-        of_database = ["--mode", "retro", "--database", str(root / "db")]
-        assert main(["piperag", "export", *of_database, "--out", str(root / "exported")]) == 0
-        yield root
+        folder = tmp_path_factory.mktemp("retro")
+        patch.setenv("RAGAUGE_HOME", str(folder / "home"))
+        write_beside_database(folder)
+        given = ["--model", f"path:{folder / 'released'}", "--database", str(folder / "own")]
+        assert main(["piperag", "export", "--mode", "retro", *given, "--out", str(folder / "exported")]) == 0
+        yield folder
+
+
+def checkpoint(root: Path, exported: Path) -> Checkpoint:
+    source, vocabulary = f"path:{root / 'released'}", Database(root / "own").vocabulary
+    sha256 = OwnEncoder().origin(Checkpoint(source))[1]
+    return Checkpoint(source, sha256, exported=exported, threads=1, vocabulary=vocabulary)
 
 
 @pytest.fixture(scope="module")
-def folder(root: Path) -> Path:
-    return root / "exported"
+def lm(root: Path) -> OnnxRetroLM:
+    return load_exported(checkpoint(root, root / "exported"))
 
 
 @pytest.fixture(scope="module")
-def lm(folder: Path) -> OnnxRetroLM:
-    return load_exported(Checkpoint(exported=folder, sha256="random, seed 0", vocabulary=259, threads=1))
-
-
-@pytest.fixture(scope="module")
-def torch_lm() -> RetroLM:
-    return RetroLM(random_network(TINY))
+def torch_lm(root: Path) -> RetroLM:
+    return read_released(root)
 
 
 @pytest.mark.parametrize("windows", [Windows(), Windows(16, stale=True)], ids=str)
@@ -81,20 +86,24 @@ def test_generation_gives_the_same_tokens_and_trace(lm: OnnxRetroLM, torch_lm: R
     assert found[0] == found[1]
 
 
-def test_generation_by_the_command_line_is_torchs(
-    root: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_scores_by_the_command_line_are_torchs(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exported = ["--onnx", str(root / "exported")]
+    plain = scored(root, tmp_path / "torch.jsonl")
+    assert scored(root, tmp_path / "onnx.jsonl", *exported) == pytest.approx(plain, abs=1e-4)
+    run = ["piperag", "run", "--mode", "retro", "--database", str(root / "own"), "--schedule", "random"]
+    run += ["--task", "generate", "--tokens", "100", "--limit", "1", "--seed", "1"]
+    assert main([*run, *exported, "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert "not random, seed 1: exported from" in capsys.readouterr().err
+
+
+def test_random_weights_are_exported_under_their_seed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_database, exported = ["--mode", "retro", "--database", str(root / "db")], str(folder)
-    run = ["piperag", "run", *of_database, "--schedule", "random", "--task", "generate", "--tokens", "100"]
-    run += ["--limit", "2"]
-    written = []
-    for engine in ([], ["--onnx", exported]):
-        out = tmp_path / f"{len(engine)}.jsonl"
-        assert main([*run, *engine, "--threads", "1", "--out", str(out)]) == 0
-        written.append([record.generated for record in read_kind(out, SequenceRecord)])
-    assert written[0] == written[1]
-    assert main([*run, "--onnx", exported, "--seed", "1", "--out", str(tmp_path / "x.jsonl")]) == 2
-    assert "model_sha256 is random, seed 0, not random, seed 1: exported from" in capsys.readouterr().err
+    monkeypatch.setattr(weights, "PAPER", TINY)
+    monkeypatch.setattr(_retro_onnx, "export_network", lambda *_: None)
+    given = ["--mode", "retro", "--database", str(root / "own"), "--seed", "1"]
+    assert main(["piperag", "export", *given, "--out", str(tmp_path / "x")]) == 0
+    assert json.loads((tmp_path / "x/about.json").read_bytes())["model_sha256"] == "random, seed 1"
 
 
 @pytest.mark.parametrize(
@@ -112,10 +121,11 @@ def test_options_that_do_not_go_together(options: list[str], message: str, capsy
     assert message in capsys.readouterr().err
 
 
-def test_a_part_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+def test_a_part_that_is_missing_is_named(root: Path, tmp_path: Path) -> None:
+    copy = checkpoint(root, tmp_path)
     with pytest.raises(UserError, match=r"about.json: cannot be read"):
-        load_exported(Checkpoint(exported=tmp_path, sha256="random, seed 0", vocabulary=259))
+        load_exported(copy)
     for name in ("about.json", "lower.onnx", "lower.onnx.data"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
+        (tmp_path / name).write_bytes((root / "exported" / name).read_bytes())
     with pytest.raises(UserError, match=r"encoder.onnx: no such file"):
-        load_exported(Checkpoint(exported=tmp_path, sha256="random, seed 0", vocabulary=259))
+        load_exported(copy)
