@@ -13,7 +13,7 @@ from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service.client import Client, LostError
 from ragauge.retrieval.service.fanout import Fanout
 
-DELAY_S = 0.05
+DELAY_S = 0.02
 
 
 @contextmanager

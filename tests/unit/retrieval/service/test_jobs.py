@@ -41,7 +41,10 @@ def test_an_address_on_all_of_a_machines_is_told_by_its_name(tmp_path: Path) -> 
     assert (tmp_path / "address").read_text() == f"{socket.gethostname()}:4321\n"
 
 
-def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(tmp_path: Path) -> None:
+def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", 0.02)
     path = tmp_path / "address"
     with pytest.raises(UserError, match=r"address: no retrieval server answered there within 0\.1 s"):
         jobs.wait_for_server(path, limit_s=0.1)
