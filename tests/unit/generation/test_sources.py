@@ -18,10 +18,10 @@ from ragauge.generation.reader import Prepared
 from ragauge.generation.sources import BlockingRetrieval, PrefetchedRetrieval, RandomNeighbours, RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.retrieval.retriever import Neighbours, Query
+from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
 from retro_parts import ExactRetriever, tokens
 
 PROMPT = tokens(64, 1)
-DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
 
 
 def run(

@@ -105,7 +105,6 @@ def _text(key: str) -> EvaluationStretch:
     ("options", "message"),
     [
         (["--tokens", "30"], "--tokens: must be greater than or equal to 128, not '30'"),
-        (["--limit", "0"], "--limit: must be greater than or equal to 1, not '0'"),
         (["--tokens", "9999"], "none of its held-out texts has 9999 tokens"),
     ],
 )
