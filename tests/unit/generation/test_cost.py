@@ -116,5 +116,9 @@ def test_a_search_is_bounded_on_the_papers_server(capsys: pytest.CaptureFixture[
     ],
 )
 def test_what_it_cannot_cost_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["cost", "--model", "retro", *arguments]) == 2
+    try:
+        code = cli.main(["cost", "--model", "retro", *arguments])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
     assert message in capsys.readouterr().err

@@ -262,14 +262,14 @@ def test_more_steps_continue_and_other_settings_start_over_beside_files_of_other
     (folder / "m-steps/thesis").mkdir(parents=True)
     (folder / "m-steps/thesis/text").write_text("a year of work")
     with caplog.at_level("INFO", logger="ragauge"):
-        longer = trained(folder, "m", steps=2) and trained(folder, "m", steps=4)
-        assert "resuming after step 2" in caplog.text
-        assert longer["steps"] == 4
+        longer = trained(folder, "m", steps=1) and trained(folder, "m", steps=2)
+        assert "resuming after step 1" in caplog.text
+        assert longer["steps"] == 2
         caplog.clear()
-        other = trained(folder, "m", steps=2, lr=0.01)
+        other = trained(folder, "m", steps=1, lr=0.01)
     assert "resuming" not in caplog.text
-    assert other["steps"] == 2
-    assert [path.name for path in checkpoints(folder)] == ["checkpoint-2"]  # those of the other settings are gone
+    assert other["steps"] == 1
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-1"]  # those of the other settings are gone
     (folder / "other").mkdir()
     (folder / "other/text").write_text("a year of work")
     with pytest.raises(UserError, match="other: holds files that ragauge did not make"):
