@@ -74,6 +74,7 @@ def flop(trace: Iterable[Call], shape: Shape) -> int:
     return FLOP_PER_MAC * trace_macs(trace, shape)
 
 
+@lru_cache(maxsize=64)
 def layer_rows(shape: Shape, layers: Layers = None) -> int:
     """Rows (output channels) of all layers' matrices, or of those of a range."""
     chosen = range(*layers or (0, shape.layers))

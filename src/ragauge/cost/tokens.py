@@ -76,7 +76,8 @@ def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str,
 
 
 def _words(draw: random.Random, count: int) -> list[str]:
-    return ["".join(draw.choices(ascii_lowercase, k=3)) for _ in range(count)]
+    letters = "".join(draw.choices(ascii_lowercase, k=3 * count))
+    return [letters[i : i + 3] for i in range(0, len(letters), 3)]
 
 
 def _counts(entry: object, place: str) -> TokenCounts:

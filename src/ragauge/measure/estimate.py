@@ -152,6 +152,7 @@ class Estimator:
         self.sizes = {label: sizes.size(settings) for label, settings in config.databases.items()}
         self._at_once = min(machine.cores, len(self._jobs)) or 1
         self._prompts: dict[tuple[str, str], list[Prompt]] = {}
+        self._sequences: dict[tuple[object, ...], Span] = {}
 
     @cached_property
     def work(self) -> tuple[Work, ...]:
@@ -238,7 +239,8 @@ class Estimator:
                 raise UserError("the data set does not state how many questions it has; set a limit")
             count = min(n for n in (total, limit) if n is not None)
             for trace, encoding, peak in self._traces(job, self.config.max_new_tokens(job.dataset)):
-                low, likely, high = (self._priced(trace, self.machine.one, job, share) for share in written)
+                priced = {share: self._priced(trace, self.machine.one, job, share) for share in set(written)}
+                low, likely, high = map(priced.__getitem__, written)
                 seconds += Span(low.low, likely.likely, high.high) + encoding
                 kv = max(kv, peak)
         except UserError as error:
@@ -287,7 +289,12 @@ class Estimator:
             return Work(label, model, 0, unknown=f"{label}: {reason}")
         precision = Precision(planned(self.config.models[model]))
         rates = self.machine.all if entry.task == "generate" and entry.threads != 1 else self.machine.one
-        once = sum((rates.seconds(call, shape, precision) for call in calls(entry)), Span())
+        # Of a study's pipelines many differ in nothing that the decoder's calls depend on.
+        alike = (entry.schedule, entry.task, entry.interval, entry.neighbours, entry.tokens, entry.threads)
+        once = self._sequences.get(place := (*alike, shape, precision))
+        if once is None:
+            once = sum((rates.seconds(call, shape, precision) for call in calls(entry)), Span())
+            self._sequences[place] = once
         # Generations have one more trial, untimed.
         passes = 1 if entry.task == "perplexity" else entry.trials + int(entry.trials > 1 or entry.nprobe == "hide")
         seconds = self._spread(once * (entry.limit * passes), (0.7, 1.1, 2.0))
