@@ -8,12 +8,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from ragauge._version import __version__
@@ -49,9 +50,7 @@ def page(runs: Runs, folder: Path) -> str:
     datasets = dict.fromkeys(variant.dataset for variant in runs.run)
     titles = {f"documents/{d}": blocks.of_documents(runs.folder / "data" / f"{d}.jsonl") for d in datasets}
     records = {f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run}
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(shown=shown, code=with_code)
-    return environment.from_string(_own("page.html")).render(
+    return _template().render(
         run=runs.config.run if runs.config else runs.folder.name,
         version=__version__,
         summary=_summary(runs),
@@ -65,6 +64,13 @@ def page(runs: Runs, folder: Path) -> str:
         payload=Markup(script_json(payload)),
         blocks={name: Markup(text) for name, text in (titles | records).items()},
     )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(shown=shown, code=with_code)
+    return environment.from_string(_own("page.html"))
 
 
 def script_json(data: Any) -> str:
