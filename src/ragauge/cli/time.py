@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> None:
         runs = (result, *result["other_lengths"])
         _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))
         return
+    rates = machine.read(args.machine) if args.machine else None  # before the weights are, which take longer
     if questions is None:
         bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
     elif settings.tokens:
@@ -51,7 +52,6 @@ def run(args: argparse.Namespace) -> None:
     else:
         batch = settings.evidence_batch or 0
         bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads, batch)
-    rates = machine.read(args.machine) if args.machine else None
     result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent)
     runs = (result, *result["other_lengths"])
     _timing.write_result(args, result, runs, "\n".join(map(gap.table, runs)))
