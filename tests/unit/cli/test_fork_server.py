@@ -16,12 +16,14 @@ from ragauge.testing import write_checkpoint, write_questions
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs sockets with names of their own")
 PATIENCE_S = 120
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-# The process, in which one verb has a defect.
+# The process, in which one verb has a defect, which tells its forks from other processes.
 STARTED = """
-import runpy
-from ragauge.cli import validate
+import sys
+from pathlib import Path
+from ragauge.cli import _fork_server, validate
 validate.run = lambda args: 1 / 0
-runpy.run_module("ragauge.cli._fork_server", run_name="__main__", alter_sys=True)
+_fork_server.MODULES = _fork_server.MODULES[: int(sys.argv[2])]
+_fork_server.serve(Path(sys.argv[1]))
 """
 
 
@@ -36,9 +38,9 @@ def wait_for(happened: Callable[[], Any]) -> Any:
 class ForkServer:
     """The process, and its command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, modules: int = 9) -> None:
         self.command = folder / "a folder" / "ragauge"
-        server = [sys.executable, "-c", STARTED, str(self.command.parent)]
+        server = [sys.executable, "-c", STARTED, str(self.command.parent), str(modules)]
         self.process = psutil.Popen(server, stdin=subprocess.PIPE, env=ENVIRONMENT)
         wait_for(self.command.exists)
 
@@ -83,51 +85,44 @@ def test_a_command_has_its_own_folder_and_environment(forks: ForkServer, tmp_pat
 
 
 def test_a_defect_is_a_traceback(forks: ForkServer) -> None:
-    done = forks.run("validate", "config.yaml")
+    done = forks.run("validate", "none.yaml")
     assert done.returncode == 1
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
     assert forks.run("--version").returncode == 0
 
 
-class Answering:
-    """A command that answers many questions."""
+def test_a_job_of_several_threads_is_no_fork(forks: ForkServer) -> None:
+    done = forks.run("validate", "none.yaml", env={**ENVIRONMENT, "OMP_NUM_THREADS": "2"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("ragauge: error: none.yaml: cannot be read")
 
-    def __init__(self, command: list[str], folder: Path, threads: str = "1") -> None:
-        model, data = write_checkpoint(folder / "model"), write_questions(folder / "nq.jsonl", 300)
-        self.partial = folder / "x.jsonl.partial"
-        source = ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
-        arguments = ["run", "--method", "naive", *source, "--out", str(folder / "x.jsonl")]
-        environment = {**ENVIRONMENT, "OMP_NUM_THREADS": threads}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = psutil.Popen([*command, *arguments], env=environment, **quiet)
-        wait_for(lambda: self.partial.exists() and self.partial.read_bytes().count(b"\n") > 3)
+
+def answering(forks: ForkServer, folder: Path) -> tuple[psutil.Popen, psutil.Process, Path]:
+    """A command that answers many questions, its fork, and the records so far."""
+    model, data = write_checkpoint(folder / "model"), write_questions(folder / "nq.jsonl", 300)
+    source = ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
+    arguments = ["run", "--method", "naive", *source, "--out", str(folder / "x.jsonl")]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command = psutil.Popen([forks.command, *arguments], env=ENVIRONMENT, **quiet)
+    partial = folder / "x.jsonl.partial"
+    wait_for(lambda: partial.exists() and partial.read_bytes().count(b"\n") > 3)
+    [fork] = forks.process.children()
+    return command, fork, partial
 
 
 def test_a_fork_and_its_command_end_together_and_the_others_go_on(forks: ForkServer, tmp_path: Path) -> None:
-    answering = Answering([str(forks.command)], tmp_path)
-    [fork] = forks.process.children()
-    answering.process.kill()
-    answering.process.wait()
+    command, fork, partial = answering(forks, tmp_path)
+    command.kill()
+    command.wait()
     wait_for(lambda: not fork.is_running())
-    size = answering.partial.stat().st_size
-    time.sleep(0.5)
-    assert answering.partial.stat().st_size == size
+    assert partial.exists(), "it ended before its last question"
     assert forks.run("--version").returncode == 0
-    answering = Answering([str(forks.command)], tmp_path / "second")
-    [fork] = forks.process.children()
+    command, fork, _ = answering(forks, tmp_path / "second")
     fork.kill()
-    assert answering.process.wait(PATIENCE_S) == 137
-
-
-def test_a_job_of_several_threads_is_no_fork(forks: ForkServer, tmp_path: Path) -> None:
-    answering = Answering([str(forks.command)], tmp_path, threads="2")
-    assert not forks.process.children()
-    assert "ragauge.cli" in answering.process.cmdline()
-    answering.process.kill()
-    answering.process.wait()
+    assert command.wait(PATIENCE_S) == 137
 
 
 def test_the_process_ends_with_the_run_and_commands_do_without_it(tmp_path: Path) -> None:
-    started = ForkServer(tmp_path)
+    started = ForkServer(tmp_path, modules=0)
     assert started.end() == 0
     assert started.run("--version").stdout == plain("--version").stdout

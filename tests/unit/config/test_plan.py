@@ -181,14 +181,32 @@ def test_pipelines_share_adapters_and_exports() -> None:
 # --- code ---
 
 
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the package, whose modules the digests are of."""
-    folder = tmp_path / digest.PACKAGE
+Change = Callable[[Path, Callable[[str], str]], None]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package; that it is one keeps what was parsed of it."""
+    folder = tmp_path_factory.mktemp("copy") / digest.PACKAGE
     shutil.copytree(digest.ROOT / digest.PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__", "*.csv"))
-    monkeypatch.setattr(digest, "ROOT", tmp_path)
-    forget()
-    yield folder
+    return folder
+
+
+@pytest.fixture
+def change(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Change]:
+    """What changes the text of a module, of which the digests are until the test ends."""
+    monkeypatch.setattr(digest, "ROOT", package.parent)
+    before: dict[Path, str] = {}
+
+    def changed(module: Path, how: Callable[[str], str]) -> None:
+        path = next(one for one in (package / f"{module}.py", package / module / "__init__.py") if one.is_file())
+        before[path] = path.read_text()
+        path.write_text(text := how(before[path]))
+        assert text != before[path]
+
+    yield changed
+    for path, text in before.items():
+        path.write_text(text)
     forget()
 
 
@@ -207,16 +225,11 @@ def codes(plan: Plan) -> dict[str, str]:
     return {name: code() for name, code in answers.items()}
 
 
-def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, package: Path) -> None:
+def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Change) -> None:
     before = codes(full)
     for name in digest.EXCLUDED:
-        stem = package.joinpath(*name.split(".")[1:])
-        with (stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")).open("a") as file:
-            file.write("\nFIXED = True\n")
-    settings = package / "generation" / "settings.py"
-    text = settings.read_text()
-    assert text.count('description="') > 3
-    settings.write_text(text.replace('description="', 'description="better: '))
+        change(Path(*name.split(".")[1:]), lambda text: f"{text}\nFIXED = True\n")
+    change(Path("generation/settings"), lambda text: text.replace('description="', 'description="better: '))
     assert codes(full) == before
 
 
@@ -231,11 +244,10 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, package: P
     ],
 )
 def test_results_are_made_anew_with_the_code_behind_them(
-    full: Plan, package: Path, module: str, made_anew: set[str], kept: set[str]
+    full: Plan, change: Change, module: str, made_anew: set[str], kept: set[str]
 ) -> None:
     before = codes(full)
-    with (package / f"{module}.py").open("a") as file:
-        file.write("\nCHANGED = True\n")
+    change(Path(module), lambda text: f"{text}\nCHANGED = True\n")
     after = codes(full)
     differ = {name for name in before if after[name] != before[name]}
     assert made_anew <= differ

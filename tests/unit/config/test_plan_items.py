@@ -33,8 +33,8 @@ def plan(config: Config) -> Plan:
 
 
 def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
-    judged = config.model_copy(update={"judge": JudgeSettings(methods=["cfic"])})
-    inputs = {item: Plan(judged).items.inputs(item) for item in registry.names("item")}
+    judged = Plan(config.model_copy(update={"judge": JudgeSettings(methods=["cfic"])}))
+    inputs = {item: judged.items.inputs(item) for item in registry.names("item")}
     read = [path for item in inputs.values() for path in item.get("judgements", [])]
     assert set(read) == {f"results/full/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}
     assert [item for item, files in inputs.items() if "judgements" in files] == ["cfic_table_7", "study_answers"]
