@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from miniature import vocabularies
 from miniature.vocabularies import LLAMA_ROWS
 from retro_released import SETTINGS, write_released
 
-WIDTH, HEADS, LAYERS, INNER = 64, 4, 2, 96
+CONFIGS = yaml.safe_load((Path(__file__).parent / "models.yaml").read_text(encoding="utf-8"))
+WIDTH, HEADS, LAYERS = 64, 4, 2
 END_OF_TEXT = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 Shapes = dict[str, tuple[int, ...]]
 
@@ -58,28 +61,9 @@ def snapshot(hub: Path, repository: str) -> Path:
     return root / "snapshots" / commit
 
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "hidden_act": "silu",
-    "hidden_size": WIDTH,
-    "intermediate_size": INNER,
-    "model_type": "llama",
-    "num_attention_heads": HEADS,
-    "num_hidden_layers": LAYERS,
-    "num_key_value_heads": HEADS,
-    "rms_norm_eps": 1e-05,
-    "rope_scaling": None,
-    "tie_word_embeddings": False,
-    "torch_dtype": "float16",
-    "vocab_size": LLAMA_ROWS,
-}
-
-
-def _llama(hub: Path, repository: str, changes: Mapping[str, Any], shards: int = 0, **tokenizer: bool) -> None:
+def _llama(hub: Path, repository: str, changes: dict[str, Any], shards: int = 0, **tokenizer: bool) -> None:
     """Llama 2 and its kin; `shards` of pytorch_model.bin, or safetensors."""
-    folder, config = snapshot(hub, repository), {**LLAMA, **changes}
+    folder, config = snapshot(hub, repository), CONFIGS["llama"] | changes
     _write(folder, config, _shapes(config), "float16", repository, shards)
     vocabularies.write_llama(folder, **tokenizer)
 
@@ -99,7 +83,12 @@ def _shapes(config: Mapping[str, Any]) -> Shapes:
 def _smollm2(hub: Path, repository: str) -> None:
     folder = snapshot(hub, repository)
     vocab = vocabularies.write_bytewise(folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
-    config = LLAMA | {"bos_token_id": 0, "eos_token_id": 0, "max_position_embeddings": 8192, "vocab_size": vocab}
+    config = CONFIGS["llama"] | {
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "max_position_embeddings": 8192,
+        "vocab_size": vocab,
+    }
     config |= {"num_key_value_heads": HEADS // 2, "rope_theta": 100000, "tie_word_embeddings": True}
     config |= {"torch_dtype": "bfloat16"}
     _write(folder, config, _shapes(config), "bfloat16", repository)
@@ -109,89 +98,24 @@ def _bloom(hub: Path, repository: str, seed: int) -> None:
     folder = snapshot(hub, repository)
     special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
     vocab = vocabularies.write_bytewise(folder, special, "BloomTokenizerFast", add_prefix_space=False) + 200
-    config = {
-        "apply_residual_connection_post_layernorm": False,
-        "architectures": ["BloomForCausalLM"],
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "layer_norm_epsilon": 1e-05,
-        "model_type": "bloom",
-        "n_embed": WIDTH,
-        "n_head": HEADS,
-        "n_layer": LAYERS + seed,
-        "num_attention_heads": HEADS,
-        "pad_token_id": 3,
-        "seq_length": 2048,
-        "unk_token_id": 0,
-        "vocab_size": vocab,
-    }
+    config = CONFIGS["bloom"] | {"n_layer": LAYERS + seed, "vocab_size": vocab}
     _write(folder, config, _shapes(config), "float16", repository)
 
 
 def _mpt(hub: Path, repository: str) -> None:
     folder = snapshot(hub, repository)
     vocab = vocabularies.write_bytewise(folder, END_OF_TEXT, "GPTNeoXTokenizer", add_prefix_space=False) + 100
-    config = {
-        "architectures": ["MPTForCausalLM"],
-        "attn_config": {
-            "alibi": True,
-            "alibi_bias_max": 8,
-            "attn_impl": "torch",
-            "attn_type": "multihead_attention",
-            "attn_uses_sequence_id": False,
-            "clip_qkv": None,
-            "prefix_lm": False,
-            "qk_ln": False,
-            "softmax_scale": None,
-        },
-        "auto_map": {"AutoModelForCausalLM": "modeling_mpt.MPTForCausalLM"},
-        "d_model": WIDTH,
-        "expansion_ratio": 4,
-        "logit_scale": None,
-        "max_seq_len": 2048,
-        "model_type": "mpt",
-        "n_heads": HEADS,
-        "n_layers": LAYERS,
-        "no_bias": True,
-        "norm_type": "low_precision_layernorm",
-        "tokenizer_name": "EleutherAI/gpt-neox-20b",
-        "torch_dtype": "bfloat16",
-        "vocab_size": vocab,
-    }
+    config = CONFIGS["mpt"] | {"vocab_size": vocab}
     _write(folder, config, _shapes(config), "bfloat16", repository, shards=2)
 
 
 def _openelm(hub: Path, repository: str) -> None:
     """No tokenizer: it is Llama 2's."""
-    heads, kv_heads, head_dim, multipliers = (2, 4), (1, 2), 16, (0.5, 1.5)
-    config = {
-        "activation_fn_name": "swish",
-        "architectures": ["OpenELMForCausalLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_openelm.OpenELMForCausalLM"},
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "ffn_dim_divisor": 32,
-        "ffn_multipliers": multipliers,
-        "ffn_with_glu": True,
-        "head_dim": head_dim,
-        "max_context_length": 2048,
-        "model_dim": WIDTH,
-        "model_type": "openelm",
-        "normalization_layer_name": "rms_norm",
-        "normalize_qk_projections": True,
-        "num_gqa_groups": 2,
-        "num_kv_heads": kv_heads,
-        "num_query_heads": heads,
-        "num_transformer_layers": len(heads),
-        "qkv_multipliers": [0.5, 1.0],
-        "rope_freq_constant": 10000,
-        "rope_max_length": 4096,
-        "share_input_output_layers": True,
-        "torch_dtype": "bfloat16",
-        "vocab_size": LLAMA_ROWS,
-    }
+    config = CONFIGS["openelm"]
+    per_layer = ("num_query_heads", "num_kv_heads", "ffn_multipliers")
+    head_dim, layers = config["head_dim"], zip(*(config[key] for key in per_layer), strict=True)
     shapes: Shapes = {"transformer.token_embeddings.weight": (LLAMA_ROWS, WIDTH), "transformer.norm.weight": (WIDTH,)}
-    for i, (queries, kv, multiplier) in enumerate(zip(heads, kv_heads, multipliers, strict=True)):
+    for i, (queries, kv, multiplier) in enumerate(layers):
         at, inner = f"transformer.layers.{i}", int(multiplier * WIDTH)
         shapes |= {f"{at}.{name}_norm.weight": (WIDTH,) for name in ("attn", "ffn")}
         shapes |= {f"{at}.attn.{name}_norm.weight": (head_dim,) for name in "qk"}
@@ -216,21 +140,7 @@ def write_small_retro(folder: Path) -> None:
 def _encoder(folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False) -> None:
     """A BERT; `normalised` None is a checkpoint of transformers, which says nothing of its pooling."""
     vocab = vocabularies.write_wordpiece(folder)
-    config = {
-        "architectures": ["BertModel"],
-        "hidden_act": "gelu",
-        "hidden_size": WIDTH,
-        "intermediate_size": 2 * WIDTH,
-        "layer_norm_eps": 1e-12,
-        "max_position_embeddings": 512,
-        "model_type": "bert",
-        "num_attention_heads": HEADS,
-        "num_hidden_layers": LAYERS,
-        "pad_token_id": 0,
-        "torch_dtype": "float32",
-        "type_vocab_size": 2,
-        "vocab_size": vocab,
-    }
+    config = CONFIGS["bert"] | {"vocab_size": vocab}
     _write(folder, config, _shapes(config), "float32", f"{pooling}{normalised}", shards=int(binary))
     if normalised is not None:
         _modules(folder, pooling, normalised)

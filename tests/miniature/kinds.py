@@ -1,6 +1,7 @@
 """The kinds of cells that an experiment plans: what of it differs by more than a number."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return {**below, **above, **both}
 
 
+@cache
 def planned(*files: Path) -> Config:
     """The experiment of a configuration under its overlays."""
     return parse(laid_over(files), str(files[-1]))
