@@ -5,7 +5,6 @@ import ast
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,15 +102,6 @@ def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[s
         assert set(_parser.GROUPS[group]) & set(shown), group
 
 
-def test_a_command_line_imports_no_verb_but_its_own() -> None:
-    code = (
-        "import sys\nfrom ragauge.cli import main\nmain(['list', 'verbs'][:1] + ['methods'])\n"
-        "print(sorted(n for n in sys.modules if n.startswith('ragauge.cli.') and '._' not in n))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "['ragauge.cli.list']"
-
-
 @pytest.mark.parametrize(
     ("command", "key"),
     [
@@ -133,28 +123,6 @@ def test_json_is_one_object_on_the_last_line(
 
 
 # --- what was meant ---
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["rnu"], "unknown verb 'rnu'; did you mean 'run'?"),
-        (["index", "biuld"], "unknown step 'biuld'; did you mean 'build'?"),
-        (["run", "--modle", "x"], "unknown option '--modle'; did you mean '--model'?"),
-        (["index", "build", "--databse", "x"], "unknown option '--databse'; did you mean '--database'?"),
-        (["query", "--servr=x"], "unknown option '--servr'; did you mean '--server'?"),
-        (["--print-completion", "zhs"], "unknown value 'zhs'; did you mean 'zsh'?"),
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_says_what_was_meant(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        cli.main(arguments)
-    printed = capsys.readouterr().err
-    assert (left.value.code, printed.count("\n")) == (2, 1)
-    assert message in printed
 
 
 def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,32 +148,25 @@ def test_a_folder_of_that_spelling_is_not_the_catalogs(tmp_path: Path, monkeypat
     assert spelled("MINILM") == "minilm"
 
 
-# --- spellings in pages and rules ---
+# --- spellings in rules; those in pages parse (`test_documentation.py`) ---
 
 
-@pytest.mark.parametrize("place", ["README.md", "docs", "workflow"])
-def test_pages_and_rules_use_todays_spelling(place: str, root: Path) -> None:
-    folder = root / place
-    files = [folder] if folder.is_file() else [*folder.rglob("*.md"), *folder.rglob("*.smk")]
-    found = [(path, command) for path in files for command in commands(path)]
+def test_rules_use_todays_spelling(root: Path) -> None:
+    found = [command for path in (root / "workflow").rglob("*.smk") for command in commands(path.read_text())]
     assert found
-    for path, command in found:
+    for command in found:
         known = known_options(command)
         for word in command:
             option = word.partition("=")[0]
-            assert not option.startswith("--") or option == "--" or option in known, (path.name, command)
+            assert not option.startswith("--") or option == "--" or option in known, command
 
 
-def commands(path: Path) -> Iterator[list[str]]:
-    """The `ragauge` commands of a page's blocks or a rule's shell lines, up to what follows in the shell."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".smk":
-        lines = [ast.literal_eval(f"({one})") for one in re.findall(r"shell:\n((?: +[\"'].*\n?)+)", text)]
-        found = [command for line in lines for command in re.findall(r"\bragauge (.*)", line)]
-    else:
-        found = re.findall(r"^    ragauge (\w.*)$", text.replace("\\\n", " "), re.MULTILINE)
-    for line in found:  # {params.verb:q}: the protocols of times share a rule
-        yield re.split(r"2>&1|\|\||#", line.replace("{params.verb:q}", "time"))[0].split()
+def commands(rules: str) -> Iterator[list[str]]:
+    """The `ragauge` commands of rules' shell lines, up to what follows in the shell."""
+    for quoted in re.findall(r"shell:\n((?: +[\"'].*\n?)+)", rules):
+        for line in re.findall(r"\bragauge (.*)", ast.literal_eval(f"({quoted})")):
+            # {params.verb:q}: the protocols of times share a rule
+            yield re.split(r"2>&1|\|\||#", line.replace("{params.verb:q}", "time"))[0].split()
 
 
 def known_options(command: list[str]) -> set[str]:
