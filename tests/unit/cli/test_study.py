@@ -55,7 +55,7 @@ def test_questions_of_csv_and_json_lines_are_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [("Who?,a\nWho?,b\n", "q.csv:3: .*twice"), (",a\n", "q.csv:2: field 'question' is empty"), ("", "no questions")],
+    [("Who?,a\nWho?,b\n", "q.csv:3: .*twice"), (",a\n", "q.csv:2: field 'question' is empty")],
 )
 def test_a_mistake_in_questions_names_its_place(tmp_path: Path, rows: str, message: str) -> None:
     path = tmp_path / "q.csv"
