@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from string import ascii_lowercase
@@ -54,9 +54,11 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
         raise UserError(f"{name_or_file}: neither JSON nor YAML; it needs the keys {', '.join(KEYS)}") from None
 
 
+@lru_cache(maxsize=64)
 def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
     """The fields of a `ragauge.prompts.Prompt` of random token ids, with texts of as many words for rankers. Ids skip
-    the first thousand of a large vocabulary, which hold special tokens. Word counts rank documents in order."""
+    the first thousand of a large vocabulary, which hold special tokens. Word counts rank documents in order.
+    What is returned is kept for the next call, and is not to be changed."""
     draw = random.Random(seed)
     first = 1000 if vocab > 2000 else 0
     question = _words(draw, counts.query)
@@ -80,12 +82,17 @@ def _words(draw: random.Random, count: int) -> list[str]:
     return [letters[i : i + 3] for i in range(0, len(letters), 3)]
 
 
+@cache
+def _adapter() -> TypeAdapter[TokenCounts]:
+    return TypeAdapter(TokenCounts)
+
+
 def _counts(entry: object, place: str) -> TokenCounts:
     for key in entry if isinstance(entry, dict) else ():
         if key not in KEYS:
             raise unknown("key", key, KEYS, place)
     try:
-        return TypeAdapter(TokenCounts).validate_python(entry)
+        return _adapter().validate_python(entry)
     except ValidationError as error:
         needed = f"token counts need {', '.join(KEYS)}"
         raise UserError(f"{place}: {first_problem(error)}; {needed}") from None

@@ -18,9 +18,9 @@ from ragauge.retrieval.indexes.ivf_pq import IvfPq
 
 def calls(entry: PipelineSettings) -> Iterator[Call]:
     """The decoder's calls on one sequence, those of joint attention's neighbours before what attends to them."""
-    window, attended = -1, 0
+    window, attended, reads_at = -1, 0, entry.schedule_class.reads_at
     for start, stop, now in Windows(entry.interval).pieces(0, entry.tokens):
-        if now > window and entry.schedule_class.reads_at(now):
+        if now > window and reads_at(now):
             attended = entry.neighbours * NEIGHBOUR
             yield Call("neighbours", (NEIGHBOUR,) * entry.neighbours, (1,) * entry.neighbours, parallel=True)
         window = now

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from functools import cache
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,18 +18,27 @@ __all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "options
 def make(name: str, where: str = "", **options: Any) -> Method:
     """The method with these options; raises UserError on an unknown name or option and on a value out of range."""
     kind = registry.component("method", name, Method, where)
-    hints = get_type_hints(kind, include_extras=True)
-    types = {f.name: hints[f.name] for f in fields(kind)}
     for option, value in options.items():
-        if option not in types:
-            raise unknown(f"option of {name}", option, types, where)
+        if option not in _types(kind):
+            raise unknown(f"option of {name}", option, _types(kind), where)
         try:  # nothing is converted
-            TypeAdapter(types[option]).validate_python(value, strict=True)
+            _adapter(kind, option).validate_python(value, strict=True)
         except ValidationError as error:
             message = error.errors()[0]["msg"]
             raise UserError(f"{where or name}.{option}: {message}; got {value!r}") from None
     method: Method = kind(**options)
     return method.checked(where or name)
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {f.name: hints[f.name] for f in fields(kind)}
+
+
+@cache
+def _adapter(kind: type, option: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_types(kind)[option])
 
 
 def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:
