@@ -1,7 +1,9 @@
-"""Tables of items, and single lines of them."""
+"""Tables of items, single lines of them, and what their figures show."""
 
 from pathlib import Path
 from typing import Any
+
+from matplotlib.text import Text
 
 from ragauge import registry
 from ragauge.config.loading import parse
@@ -19,3 +21,10 @@ def line(frame: Table, **keys: Any) -> dict[Any, Any]:
         frame = frame[frame[key] == value]
     assert len(frame) == 1, f"{len(frame)} lines with {keys}"
     return dict(frame.iloc[0].to_dict())
+
+
+def shown(item: str, frame: Table) -> str:
+    """Everything that is written in an item's figure of a table, which is laid out as it is for a file."""
+    figure = registry.module("item", item).draw(frame)
+    figure.draw_without_rendering()
+    return "\n".join(text.get_text() for text in figure.findobj(match=Text))

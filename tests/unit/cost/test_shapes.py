@@ -32,14 +32,9 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", names())
-def test_parameter_counts_are_the_checkpoints(name):
-    assert parameters(named(name)) == PARAMETERS[name]
-
-
-@pytest.mark.parametrize("name", names())
-def test_every_layer_has_its_sizes_and_grouped_heads_divide(name):
+def test_parameter_counts_are_the_checkpoints_and_grouped_heads_divide(name):
     shape = named(name)
-    assert len(shape.heads) == len(shape.kv_heads) == len(shape.ffn)
+    assert parameters(shape) == PARAMETERS[name]
     assert all(h % k == 0 for h, k in zip(shape.heads, shape.kv_heads, strict=True))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from item_tables import line, table
+from item_tables import line, shown, table
 from ragauge import registry
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
@@ -358,22 +358,15 @@ def test_a_failed_sequence_is_counted_and_compared_with_nothing(small: Path) -> 
     assert line(rows, variant="pipe + pipe_t", quantity="latency_s")["note"] == "no trial finished"
 
 
-def drawn(item: str, folder: Path) -> tuple[list[str], int]:
-    """(texts of an item's figure, points of its lines)."""
-    figure = registry.module("item", item).draw(table(item, folder))
-    figure.draw_without_rendering()
-    points = sum(len(line.get_xdata()) for axes in figure.axes for line in axes.lines)
-    return [str(text.get_text()) for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))], points
-
-
 @pytest.mark.parametrize("item", ITEMS)
 def test_every_item_draws_what_there_is(item: str, small: Path) -> None:
     write(small, "retro_half", "retro", NATS, index="half", vectors=500)
     write(small, "pipe_1", "piperag", NATS, interval=32, nprobe=1)
     write_staleness(small, [[1.0, 0.8], [0.9, 0.7]])
-    texts, points = drawn(item, small)
-    assert points > 2
-    assert any((MODEL if item != "piperag_table_2" else "minilm") in text for text in texts)
+    rows = table(item, small)
+    assert (MODEL if item != "piperag_table_2" else "minilm") in shown(item, rows)
+    figure = registry.module("item", item).draw(rows)
+    assert sum(len(line.get_xdata()) for axes in figure.axes for line in axes.lines) > 2
 
 
 @pytest.mark.parametrize("item", ITEMS)
@@ -384,7 +377,7 @@ def test_a_single_sequence_has_no_interval(item: str, tmp_path: Path) -> None:
     rows = table(item, tmp_path)
     one = rows[rows["measured"].notna() & (rows["quantity"] != "latency_s") & (rows["n"] == 1)]
     assert one["low"].isna().all()
-    drawn(item, tmp_path)
+    assert shown(item, rows)
 
 
 @pytest.mark.parametrize("item", [name for name in ITEMS if name != "piperag_table_2"])
@@ -394,7 +387,7 @@ def test_pipelines_without_records_measure_nothing(item: str, tmp_path: Path) ->
     rows = table(item, tmp_path)
     counted = rows[rows["measured"].notna()]["quantity"]
     assert set(counted) <= {"interval_tokens", "nprobe_lists", "database_chunks"}, "what the settings say"
-    drawn(item, tmp_path)
+    assert shown(item, rows)
 
 
 def test_a_torn_file_is_named_with_its_line(small: Path) -> None:

@@ -1,12 +1,14 @@
 """What an experiment takes: numbers by hand from shapes, spans of a measured machine, a run beside its estimate."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tiny_models
+from preloaded import Preloaded
 from ragauge.cli import main
 from ragauge.config import launch
 from ragauge.config.loading import load, parse
@@ -237,9 +239,10 @@ def test_durations_are_in_words(seconds: float, text: str) -> None:
 
 
 def test_a_run_takes_what_was_estimated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(preloaded.folder / "python"))  # whose start is a part of the estimate
     write_checkpoint(tmp_path / "model")
     documents = [{"title": f"t{i}", "text": f"Tea number {i} grows here.", "is_gold": i == 0} for i in range(3)]
     lines = [{"id": str(i), "question": f"Which tea {i}?", "answers": ["0"], "documents": documents} for i in range(8)]

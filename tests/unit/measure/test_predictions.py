@@ -1,7 +1,13 @@
-"""Predictions of the paper's own models: written by one verb, shown in the tables where nothing was measured."""
+"""Predictions of the paper's own models: written by one verb, shown in the tables where nothing was measured.
+
+Every row of Tables 1, 2, 5 and 6 is predicted on a decoder of shapes alone under the `published` accounting and held
+to 3% of what the paper prints; the rows beyond that are listed with their reason. A printed speedup has one decimal
+(0.3 is anything from 0.25 to 0.35), so one that rounds to it agrees as well.
+"""
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,11 +15,20 @@ import pytest
 from ragauge import registry
 from ragauge.cli import main
 from ragauge.measure import predictions
-from ragauge.results.publications import PREDICTED
+from ragauge.results.publications import PREDICTED, read_csv
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_variant
 
 MPT = "mpt-7b-instruct"
+QUANTITIES = ("compute_cycles", "theoretical_speedup")
+NEAR = 0.03
+SHORTER = "bloomz-3b's naive cell implies documents 3% longer than its rows that read them one by one"
+EXCEPTIONS = {
+    "table 2, bloomz-3b, superposition t=1 k=4": "3.1%: query and task are 44 whole tokens, where the cell has 42.6",
+    "table 6, bloomz-3b, none": "3.2%: " + SHORTER,
+    "table 6, bloomz-3b, pruning": "3.3%: " + SHORTER,
+    "table 6, bloomz-3b, pruning, parallelism": "3.1%: " + SHORTER,
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +56,29 @@ def test_every_row_of_the_four_tables_and_point_of_figure_5_is_there_once(writte
     places = [(row["item"], row["model"], *row["keys"].values()) for row in rows]
     assert len(places) == len(set(places)) == 132 + 4 * 5
     assert all(row["critical_path_cycles"] > 0 for row in rows)
+
+
+def label(number: int, row: Mapping[str, str]) -> str:
+    if number == 6:
+        switches = (name for name in predictions.SWITCHES.values() if row[name] == "True")
+        return f"table 6, {row['model']}, {', '.join(switches) or 'none'}"
+    settings = [f"{short}={row[key]}" for key, short in (("iterations", "t"), ("top_k", "k")) if row.get(key)]
+    return " ".join([f"table {number}, {row['model']}, {row['method']}", *settings])
+
+
+def agrees(quantity: str, printed: float, predicted: float) -> bool:
+    rounds = quantity == "theoretical_speedup" and round(predicted, 1) == printed
+    return rounds or abs(predicted / printed - 1) <= NEAR
+
+
+def test_all_cells_but_those_listed_are_within_three_percent(written: Path) -> None:
+    printed = [(number, row) for number in predictions.COUNTS for row in read_csv(f"superposition_table_{number}")]
+    far = set()
+    for (number, row), made in zip(printed, json.loads(written.read_text())["rows"], strict=False):
+        assert (made["item"], made["model"]) == (f"superposition_table_{number}", row["model"])
+        if not all(agrees(quantity, float(row[quantity]), made[quantity]) for quantity in QUANTITIES):
+            far.add(label(number, row))
+    assert far == set(EXCEPTIONS)
 
 
 @pytest.mark.parametrize("number", predictions.COUNTS)
@@ -73,9 +111,3 @@ def test_what_was_measured_comes_before_what_was_predicted(folder: Path) -> None
     assert mine.loc["naive", "note"].startswith(PREDICTED)
     assert "too long" in mine.loc["naive", "note"]
     assert math.isnan(mine.loc["naive", "low"])
-
-
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-    assert main(["cost", "--published", "--out", str(tmp_path / "file" / "p.json")]) == 2
-    assert "cannot be written" in capsys.readouterr().err

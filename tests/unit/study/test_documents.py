@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import logging
-import re
 import sys
 from pathlib import Path
 
@@ -47,13 +46,6 @@ def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
 def test_code_keeps_its_lines() -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
     assert "close\n  wait" in formats.html(f"<article><p>{PROSE}</p><pre>close\n  wait</pre></article>".encode()).text
-
-
-def test_a_page_that_is_read_badly_is_warned_of() -> None:
-    pytest.importorskip("trafilatura", reason=STUDY)
-    links = "".join(f"<li><a href='/{i}'>Entry {i} of a list of links</a></li>" for i in range(200))
-    read = formats.html(f"<div><ul>{links}</ul></div><article><p>Tea. {PROSE}</p></article>".encode())
-    assert re.fullmatch(r"only \d% of the page's text was recognised as content", read.warning)
 
 
 def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:

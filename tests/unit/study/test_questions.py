@@ -30,20 +30,12 @@ def read(folder: Path, content: str | bytes, name: str = "q.csv") -> list[StudyQ
     ("content", "name"),
     [
         (PLAIN, "Q.CSV"),
-        (PLAIN.replace(",", ", "), "q.csv"),
         (PLAIN.replace("answers", "answer"), "q.csv"),
         (PLAIN.replace("question,answers", " QUESTION , Answer "), "q.csv"),
-        (PLAIN.replace(",", ";"), "q.csv"),
         (PLAIN.replace(",", "\t"), "q.tsv"),
         (PLAIN.replace(",", "\t"), "q.csv"),
-        (PLAIN.replace("\n", "\r\n"), "q.csv"),
-        (PLAIN.replace("\n", "\r"), "q.csv"),
-        (b"\xef\xbb\xbf" + PLAIN.encode(), "q.csv"),
-        (PLAIN.encode("utf-16"), "q.csv"),
         (b"\xfe\xff" + PLAIN.encode("utf-16-be"), "q.tsv"),
         ("\n,,\n" + PLAIN.replace("\n", "\n\n,\n  \n"), "q.csv"),
-        (PLAIN.replace("\n", ",,\n"), "q.csv"),  # cells that a spreadsheet leaves at the end
-        (",question,answers\n0,Who lit the lighthouse first?,Greta Holm\n", "q.csv"),  # with pandas' index
         ("id,answers,question\n7,Greta Holm,Who lit the lighthouse first?\n", "q.csv"),
         (PLAIN.replace("first?,", "first?, "), "q.csv"),
         ("question,answers,gold\nWho lit the lighthouse first?,Greta Holm\n", "q.csv"),
@@ -52,6 +44,7 @@ def read(folder: Path, content: str | bytes, name: str = "q.csv") -> list[StudyQ
     ],
 )
 def test_what_people_export_is_read(tmp_path: Path, content: str | bytes, name: str) -> None:
+    """Other separators, line ends, encodings and columns are drawn below."""
     assert read(tmp_path, content, name) == [HOLM]
 
 
