@@ -169,8 +169,8 @@ def test_every_method_answers_as_on_the_cpu(family: str, variants: list[tuple[st
     third = {name: (*getattr(shape, name), getattr(shape, name)[0]) for name in ("heads", "kv_heads", "ffn")}
     lm = long_lm(replace(shape, **third))  # a third layer: cache_blend reads it apart
     there = on_gpu(lm)
-    few = [(name, {}) for name in DIFFERENT] if family in ("mpt", "qwen3") else list(dict(variants).items())
-    for name, options in variants if family in ("llama", "bloom") else few:
+    chosen = {"llama": variants, "bloom": list(dict(variants).items())}  # by how positions are told
+    for name, options in chosen.get(family, [(name, {}) for name in DIFFERENT]):
         assert_alike(answer(there, name, options), lm, name, options)
     assert there.steps
     assert there.steps.fallback is None  # graphs were captured
@@ -268,9 +268,9 @@ def test_texts_are_embedded_as_on_the_cpu(dtype: Any, tmp_path: Path) -> None:
     ("mode", "schedule", "family"),
     [
         *(("joint", schedule, "llama") for schedule in registry.names("schedule")),
-        *(("joint", "piperag", family) for family in tiny_models.FAMILIES if family != "llama"),
-        *(("cross_attention", "piperag", family) for family in tiny_models.FAMILIES),
-        *(("retro", schedule, "llama") for schedule in ("piperag", "retro")),
+        ("joint", "piperag", "bloom"),
+        *(("cross_attention", "piperag", family) for family in ("llama", "bloom", "openelm")),
+        ("retro", "piperag", "llama"),
     ],
 )
 def test_pipelines_generate_and_score_as_on_the_cpu(
@@ -311,14 +311,12 @@ def test_retrofit_has_the_losses_of_the_cpu(mode: str, tmp_path: Path, monkeypat
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_fine_tuning_has_the_losses_of_the_cpu(
-    checkpointing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fine_tuning_has_the_losses_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where activations are computed again, too."""
     built(tmp_path, monkeypatch)
     losses = []
     for device in ("cpu", "cuda"):
-        chosen = settings(tmp_path, device=device, steps=2, gradient_checkpointing=checkpointing)
+        chosen = settings(tmp_path, device=device, steps=2, gradient_checkpointing=device == "cuda")
         written = finetuning.train(chosen, tmp_path / "data", tmp_path / f"{device}-steps", tmp_path / device)
         assert written
         losses.append([point["loss"] for point in json.loads(written.read_bytes())["curve"]])

@@ -25,6 +25,11 @@ COPIES = (aten.copy_.default, aten._to_copy.default)
 INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
 BY_NUMBER = (aten.fill_.Tensor, aten.masked_fill.Tensor, aten.masked_fill_.Tensor, aten.index_fill_.int_Tensor)
 READ_BACK = (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default)
+AT_ONCE = {  # of operators that torch computes by others, those that on the GPU alone can do nothing wrong
+    aten.chunk.default, aten.flatten.using_ints, aten.linear.default, aten.matmul.default, aten.narrow.default,
+    aten.repeat_interleave.self_int, aten.reshape.default, aten.rms_norm.default, aten.type_as.default,
+    aten.scaled_dot_product_attention.default, aten.to.dtype,
+}  # fmt: skip
 
 
 class Pretended(Tensor):
@@ -59,6 +64,10 @@ class Pretended(Tensor):
 class Dispatch(TorchDispatchMode):
     """Sees the operators that make the first tensors on the GPU."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else each operator is wrapped, against compilers, which takes longer than it does
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return compute(func, args, kwargs or {})
 
@@ -67,8 +76,8 @@ class Indexed(TorchFunctionMode):
     """Numbers a device that has no number, which torch would ask the driver for; leaves tensors where they are."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not kwargs and func is not Tensor.to:
-            return func(*args)
+        if func is not Tensor.to and (not kwargs or "device" not in kwargs):
+            return func(*args, **kwargs or {})
 
         def indexed(value: Any) -> Any:
             return CUDA if isinstance(value, str | torch.device) and str(value) in ("cuda", "cuda:0") else value
@@ -92,10 +101,11 @@ class Graph:
         self.operators: list[tuple[Any, Any, Any, Any]] = []
 
     def replay(self) -> None:
-        for func, args, kwargs, results in self.operators:
-            for old, new in zip(leaves([results]), leaves([func(*args, **kwargs)]), strict=True):
-                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
-                    old.copy_(new)
+        with _disable_current_modes():
+            for func, args, kwargs, results in self.operators:
+                for old, new in zip(leaves([results]), leaves([func(*args, **kwargs)]), strict=True):
+                    if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
 
     @contextmanager
     def capture(self, capture_error_mode: str = "global") -> Iterator[None]:
@@ -113,26 +123,28 @@ def is_composite(func: Any) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
-def leaves(values: Iterable[Any]) -> Iterator[Any]:
+def leaves(values: Iterable[Any]) -> list[Any]:
+    found = []
     for value in values:
-        yield from leaves(value) if isinstance(value, list | tuple) else (value,)
+        found += leaves(value) if isinstance(value, (list, tuple)) else [value]
+    return found
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    return type(value)(mapped(change, v) for v in value) if isinstance(value, list | tuple) else change(value)
+    return type(value)([mapped(change, v) for v in value]) if isinstance(value, (list, tuple)) else change(value)
 
 
 def compute(func: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operator, on the device that CUDA would have it on; raises where CUDA would."""
-    given = [leaf for leaf in leaves([*args, *kwargs.values()]) if isinstance(leaf, Tensor | torch.device)]
+    given = [leaf for leaf in leaves([*args, *kwargs.values()]) if isinstance(leaf, (Tensor, torch.device))]
     device = next((leaf.type for leaf in given if isinstance(leaf, torch.device)), None)
     on_gpu = [leaf for leaf in given if isinstance(leaf, Pretended)]
     if not on_gpu and device not in ("cuda", "lazy"):
         return func(*args, **kwargs)
-    if is_composite(func):
+    on_host = [leaf for leaf in given if isinstance(leaf, Tensor) and not isinstance(leaf, Pretended)]
+    if is_composite(func) and (on_host or func not in AT_ONCE):
         with Dispatch():
             return func.decompose(*args, **kwargs)
-    on_host = [leaf for leaf in given if isinstance(leaf, Tensor) and not isinstance(leaf, Pretended)]
     check(func, args, on_gpu, on_host)
     if func is aten._fused_sdp_choice.default:
         return 0  # plain operators, which are seen one by one
@@ -142,7 +154,7 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
 
     args, kwargs = mapped(to_host, args), {name: mapped(to_host, value) for name, value in kwargs.items()}
     results = func(*args, **kwargs | ({"pin_memory": False} if kwargs.get("pin_memory") else {}))
-    if Graph.capturing and Graph.thread == threading.get_ident():
+    if Graph.capturing and Graph.thread == threading.get_ident() and not func.is_view:
         Graph.capturing.operators.append((func, args, kwargs, results))
     known = {id(leaf.values): leaf for leaf in on_gpu} | {id(leaf): leaf for leaf in on_host}
 
