@@ -6,53 +6,35 @@ eager attention is needed because both miss the fused kernel on CPU.
 """
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import BloomConfig, BloomForCausalLM, LlamaConfig, LlamaForCausalLM, MptConfig, MptForCausalLM
 
+import lm_references as tiny
 from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
-from ragauge.cost.shape import Shape
-from ragauge.cost.shapes import alibi_slopes
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
 from ragauge.engines import Limits, ShapeLM
+from ragauge.engines.checkpoint import read_shape
 from ragauge.measure.counting import fvcore_macs
 from ragauge.methods import make
 from ragauge.prompts import Prompt
 
-
-def _llama():
-    config = LlamaConfig(
-        vocab_size=97, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=8,
-        intermediate_size=80, tie_word_embeddings=False, attn_implementation="eager",
-    )  # fmt: skip
-    shape = Shape("llama", 97, 48, (6,) * 3, (2,) * 3, 8, (80,) * 3, True, 2048, "rope", tied=False)
-    return LlamaForCausalLM(config), shape
+FAMILIES = {  # a model, and its configuration's key for the number of layers
+    "llama": ("llama_linear", "num_hidden_layers"),
+    "bloom": ("bloom_6_heads", "n_layer"),
+    "mpt": ("mpt_4_heads", "n_layers"),
+}
 
 
-def _bloom():
-    config = BloomConfig(vocab_size=97, hidden_size=32, n_layer=2, n_head=4, attn_implementation="eager")
-    shape = Shape(
-        "bloom", 97, 32, (4,) * 2, (4,) * 2, 8, (128,) * 2, False, 2048, "alibi",
-        norm="layer", bias=True, norm_bias=True, embedding_norm=True,
-    )  # fmt: skip
-    return BloomForCausalLM(config), shape
-
-
-def _mpt():
-    config = MptConfig(
-        vocab_size=97, d_model=32, n_layers=2, n_heads=4, expansion_ratio=4, max_seq_len=64,
-        attn_implementation="eager",
-    )  # fmt: skip
-    shape = Shape("mpt", 97, 32, (4,) * 2, (4,) * 2, 8, (128,) * 2, False, 64, "alibi", norm="layer")
-    return MptForCausalLM(config), shape
-
-
-FAMILIES = {"llama": _llama, "bloom": _bloom, "mpt": _mpt}
+def _made(family, folder):
+    """transformers' model of a family, of three layers, and its shape."""
+    name, layers = FAMILIES[family]
+    model = tiny.build(name, **{layers: 3})
+    model.config.save_pretrained(folder)
+    return model, read_shape(folder)
 
 
 class _Step(torch.nn.Module):
@@ -101,9 +83,8 @@ def _torch_flop(step, ids):
 
 @pytest.mark.parametrize(("new", "past", "keep"), [(13, 0, 0), (13, 0, 1), (5, 9, 0), (1, 17, 1)])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_counters_agree_exactly(family, new, past, keep):
-    torch.manual_seed(0)
-    model, shape = FAMILIES[family]()
+def test_counters_agree_exactly(family, new, past, keep, tmp_path):
+    model, shape = _made(family, tmp_path)
     step, ids = _Step(model, past, keep), torch.ones(1, new, dtype=torch.long)
     call = Call("prompt", (new,), (past,), logits=(keep or new,))
     assert _fvcore_macs(step, ids) == call_macs(call, shape)
@@ -111,13 +92,13 @@ def test_counters_agree_exactly(family, new, past, keep):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_parameters_are_those_of_transformers(family):
-    model, shape = FAMILIES[family]()
+def test_parameters_are_those_of_transformers(family, tmp_path):
+    model, shape = _made(family, tmp_path)
     assert parameters(shape) == sum(p.numel() for p in model.parameters())
 
 
-def test_a_decode_loop_is_the_sum_of_its_steps():
-    model, shape = FAMILIES["llama"]()
+def test_a_decode_loop_is_the_sum_of_its_steps(tmp_path):
+    model, shape = _made("llama", tmp_path)
     steps = []
     for past in range(11, 15):
         step = _Step(model, past, 1)
@@ -125,8 +106,8 @@ def test_a_decode_loop_is_the_sum_of_its_steps():
     assert sum(steps) == call_macs(Call("decode", (1,), (11,), logits=(1,), steps=4), shape)
 
 
-def test_a_batch_of_rows_is_counted_as_its_rows():
-    model, shape = FAMILIES["llama"]()
+def test_a_batch_of_rows_is_counted_as_its_rows(tmp_path):
+    model, shape = _made("llama", tmp_path)
     step = _Step(model, 0, 0)
     assert _fvcore_macs(step, torch.ones(3, 7, dtype=torch.long)) == call_macs(
         Call("documents", (7,) * 3, (0,) * 3, logits=(7,) * 3), shape
@@ -134,8 +115,8 @@ def test_a_batch_of_rows_is_counted_as_its_rows():
 
 
 @pytest.mark.parametrize("layers", [(0, 1), (1, 3)])
-def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers):
-    model, shape = FAMILIES["llama"]()
+def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers, tmp_path):
+    model, shape = _made("llama", tmp_path)
     model.model.layers = model.model.layers[slice(*layers)]
     for index, layer in enumerate(model.model.layers):
         layer.self_attn.layer_idx = index
@@ -146,12 +127,12 @@ def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers):
     assert _torch_flop(step, ids) == flop([call], shape)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", ["naive", "superposition", "attention_sort"])
-def test_a_methods_trace_counts_the_same_under_fvcore(family, method):
+@pytest.mark.parametrize(
+    ("method", "family"), [*(("superposition", family) for family in FAMILIES), ("attention_sort", "llama")]
+)
+def test_a_methods_trace_counts_the_same_under_fvcore(family, method, tmp_path):
     """`ragauge cost --counter fvcore`: the calls run on our decoder, whatever its family."""
-    shape = FAMILIES[family]()[1]
-    shape = replace(shape, alibi_slopes=alibi_slopes(4) if shape.position == "alibi" else ())
+    shape = _made(family, tmp_path)[1]
     prompt = Prompt(**random_segments(TokenCounts(5, (7, 9), 4, 3), shape.vocab))
     engine, made = ShapeLM(shape), make(method)
     with engine.tracing() as trace:

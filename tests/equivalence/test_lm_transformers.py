@@ -181,33 +181,18 @@ def test_alibi_far_from_the_start(name: str, dtype: torch.dtype, folders: dict[s
     assert torch.equal(tiny.all_logits(lm, IDS, moved), tiny.all_logits(lm, IDS))  # distances alone matter
 
 
-# ---- real weights
-
-
-@pytest.fixture(scope="module")
-def smollm2() -> tuple[Any, LM]:
+@pytest.mark.network
+def test_smollm2() -> None:
+    """Real weights, whole and in chunks."""
     try:
         folder = assets.float_checkpoint(assets.resolve("smollm2-135m-instruct"))
     except (UserError, OSError) as error:
         pytest.skip(f"needs SmolLM2's weights: {error}")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    return model, load_lm("smollm2-135m-instruct")
-
-
-TEXT = "Rain falls mainly on the western slopes of the range. Its highest peak was first climbed in 1913 by"
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("chunk", [10**9, 7], ids=["whole", "chunks"])
-def test_smollm2_logits(smollm2: tuple[Any, LM], chunk: int) -> None:
-    model, lm = smollm2
-    ids = lm.tokenizer(TEXT).input_ids
-    assert_close(tiny.all_logits(lm, ids, chunk=chunk), tiny.reference_logits(model, ids))
-
-
-@pytest.mark.network
-def test_smollm2_generation(smollm2: tuple[Any, LM]) -> None:
-    model, lm = smollm2
-    ids = lm.tokenizer(TEXT).input_ids
-    theirs = model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)
-    assert generated(lm, ids, Limits(12, stop=())) == theirs[0, len(ids) :].tolist()
+    lm = load_lm("smollm2-135m-instruct")
+    ids = lm.tokenizer("Rain falls mainly on the western slopes. Its highest peak was climbed in 1913 by").input_ids
+    expected = tiny.reference_logits(model, ids)
+    for chunk in (10**9, 7):
+        assert_close(tiny.all_logits(lm, ids, chunk=chunk), expected)
+    theirs = model.generate(torch.tensor([ids]), max_new_tokens=6, do_sample=False)
+    assert generated(lm, ids, Limits(6, stop=())) == theirs[0, len(ids) :].tolist()

@@ -107,7 +107,6 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "mpt_6_heads": lambda: transformers.MptConfig(**MPT, n_heads=6),
     "mpt_clipped": lambda: transformers.MptConfig(**MPT, n_heads=4, attn_config={"clip_qkv": 0.5}),
 }
-FAMILIES = ("llama_gqa_tied", "bloom_6_heads", "mpt_4_heads")  # one of each kind, where a test need not try them all
 
 
 def build(name: str, **changes: Any) -> Any:

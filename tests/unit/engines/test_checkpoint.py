@@ -113,17 +113,13 @@ def test_a_tied_output_matrix_is_the_embedding_itself(name: str, tmp_path: Path)
     assert weights.head.weight is weights.embedding
 
 
-def test_a_tied_checkpoint_that_holds_the_matrix_twice_is_read(tmp_path: Path) -> None:
+def test_a_tied_checkpoint_may_hold_the_matrix_twice_and_no_other_one(tmp_path: Path) -> None:
     """Some .bin files do, since pickles keep both names."""
     tensors = write_whole("llama_gqa_tied", tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
-    to_bin(tmp_path, tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
+    bin_file = to_bin(tmp_path, tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
     assert torch.equal(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
-
-
-def test_a_tied_checkpoint_with_another_output_matrix_is_refused(tmp_path: Path) -> None:
-    tensors = write_whole("llama_gqa_tied", tmp_path)
-    to_bin(tmp_path, tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"] + 1})
+    torch.save(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"] + 1}, bin_file)
     assert "tensor 'lm_head.weight' is not the embedding, though config.json ties the two" in refused(tmp_path)
 
 
@@ -144,14 +140,6 @@ def test_biases_that_the_config_denies_or_that_are_missing(key: str, part: str, 
     assert f"the checkpoint has no tensor '{name}'" in refused(tmp_path)
     edit(tmp_path / "config.json", **{key: False})
     assert f"tensors of the checkpoint have no place in its family: model.layers.0.{part[:5]}" in refused(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["lm_head.weight", "model.layers.1.mlp.up_proj.weight"])
-def test_a_missing_tensor_is_named(name: str, tmp_path: Path) -> None:
-    tensors = write_whole("llama", tmp_path)
-    del tensors[name]
-    write_shards(tmp_path, tensors, "safetensors")
-    assert f"no tensor '{name}'" in refused(tmp_path)
 
 
 def test_blooms_without_the_prefix_of_the_full_model(tmp_path: Path) -> None:
@@ -229,7 +217,8 @@ def test_sliding_windows(changes: dict[str, Any], windows: tuple[int, ...], shor
     edit(folder / "config.json", **changes)
     shape = read_shape(folder)
     assert (shape.windows, shape.shortest_window, shape.max_context) == (windows, shortest, tiny.CONTEXT)
-    assert read_shape(folder, min(filter(None, windows), default=9)).shortest_window is None
+    within = read_shape(folder, min(filter(None, windows), default=9))
+    assert (within.shortest_window, within.max_context) == (None, min(filter(None, windows), default=9))
 
 
 # ---- damage
@@ -436,7 +425,3 @@ def test_positions_that_extrapolate_are_read_as_a_model_of_that_context_reads_th
     assert wide.shape.max_context == 128
     difference = tiny.all_logits(wide, ids) - tiny.reference_logits(tiny.build(name, **{key: 128}), ids)
     assert difference.abs().max() <= 1e-5
-
-
-def test_a_context_may_be_made_shorter(folder: Path) -> None:
-    assert read_shape(folder, 16).max_context == 16

@@ -59,20 +59,15 @@ def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted() -> None:
     assert lm.cache_bytes == cache.bytes
 
 
-def test_copies_are_rounded_once() -> None:
+def test_copies_are_rounded_once_and_attended_to_as_where_they_were() -> None:
     lm = reader()
     cache, span = filled(lm)
-    joined = lm.join(cache, [Span(2, 5), Span(7, 12)], 4)
+    spans = (Span(2, 5), Span(7, 12))
+    joined = lm.join(cache, spans, 8)
     expected = {n: torch.cat([p[:, 2:5], p[:, 7:12]], 1) for n, p in content(cache, span).items()}
     for name, part in content(joined, Span(0, 8)).items():
         assert torch.equal(part, expected[name])
-
-
-def test_joined_spans_are_attended_as_where_they_were() -> None:
-    lm = reader()
-    cache, _ = filled(lm)
-    spans = (Span(2, 5), Span(7, 12))
-    torch.testing.assert_close(after(lm, lm.join(cache, spans, 8), Span(0, 8)), after(lm, cache, *spans))
+    torch.testing.assert_close(after(lm, joined, Span(0, 8)), after(lm, cache, *spans))
 
 
 def test_moved_tokens_are_near_those_read_there() -> None:

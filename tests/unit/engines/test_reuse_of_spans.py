@@ -216,19 +216,6 @@ def test_slots_that_are_neither_past_nor_free_are_refused(lm: LM) -> None:
 # ---- ranges of layers
 
 
-def test_ranges_of_layers_one_after_another_are_a_pass(lm: LM) -> None:
-    tokens, plain, parts = ids(12), lm.new_cache(12), lm.new_cache(12)
-    expected = read(lm, plain, Row(tokens, line(0, 12)), last_logits=True)
-    first = read(lm, parts, Row(tokens, line(0, 12)), layers=(0, 1))
-    second = read(
-        lm, parts, Row(tokens, line(0, 12), (Span(0, 12),), range(12), first.states[0]),
-        layers=(1, lm.shape.layers), last_logits=True,
-    )  # fmt: skip
-    torch.testing.assert_close(second.last_logits, expected.last_logits, **WITHIN)
-    for mine, theirs in zip(parts.k + parts.v, plain.k + plain.v, strict=True):
-        torch.testing.assert_close(mine, theirs, **WITHIN)
-
-
 def test_first_layer_fresh_then_chosen_tokens(lm: LM) -> None:
     """CacheBlend's: all tokens in the first layer, some of them and the question in the others."""
     cache, spans = documents(lm, room=4)

@@ -320,13 +320,14 @@ def test_a_local_model_compresses_what_a_server_reads(
         with serving([streams("Ada", **USAGE)]) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             options = [f"--set=auxiliary=path:{small}", f"--set=rate={rate}", "--limit=2", "--batch=2"]
+            options.append("--set=dataset.documents=6")
             assert main([*command("long_llmlingua"), *options, "--out", str(tmp_path / f"{rate}.jsonl")]) == 0
         sent[rate] = sorted(request["body"]["messages"][0]["content"] for request in server.requests)
     for record in records.read(tmp_path / "0.5.jsonl"):
         *before, prompt, decode = map(Call.from_json, record.trace)
         assert (prompt.stage, decode.stage) == ("prompt", "decode")
         assert all(call.stage == "auxiliary" and call.macs and not call.offline for call in before)
-        assert len(before) > 20
+        assert len(before) > 6  # documents
     assert all(0.4 < len(short) / len(long) < 0.65 for short, long in zip(sent["0.5"], sent["1.0"], strict=True))
 
 
@@ -404,15 +405,15 @@ def test_llama_cpp_answers_and_counts_what_it_cached(monkeypatch: pytest.MonkeyP
     running = llama.Server(params)
     monkeypatch.setenv("OPENAI_BASE_URL", f"{running.listening_address}/v1")
     out = tmp_path / "x.jsonl"
-    questions = ["--set=dataset.documents=2", "--limit=2", "--max-new-tokens=4", "--out", str(out)]
+    questions = ["--set=dataset.documents=2", "--limit=1", "--max-new-tokens=4", "--out", str(out)]
     assert main([*command("naive"), *questions]) == 0
-    for record in records.read(out):
-        assert record.status == "ok"
-        assert record.served is not None
-        assert record.served.stack == "llama.cpp"
-        counted = record.tokens["preamble"] + sum(record.tokens["documents"]) + record.tokens["query"]
-        assert record.served.prompt_tokens == pytest.approx(counted, rel=0.5)  # roughly, by words
-        assert len(record.served.token_s) <= 4
+    [record] = records.read(out)
+    assert record.status == "ok"
+    assert record.served is not None
+    assert record.served.stack == "llama.cpp"
+    counted = record.tokens["preamble"] + sum(record.tokens["documents"]) + record.tokens["query"]
+    assert record.served.prompt_tokens == pytest.approx(counted, rel=0.5)  # roughly, by words
+    assert len(record.served.token_s) <= 4
     engine = engines.load("openai:x", "openai")
     assert isinstance(engine, ServedEngine)
     for _ in range(2):
