@@ -167,27 +167,6 @@ def test_a_stop_string_is_found_across_tokens_and_kept(lm: LM) -> None:
     assert respond(lm, Limits(20, stop=(stop,), ignore_stop=True)) == full
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@SHAPES
-def test_generation_behind_joined_spans(shape: Shape, dtype: str) -> None:
-    """A response behind some spans of the arena, copied side by side, is that behind the same plain prompt."""
-    lm = random_lm(shape, dtype=dtype)
-    a, b, c = tokens(8, 1), tokens(5, 2), tokens(3, 3)
-    arena = lm.new_cache(1)
-    [sa] = lm.extend(arena, [row(a)], stage="preamble").spans
-    _, sb = lm.extend(arena, [row(tokens(9, 4), 8, [sa]), row(b, 8, [sa])], stage="documents").spans
-    cache = lm.join(arena, [sa, sb], extra=3)
-    joined = lm.extend(cache, [row(c, 13, [type(sa)(0, 13)])], stage="task", last_logits=True)
-    plain = lm.new_cache(16)
-    read = lm.extend(plain, [row(a + b + c)], stage="prompt", last_logits=True)
-    tolerance = {"float32": 1e-5, "float16": 0.02, "bfloat16": 0.15}[dtype] * float(read.last_logits.float().std())
-    torch.testing.assert_close(joined.last_logits, read.last_logits, atol=tolerance, rtol=0)
-    if dtype == "float32":
-        limits = Limits(12, ignore_stop=True)
-        answer = lm.generate(plain, read.last_logits[0], 16, limits)
-        assert lm.generate(cache, joined.last_logits[0], 16, limits) == answer
-
-
 @torch.inference_mode()
 @pytest.mark.parametrize("weights", ["full", "int8"])
 @pytest.mark.parametrize("words", [1, 10, 96, 97])

@@ -124,13 +124,3 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(
     assert state == {"cuda_graphs": "off: CUDA out of memory"}  # in the provenance of what is measured from now on
     assert latency.cuda_graphs(lm) == "off: CUDA out of memory"
     assert latency.cuda_graphs(random_lm(LLAMA)) is None
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@SHAPES
-def test_a_replayed_graph_gives_the_tokens_of_single_launches(shape: Shape) -> None:
-    lm = random_lm(shape, device="cuda")
-    assert lm.steps is not None
-    replayed = [respond(lm, length)[0] for length in (30, 200, 12)]
-    lm.steps = None
-    assert replayed == [respond(lm, length)[0] for length in (30, 200, 12)]

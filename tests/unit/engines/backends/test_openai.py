@@ -255,24 +255,6 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["context_pilot"],
-        ["prefix_tree", "--set=reorder=true"],
-        ["sentence_pruning", "--set=ranker=bm25", "--set=threshold=0.1"],
-    ],
-    ids=str,
-)
-def test_methods_that_change_the_prompt_alone_run_on_a_server(
-    options: list[str], server: dict[str, Any], tmp_path: Path
-) -> None:
-    out = tmp_path / "x.jsonl"
-    assert main([*command(*options), "--out", str(out)]) == 0
-    assert [(record.status, record.prediction) for record in records.read(out)] == [("ok", "Ada")] * 4
-    assert all(record.kept for record in records.read(out))
-
-
 def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -296,19 +278,22 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
 def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
     sources = [("A", "Ants run."), ("B", "Bees fly. Cats sit."), ("C", "Cats sleep.")]
     pruning = methods.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
-    with serving([streams("x")] * 3) as server:
+    tree = methods.make("prefix_tree", reorder=True).adapted_to(SERVED)
+    with serving([streams("x")] * 5) as server:
         engine, pilot = at(server.url), methods.make("context_pilot", annotate=True).adapted_to(SERVED)
-        for method, given in ((pilot, sources), (pilot, sources[::-1]), (pruning, sources)):
+        orders = (pilot, sources), (pilot, sources[::-1]), (pruning, sources), (tree, sources), (tree, sources[::-1])
+        for method, given in orders:
             prompt = build_prompt("Do bees fly", given, instruction="Say.", template="chat", tokenizer=engine.tokenizer)
             assert method.refusal(engine) is None
             method.answer(engine, method.prepare(engine, prompt), prompt, Limits(5))
-    first, second, pruned = (one["body"]["messages"][0]["content"] for one in server.requests)
+    first, second, pruned, *by_tree = (one["body"]["messages"][0]["content"] for one in server.requests)
     shown = "".join(f"[Document](Title: {title}) {text}\n" for title, text in sources)
     last = "Prioritize information from higher-ranked documents.\nQuestion: Do bees fly?"
     ranking = "Read the documents in this importance ranking:"
     assert first == f"Say.\n\n{shown}{ranking} 1 > 2 > 3\n{last}"
     assert second == f"Say.\n\n{shown}{ranking} 3 > 2 > 1\n{last}"
     assert pruned == "Say.\n\n[Document](Title: B) Bees fly.\nQuestion: Do bees fly?"
+    assert by_tree == [f"Say.\n\n{shown}Question: Do bees fly?"] * 2
 
 
 def test_a_local_model_compresses_what_a_server_reads(
