@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lm_references as tiny
-from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 
 IDS = tiny.tokens(48)
@@ -94,12 +93,6 @@ def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
 
 def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
     """Write the model, change its config.json, and compare both libraries' logits; False if it is refused."""
-    config.save_pretrained(folder)
-    tiny.edit(folder / "config.json", **stated)
-    try:
-        read_shape(folder)
-    except UserError:
-        return False
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
@@ -107,7 +100,10 @@ def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
             parameter.normal_(0.4 if parameter.ndim == 1 else 0.0, 0.3)
     model.save_pretrained(folder)
     tiny.edit(folder / "config.json", **stated)
-    lm = tiny.read(folder)
+    try:
+        lm = tiny.read(folder)
+    except UserError:
+        return False
     ours = tiny.all_logits(lm, IDS[: lm.max_context])
     try:
         theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
@@ -125,7 +121,7 @@ FAMILIES = {family: rotaries(family) for family in OPTIONS if family} | {"BLOOM 
 def test_logits_or_a_refusal(family: str) -> None:
     read = []
 
-    @settings(max_examples=30, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
     @given(FAMILIES[family])
     def checked(drawn: tuple[Any, dict[str, Any]]) -> None:
         with tempfile.TemporaryDirectory() as folder:
