@@ -59,15 +59,21 @@ def module(kind: str, name: str, where: str = "") -> ModuleType:
 def component(kind: str, name: str, base: type, where: str = "") -> type:
     """The one subclass of `base` that the component's module defines."""
     there = module(kind, name, where)
-    classes = [
-        value
-        for value in vars(there).values()
-        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == there.__name__
-    ]
+    classes = _classes(there, base)
     if len(classes) != 1:
         problem = f"{there.__name__} defines {len(classes)} subclasses of {base.__name__}; it needs one"
         raise TypeError(problem) if origins(kind, name) == [OWN] else UserError(f"{kind} {name!r}: {problem}")
     return classes[0]
+
+
+@cache  # a plan of a thousand pipelines asks for each of them
+def _classes(there: ModuleType, base: type) -> list[type]:
+    """The subclasses of `base` that a module defines itself."""
+    return [
+        value
+        for value in vars(there).values()
+        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == there.__name__
+    ]
 
 
 def origins(kind: str, name: str) -> list[str]:

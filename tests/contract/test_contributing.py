@@ -213,7 +213,7 @@ def ragauge(python: Prints) -> Prints:
 @pytest.fixture(scope="module")
 def records(extended: Path, python: Prints) -> Path:
     """The answers of the added method under the tiny model, from a run of the workflow that renders the added item."""
-    python("-m", "snakemake", "--cores", "1", "--configfile", "local.yaml")
+    python("-m", "snakemake", "lost_in_the_middle", "--cores", "1", "--configfile", "local.yaml")
     return extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
 
 

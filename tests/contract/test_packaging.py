@@ -156,11 +156,10 @@ sys.meta_path.insert(0, Missing())
 """
 
 
-def without_extras(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def without_extras(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Python code run as if only the light set were installed."""
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT + code], capture_output=True, text=True, cwd=folder, check=False
-    )
+    command = [sys.executable, "-c", WITHOUT + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
 
 
 LIGHT_LAYERS = ("io", "metrics", "prompts", "cost", "assets", "rankers", "datasets", "engines", "evidence", "methods")
@@ -181,33 +180,41 @@ import ragauge.cli, ragauge.measure.runner, ragauge.results.scoring
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        ("report page --config {root}/configs/ci/smoke.yaml", "report"),
-        ("report item superposition_table_1 --config {root}/configs/ci/smoke.yaml", "report"),
-        ("fetch --dataset musique --out x.jsonl", "workflow"),
-        ("estimate {root}/configs/ci/smoke.yaml --from-shapes", "retrieval"),
-        ("serve --database db --index ivf", "service"),
-        ("query --server localhost:1 --text tea", "service"),
-    ],
-    ids=lambda value: value.split()[0],
-)
-def test_a_missing_extra_is_one_line(command: str, extra: str, root: Path, tmp_path: Path) -> None:
-    arguments = command.format(root=root).split()
-    done = without_extras(f"from ragauge.cli import main\nsys.exit(main({arguments!r}))", tmp_path)
-    lines = done.stderr.splitlines()
-    assert done.returncode == 2, done.stderr
-    assert f"pip install 'ragauge[{extra}]'" in lines[-1]
-    assert "Traceback" not in done.stderr
+# One process for all commands.
+MAIN = """
+import contextlib, io, json
+from ragauge.cli import main
+for command in json.loads(sys.argv[1]):
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        code = main(command.split())
+    print(json.dumps([code, out.getvalue(), error.getvalue()]))
+"""
+LIGHT = ("list methods --json", "cost --model mpt-7b-instruct --method naive --json", "cache list --json")
+NEEDS = {  # the extra that a command needs
+    "report page --config {root}/configs/ci/smoke.yaml": "report",
+    "report item superposition_table_1 --config {root}/configs/ci/smoke.yaml": "report",
+    "fetch --dataset musique --out x.jsonl": "workflow",
+    "estimate {root}/configs/ci/smoke.yaml --from-shapes": "retrieval",
+    "serve --database db --index ivf": "service",
+    "query --server localhost:1 --text tea": "service",
+}
 
 
-@pytest.mark.parametrize("command", ["list methods", "cost --model mpt-7b-instruct --method naive", "cache list"])
-def test_what_the_light_set_runs(command: str, tmp_path: Path) -> None:
-    code = f"from ragauge.cli import main\nsys.exit(main({[*command.split(), '--json']!r}))"
-    done = without_extras(code, tmp_path)
+def test_a_missing_extra_is_one_line_and_the_light_set_does_without(root: Path, tmp_path: Path) -> None:
+    commands = [*LIGHT, *(command.format(root=root) for command in NEEDS)]
+    done = without_extras(MAIN, tmp_path, json.dumps(commands))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])
+    ended = dict(zip([*LIGHT, *NEEDS], map(json.loads, done.stdout.splitlines()), strict=True))
+    for command in LIGHT:
+        code, out, error = ended[command]
+        assert code == 0, (command, error)
+        assert json.loads(out.splitlines()[-1]), command
+    for command, extra in NEEDS.items():
+        code, _, error = ended[command]
+        assert code == 2, (command, error)
+        assert f"pip install 'ragauge[{extra}]'" in error.splitlines()[-1], command
+        assert "Traceback" not in error
 
 
 def test_other_missing_packages_are_defects() -> None:

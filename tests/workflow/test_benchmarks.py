@@ -14,8 +14,10 @@ from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow
 
+# Processes of engines are forks, which have torch already.
 SCRIPT = """
-import runpy, sys
+import multiprocessing, runpy, sys
+multiprocessing.get_context = lambda _, get=multiprocessing.get_context: get("fork")
 sys.path[:0] = sys.argv[1:3]
 del sys.argv[:3]
 import quick_machine
@@ -49,10 +51,10 @@ def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
 
 
 def test_decode_prints_a_ratio_for_every_task_and_attention(benchmark: Benchmark, model: Path) -> None:
-    sizes = ["--context", "40", "--new-tokens", "3", "--prompt", "50", "--trials", "2"]
+    sizes = ["--context", "40", "--new-tokens", "3", "--prompt", "50", "--trials", "2", "--dtypes", "float32"]
     output = benchmark("decode.py", "--model", str(model), *sizes)
-    assert len(re.findall(r"^  transformers (?:sdpa|eager) .* [\d.]+ times ours$", output, re.MULTILINE)) == 8
-    assert output.count("competing load") == 4
+    assert len(re.findall(r"^  transformers (?:sdpa|eager) .* [\d.]+ times ours$", output, re.MULTILINE)) == 4
+    assert output.count("competing load") == 2
 
 
 def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path) -> None:

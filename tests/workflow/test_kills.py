@@ -72,20 +72,15 @@ class Run:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("everything", [False, True])
-def test_a_killed_job(
-    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded, everything: bool
-) -> None:
-    """The workflow, unless it is killed too, fails and says so; the next run asks what is left and nothing else."""
-    run = Run(folder, f"job-{everything}", preloaded)
-    with run.begun() as (process, job):
-        if everything:
-            kill(process)
-        with suppress(psutil.NoSuchProcess):
-            job.kill()
-        job.wait(PATIENCE_S)
-        printed = "" if everything else process.communicate(timeout=PATIENCE_S)[1]
-    assert everything or (process.returncode == 1 and "Error in rule answers" in printed)
+    def refused(self, reason: str) -> None:
+        """A run beside another one ends, and says why."""
+        done = snakemake(self.folder, *self.arguments, commands=self.commands)
+        assert done.returncode == 1
+        assert reason in done.stdout + done.stderr
+
+
+def goes_on(run: Run, undisturbed: list[dict[str, object]]) -> None:
+    """The next run asks what is left and nothing else."""
     assert not run.out.exists()
     *lines, _torn = run.partial.read_text().split("\n")
     run.again()
@@ -94,29 +89,40 @@ def test_a_killed_job(
     assert records(run.out) == undisturbed
 
 
+def test_a_killed_job_fails_its_run_and_another_run_is_refused_meanwhile(
+    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded
+) -> None:
+    run = Run(folder, "job", preloaded)
+    with run.begun() as (process, job):
+        job.suspend()  # lest the first run ends while the second starts
+        run.refused("another run of this workflow is active in this folder")
+        job.kill()
+        printed = process.communicate(timeout=PATIENCE_S)[1]
+    assert process.returncode == 1
+    assert "Error in rule answers" in printed
+    goes_on(run, undisturbed)
+
+
+def test_a_killed_job_with_its_coordinator(
+    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded
+) -> None:
+    run = Run(folder, "everything", preloaded)
+    with run.begun() as (process, job):
+        kill(process)
+        with suppress(psutil.NoSuchProcess):
+            job.kill()
+        job.wait(PATIENCE_S)
+    goes_on(run, undisturbed)
+
+
 def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
     """Its job answers on; a run beside it is refused the file, and one after it finds the answers."""
     run = Run(folder, "coordinator", preloaded)
     with run.begun() as (process, job):
         os.kill(process.pid, signal.SIGKILL)
         job.suspend()
-        concurrent = snakemake(folder, *run.arguments, commands=preloaded)
-        assert concurrent.returncode == 1
-        assert "another process is writing it" in concurrent.stdout + concurrent.stderr
+        run.refused("another process is writing it")
         job.resume()
         job.wait(PATIENCE_S)
     run.again()
-    assert records(run.out) == undisturbed
-
-
-def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
-    run = Run(folder, "two", preloaded)
-    with run.begun() as (process, job):
-        job.suspend()  # lest the first run ends while the second starts
-        second = snakemake(folder, *run.arguments, commands=preloaded)
-        job.resume()
-        assert second.returncode != 0
-        assert "another run of this workflow is active in this folder" in second.stdout + second.stderr
-        process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0
     assert records(run.out) == undisturbed

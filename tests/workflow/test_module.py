@@ -65,25 +65,21 @@ def test_the_layout_is_that_of_the_catalogue(root: Path) -> None:
     assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"}
 
 
-@pytest.mark.parametrize("snakefile", ["Snakefile", "workflow/Snakefile"])
 def test_the_declaration_plans_what_the_clone_plans(
-    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded, snakefile: str
+    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
 ) -> None:
-    folder = deploy(snakefile=snakefile)
+    folder = deploy()
     assert not (folder / "config/config.yaml").is_symlink()
-    assert planned(folder, preloaded).counts == plan().counts
-
-
-@pytest.mark.parametrize("option", [(), ("--snakefile", "Snakefile"), ("--snakefile", "workflow/Snakefile")])
-def test_either_snakefile_plans_the_default_experiment(plan: Callable[..., Planned], option: tuple[str, ...]) -> None:
-    assert plan(*option).counts["all"] == 1
+    counts = plan().counts
+    assert counts["all"] == 1
+    assert planned(folder, preloaded).counts == counts == plan("--snakefile", "workflow/Snakefile").counts
 
 
 def test_rules_are_renamed_changed_and_left_out(
     deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
 ) -> None:
     changed = "\nuse rule data from ragauge as rag_data with:\n    resources:\n        mem_mb=4321\n"
-    folder = deploy(named=" exclude staleness as rag_*", after=changed)
+    folder = deploy(snakefile="Snakefile", named=" exclude staleness as rag_*", after=changed)
     jobs = planned(folder, preloaded, "rag_superposition_table_3")
     assert jobs.counts == {f"rag_{name}": count for name, count in plan("superposition_table_3").counts.items()}
     assert [told["mem_mb"] for rule, told in jobs.resources if rule == "rag_data"] == ["4321"]
@@ -124,8 +120,8 @@ def test_it_runs_with_the_settings_of_the_other_workflow(
     experiment = {
         "run": "within",
         "models": {"tiny": {"source": f"path:{write_checkpoint(tmp_path / 'model')}"}},
-        "datasets": {"nq_open": {"data": str(write_questions(tmp_path / "few.jsonl", count=2))}},
-        "methods": {"naive": {}, "bm25_k1": {"method": "bm25", "top_k": 1}},
+        "datasets": {"nq_open": {"data": str(write_questions(tmp_path / "few.jsonl", count=1))}},
+        "methods": {"naive": {}},
         "generation": {"max_new_tokens": 4},
         "items": ["superposition_table_1"],
     }
@@ -141,6 +137,6 @@ def test_it_runs_with_the_settings_of_the_other_workflow(
     assert (folder / "begun").exists()
     assert yaml.safe_load((folder / "results/within/config.yaml").read_text(encoding="utf-8"))["run"] == "within"
     answers = folder / "results/within/answers/nq_open/tiny"
-    assert [path.name for path in sorted(answers.glob("*.jsonl"))] == ["bm25_k1.jsonl", "naive.jsonl"]
+    assert [path.name for path in sorted(answers.glob("*.jsonl"))] == ["naive.jsonl"]
     assert (folder / "reports/within/index.html").is_file()
     assert "Nothing to be done" in planned(folder, preloaded).output

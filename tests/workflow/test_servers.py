@@ -1,4 +1,4 @@
-"""A retrieval server as a job: planned once, asked by all its pipelines, ended with them, whatever happens."""
+"""A retrieval server as a job: asked by all its pipelines, ended with them, whatever happens."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 import served_workflow
 from preloaded import Preloaded
 from served_workflow import JOB, NAME, PIPELINES, RETRO, configure, records, targets
-from workflow_folder import Planned, needs_snakemake, snakemake
+from workflow_folder import needs_snakemake, snakemake
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 SERVER = f"results/{NAME}/servers/words/ivf"
@@ -24,14 +24,6 @@ def finished(folder: Path, preloaded: Preloaded) -> Path:
     done = snakemake(folder, *targets(*PIPELINES), "--cores", "2", *configure(folder), commands=preloaded)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
-
-
-def test_a_server_is_planned_once_for_all_pipelines_that_ask_it(folder: Path, preloaded: Preloaded) -> None:
-    done = snakemake(folder, "-n", "-p", "--forceall", *targets(*PIPELINES), *configure(folder), commands=preloaded)
-    assert done.returncode == 0, done.stderr
-    jobs = Planned(done.stdout + done.stderr).counts
-    rules = ("server_needs", "retrieval_server", "served_pipeline", "gathered_pipeline", "pipeline")
-    assert [jobs[rule] for rule in rules] == [1, 1, 2, 2, 1]
 
 
 def test_what_a_job_serves_is_what_a_pipeline_serves_itself(finished: Path) -> None:

@@ -36,12 +36,21 @@ def finished(folder: Path, preloaded: Preloaded) -> Path:
     return folder / "results" / "tiny"
 
 
-def run(folder: Path, methods: Mapping[str, Any], commands: Preloaded | None) -> None:
-    run_file(folder, configure(folder, methods), commands)
-
-
-def run_file(folder: Path, experiment: Path, commands: Preloaded | None) -> None:
-    done = snakemake(folder, "--cores", "2", "--configfile", experiment.name, commands=commands)
+def run(
+    folder: Path,
+    methods: Mapping[str, Any],
+    commands: Preloaded | None,
+    *targets: str,
+    name: str = "tiny",
+    **dataset: object,
+) -> None:
+    """A run of some method variants and of a latency protocol, which makes everything or some targets."""
+    path = configure(folder, methods, name=name)
+    experiment = yaml.safe_load(path.read_text())
+    experiment["datasets"]["nq_open"] |= dataset
+    experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", "trials": 1, "warmup": 1, "new_tokens": 2}
+    path.write_text(yaml.safe_dump(experiment))
+    done = snakemake(folder, *targets, "--cores", "2", "--configfile", path.name, commands=commands)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -75,45 +84,27 @@ def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
     assert changes(folder) == before
 
 
-def test_questions_dealt_to_several_jobs_are_gathered_in_order(
-    folder: Path, finished: Path, preloaded: Preloaded
-) -> None:
-    path = configure(folder, {"bm25_k1": METHODS["bm25_k1"]}, name="dealt")
-    experiment = yaml.safe_load(path.read_text())
-    experiment["datasets"]["nq_open"]["jobs"] = 2
-    path.write_text(yaml.safe_dump(experiment))
-    run_file(folder, path, preloaded)
-    answered = "answers/nq_open/tiny/bm25_k1.jsonl"
-    assert records(folder / "results" / "dealt" / answered) == records(finished / answered)
-    parts = sorted((folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl"))
-    assert [len(records(part)) for part in parts] == [1, 2]
-    assert "tiny,nq_open,bm25" in (folder / "reports" / "dealt" / "superposition_table_1.csv").read_text()
-
-
-def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
-    folder: Path, finished: Path, preloaded: Preloaded
-) -> None:
-    path = configure(folder, {"naive": {}}, data=str(folder / "few.jsonl"), name="timed")
-    experiment = yaml.safe_load(path.read_text())
-    experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", "trials": 1, "warmup": 1, "new_tokens": 2}
-    path.write_text(yaml.safe_dump(experiment))
-    run_file(folder, path, preloaded)
-    runs = Runs(folder / "results" / "timed", load(folder / "results" / "timed" / "config.yaml"))
+def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(finished: Path) -> None:
+    runs = Runs(finished, load(finished / "config.yaml"))
     assert [timed["model"] for timed in runs.latencies] == ["tiny"]
     lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]  # on a busy machine
     assert not lacks
 
 
-def test_jobs_as_forks_of_one_process_make_the_same(
+def test_forks_of_one_process_that_questions_are_dealt_to_make_the_same(
     folder: Path, finished: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The answers of two jobs are gathered in order."""
     monkeypatch.setenv("RAGAUGE_FORKS", "1")
-    run_file(folder, configure(folder, METHODS, name="forked"), preloaded)
+    table = "reports/dealt/superposition_table_1.csv"
+    run(folder, METHODS, preloaded, table, name="dealt", jobs=2)
     assert (folder / ".snakemake" / "forks" / "ragauge").is_file()
     for variant in METHODS:
         answers = Path("answers", "nq_open", "tiny", f"{variant}.jsonl")
-        assert records(folder / "results" / "forked" / answers) == records(finished / answers)
-    assert (folder / "reports" / "forked" / "superposition_table_1.csv").is_file()
+        assert records(folder / "results" / "dealt" / answers) == records(finished / answers)
+    parts = sorted((folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl"))
+    assert [len(records(part)) for part in parts] == [1, 2]
+    assert "tiny,nq_open,bm25" in (folder / table).read_text()
 
 
 def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
@@ -133,9 +124,10 @@ def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: 
 
 def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
     out = finished / "answers" / "nq_open" / "tiny" / "naive.jsonl"
-    run(folder, {"naive": {"limit": 1}}, preloaded)
+    target = str(out.relative_to(folder))
+    run(folder, {"naive": {"limit": 1}}, preloaded, target)
     before = out.read_text()
     assert before.count("\n") == 1
-    run(folder, {"naive": {}}, preloaded)
+    run(folder, {"naive": {}}, preloaded, target)
     assert out.read_text().count("\n") == 3
     assert out.read_text().startswith(before)  # its clocks, too

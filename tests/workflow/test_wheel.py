@@ -41,6 +41,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     command = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", "--no-deps", "--no-index"]
+    command.append("--no-compile")  # of hundreds of modules some are imported
     subprocess.run([*command, str(wheel)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")  # whose own .pth files are not read
@@ -72,10 +73,9 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
     assert Path(place).is_relative_to(installed)
     begun = run(installed, tmp_path, "ragauge", "init", "mine")
     assert begun.returncode == 0, begun.stderr
-    for arguments in ([], ["--configfile", "configs/ci/smoke.yaml"]):
-        planned = run(installed, tmp_path / "mine", "python", "-m", "snakemake", "-n", *arguments)
-        assert planned.returncode == 0, planned.stderr + planned.stdout
-        assert "superposition_table_1" in planned.stdout + planned.stderr
+    planned = run(installed, tmp_path / "mine", "python", "-m", "snakemake", "-n")
+    assert planned.returncode == 0, planned.stderr + planned.stdout
+    assert "superposition_table_1" in planned.stdout + planned.stderr
 
 
 def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:

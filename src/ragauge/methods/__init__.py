@@ -18,11 +18,12 @@ __all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "options
 def make(name: str, where: str = "", **options: Any) -> Method:
     """The method with these options; raises UserError on an unknown name or option and on a value out of range."""
     kind = registry.component("method", name, Method, where)
+    types = _types(kind)
     for option, value in options.items():
-        if option not in _types(kind):
-            raise unknown(f"option of {name}", option, _types(kind), where)
+        if option not in types:
+            raise unknown(f"option of {name}", option, types, where)
         try:  # nothing is converted
-            _adapter(kind, option).validate_python(value, strict=True)
+            _checker(kind, option).validate_python(value, strict=True)
         except ValidationError as error:
             message = error.errors()[0]["msg"]
             raise UserError(f"{where or name}.{option}: {message}; got {value!r}") from None
@@ -31,13 +32,14 @@ def make(name: str, where: str = "", **options: Any) -> Method:
 
 
 @cache
-def _types(kind: type) -> dict[str, Any]:
+def _types(kind: type[Method]) -> dict[str, Any]:
+    """The types of a method's options."""
     hints = get_type_hints(kind, include_extras=True)
-    return {f.name: hints[f.name] for f in fields(kind)}
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 @cache
-def _adapter(kind: type, option: str) -> TypeAdapter[Any]:
+def _checker(kind: type[Method], option: str) -> TypeAdapter[Any]:
     return TypeAdapter(_types(kind)[option])
 
 
