@@ -110,7 +110,8 @@ def test_states_follow_what_the_configuration_runs(cells: list[Shown]) -> None:
 
 def test_people_whose_judgements_the_configuration_has_are_no_missing_input(runs: Runs, tmp_path: Path) -> None:
     assert runs.config is not None
-    config = runs.config.model_copy(update={"human_judgements": str(tmp_path / "people.csv")})
+    people = {"human_judgements": str(tmp_path / "people.csv")}
+    config = runs.config.model_copy(update={**people, "pipelines": {}, "staleness": {}})
     (tmp_path / "people.csv").write_text("dataset,model,variant,key,person,label,faithful\n")
     cells = states(planned(config, []), ROOT / "reports", {})
     human = Counter(c.state for c in cells if c.keys.get("judge") == "human")

@@ -36,13 +36,16 @@ RECORD = {
         {"title": "Vienna", "text": "Vienna is a city that lies on the Danube.", "gold": True},
     ],
 }
-# As pip has their wheels built, but in one process for all.
+# As pip has their wheels built, but setuptools is imported once for all.
 BUILD = """
 import os, sys
 from setuptools import build_meta
 for package in sys.argv[2:]:
-    os.chdir(package)
-    build_meta.build_wheel(sys.argv[1])
+    if not os.fork():
+        os.chdir(package)
+        build_meta.build_wheel(sys.argv[1])
+        os._exit(0)
+    assert os.wait()[1] == 0, package
 """
 
 

@@ -171,7 +171,7 @@ class Runs:
         others = {key: recorded[key] for key in sorted(recorded.keys() - merged.keys())}
         return tuple((merged | recorded | others)[key] for key in (*merged, *others))
 
-    @property
+    @cached_property
     def run(self) -> tuple[Variant, ...]:
         return tuple(v for v in self.variants if not v.missing)
 

@@ -75,7 +75,12 @@ class PipelinePlan(PlanPart):
         entry = self._pipeline(labels)
         if entry.task != "generate":
             return entry.threads or 1
-        return max(1, self.cores - sum(map(self.config.server_threads, self.config.servers())))
+        return max(1, self.cores - self._server_threads)
+
+    @cached_property
+    def _server_threads(self) -> int:
+        """Of all servers that are jobs."""
+        return sum(map(self.config.server_threads, self.config.servers()))
 
     def node(self, labels: Labels) -> str:
         """A machine of its own for timed jobs."""
