@@ -60,9 +60,9 @@ class Component:
 @cache
 def installed() -> tuple[Component, ...]:
     """The components of all plugins, sorted; names may clash (`registry` refuses them)."""
-    components = set()
+    components, points = set(), metadata.entry_points()  # read once: every package has files of its own
     for kind in KINDS:
-        for point in metadata.entry_points(group=f"ragauge.{plural(kind)}"):
+        for point in points.select(group=f"ragauge.{plural(kind)}"):
             assert point.dist is not None  # as `metadata.entry_points` finds them
             components.add(Component(kind, point.name, point.value.strip(), point.dist.name, point.dist.version))
     return tuple(sorted(components))

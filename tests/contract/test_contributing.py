@@ -224,10 +224,6 @@ def test_the_pages_show_one_new_file_for_each_kind(root: Path, blocks: list[tupl
     assert added == package
 
 
-def test_list_names_what_was_added(ragauge: Prints) -> None:
-    assert "answer_rate" in ragauge("list", "metrics").split()
-
-
 def test_validate_plans_what_was_added(ragauge: Prints) -> None:
     plan = ragauge("validate", "config.yaml")
     assert "models    tiny, smollm2-360m-instruct, by_transformers" in plan

@@ -96,7 +96,7 @@ def configure(folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl",
         "datasets": {"nq_open": {"data": data}},
         "methods": dict(methods),
         "generation": {"max_new_tokens": 16},
-        "items": ["superposition_table_1"],
+        "items": ["frontier"],
     }
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(experiment, sort_keys=False))

@@ -71,7 +71,6 @@ class Run:
         done = snakemake(self.folder, *self.arguments, commands=self.commands)
         assert done.returncode == 0, done.stdout + done.stderr
 
-
     def refused(self, reason: str) -> None:
         """A run beside another one ends, and says why."""
         done = snakemake(self.folder, *self.arguments, commands=self.commands)

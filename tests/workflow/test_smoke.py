@@ -73,8 +73,8 @@ def test_a_run_answers_every_question_and_renders_the_item(folder: Path, finishe
         assert all(record["text"] for record in answered)
     reports = folder / "reports" / "tiny"
     assert {path.suffix for path in reports.iterdir()} >= {".csv", ".svg", ".pdf", ".png"}
-    table = (reports / "superposition_table_1.csv").read_text()
-    assert "tiny,nq_open,superposition,superposition_k1,1,accuracy," in table
+    table = (reports / "frontier.csv").read_text()
+    assert "tiny,nq_open,superposition,superposition_k1,1,best EM subspan,quality," in table
 
 
 def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
@@ -96,7 +96,7 @@ def test_forks_of_one_process_that_questions_are_dealt_to_make_the_same(
 ) -> None:
     """The answers of two jobs are gathered in order."""
     monkeypatch.setenv("RAGAUGE_FORKS", "1")
-    table = "reports/dealt/superposition_table_1.csv"
+    table = "reports/dealt/frontier.csv"
     run(folder, METHODS, preloaded, table, name="dealt", jobs=2)
     assert (folder / ".snakemake" / "forks" / "ragauge").is_file()
     for variant in METHODS:
@@ -117,7 +117,7 @@ def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: 
     assert len(former) == 2
     answered = {f"{answers}/{name}.{kind}" for name in ("bm25_k1", "oracle") for kind in ("jsonl", "meta.json")}
     assert {path for path in written if path.startswith(answers)} == answered | former
-    assert "reports/tiny/superposition_table_1.csv" in written
+    assert "reports/tiny/frontier.csv" in written
     assert not [path for path in written if "/data/" in path]
     assert [len(r["kept"]) for r in records(folder / answers / "bm25_k1.jsonl")] == [2, 2, 2]
 

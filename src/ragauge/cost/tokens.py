@@ -44,7 +44,7 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
     own = f"{name_or_file}.{TOKENIZERS.get(vocab)}"
     name = own if own in _entries() else name_or_file
     if name in _entries():
-        return _counts(_entries()[name], name)
+        return _named(name)
     path = Path(name_or_file)
     if not path.is_file():
         raise unknown("token counts", name_or_file, [*_entries(), "or a file"], where)
@@ -96,6 +96,11 @@ def _counts(entry: object, place: str) -> TokenCounts:
     except ValidationError as error:
         needed = f"token counts need {', '.join(KEYS)}"
         raise UserError(f"{place}: {first_problem(error)}; {needed}") from None
+
+
+@cache
+def _named(name: str) -> TokenCounts:
+    return _counts(_entries()[name], name)
 
 
 @cache

@@ -202,14 +202,10 @@ def test_wrong_arguments_are_one_line(
     ("suffix", "change", "message"),
     [
         (".csv", lambda text: text.replace("embed,1000", "embed,many"), ":8: chunks: must be a valid integer"),
-        (".csv", lambda text: text.replace(",embed,", ",dance,"), ":8: step: must be 'chunks', 'mark'.* not 'dance'"),
         (".csv", lambda text: "\n".join(text.splitlines()[:7]), "no job of embed, train, add, merge"),
-        (".csv", lambda _: "x\n1\n", ":2: corpus: is missing"),
         (".json", lambda _: "", "not valid JSON"),
-        (".json", lambda _: "[]", "must be a JSON object"),
         (".json", lambda _: '{"nlist": 64}', "dim: is missing"),
         (".json", lambda _: '{"dim": 4, "flop_per_s": 1}', "nlist: is missing"),
-        (".json", lambda _: '{"nlist": "many"}', "nlist: must be a valid integer"),
     ],
 )
 def test_files_of_other_things_are_refused(
