@@ -17,10 +17,7 @@ pytestmark = needs_snakemake
 Plan = Callable[..., Planned]
 FULL = ("--configfile", "configs/full.yaml")
 SMOKE = ("--configfile", "configs/ci/smoke.yaml")
-# The papers' experiment, of 8 shards in place of 256: Snakemake takes long to list a job for each.
-SHARDS = "shards: 8, indexes: {percent_10: {shards: 1}, percent_35: {shards: 3}}"
-DATABASES = f"databases={{c4: {{{SHARDS}}}, c4_t5: {{{SHARDS}}}}}"
-PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml", "--config", DATABASES)
+PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
 # The smoke experiment with what it does not have.
 ONNX = "schedule: random, engine: onnx"
 EXPORTED = f"one: {{{ONNX}}}, two: {{{ONNX}, interval: 32}}, trained: {{{ONNX}, retrofit_minutes: 1.0}}"
@@ -59,7 +56,7 @@ def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> N
     planned = plan(*PAPER)
     jobs, output = planned.counts, planned.output
     assert (jobs["database"], jobs["evaluation_set"], jobs["staleness"]) == (2, 4, 3)
-    assert jobs["chunks"] == jobs["embeddings"] == jobs["near_duplicates"] == 2 * 8
+    assert jobs["chunks"] == jobs["embeddings"] == jobs["near_duplicates"] == 2 * 256
     assert set(re.findall(r"--entry (\S+) --evaluation=(\S+) --threads", output)) == {
         (database, text) for database in ("c4", "c4_t5") for text in ("wikipedia", "realnews")
     }

@@ -3,7 +3,6 @@
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,12 +125,7 @@ def shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, P
 
 
 def random_prompt(shape: Shape, counts: str) -> Prompt:
-    return _prompt_of(lengths.load(counts, vocab=shape.vocab), shape.vocab)
-
-
-@cache  # the papers' tables ask for the same few, twice a row
-def _prompt_of(counts: lengths.TokenCounts, vocab: int) -> Prompt:
-    return Prompt(**lengths.random_segments(counts, vocab))
+    return Prompt(**lengths.random_segments(lengths.load(counts, vocab=shape.vocab), shape.vocab))
 
 
 def fixed_length(new_tokens: int) -> Limits:
