@@ -17,7 +17,7 @@ class Musique(ArrangedDataset):
         "You are a question-answering assistant, who is careful to reference source material. "
         "Use the source(s) below to answer the user question."
     )
-    metrics = ("f1", "em", "kept_gold_recall")
+    metrics = ("f1", "em", "best_subspan_em", "kept_gold_recall")
     multi_hop = True
     questions = 2417
     counts = "musique"
