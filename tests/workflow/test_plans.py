@@ -73,7 +73,7 @@ def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan: Plan) ->
     jobs = planned.counts
     assert (jobs["retrieval_server"], jobs["server_needs"], jobs["server_credentials"]) == (8, 8, 1)
     assert jobs["served_pipeline"] == jobs["gathered_pipeline"] > 900
-    memory = [int(asked["mem_mb"]) for rule, asked in planned.resources if rule in ("retrieval_server", "staleness")]
+    memory = [int(needs["mem_mb"]) for rule, needs in planned.resources if rule in ("retrieval_server", "staleness")]
     assert sum(mem_mb > 215_000 for mem_mb in memory) == 4 + 3
     assert not re.search(r"^rule pipeline:\n +input: .*/merged/", planned.output, re.MULTILINE)
 
@@ -122,17 +122,17 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: 
 
 
 def test_every_job_says_its_memory_and_minutes(plan: Plan) -> None:
-    jobs = [(rule, asked) for rule, asked in plan(*SMOKE).resources if rule not in LOCAL]
+    jobs = [(rule, needs) for rule, needs in plan(*SMOKE).resources if rule not in LOCAL]
     assert len(jobs) > 50
-    assert all(int(asked["mem_mb"]) >= 1000 and int(asked["runtime"]) >= 10 for _, asked in jobs)
+    assert all(int(needs["mem_mb"]) >= 1000 and int(needs["runtime"]) >= 10 for _, needs in jobs)
 
 
 def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> None:
     jobs = plan(*ON_GPUS).resources
-    on_gpus = {rule for rule, asked in jobs if asked.get("gpu", "0") != "0"}
+    on_gpus = {rule for rule, needs in jobs if needs.get("gpu", "0") != "0"}
     measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
     assert on_gpus == {"answers", "judgements", "sft_train"} | measured
-    alone = {rule for rule, asked in jobs if asked.get("slurm_extra") == "--exclusive"}
+    alone = {rule for rule, needs in jobs if needs.get("slurm_extra") == "--exclusive"}
     assert alone == {"index_training"} | measured
 
 

@@ -107,8 +107,8 @@ def finished(root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, 
 
 def test_their_own_tests_pass(written: Path, places: str, preloaded: Preloaded) -> None:
     options = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib")
-    said = preloaded.run("python", *options, *map(str, written.iterdir()), folder=written, PYTHONPATH=places)
-    assert re.search(r"\d passed", said), said
+    output = preloaded.run("python", *options, *map(str, written.iterdir()), folder=written, PYTHONPATH=places)
+    assert re.search(r"\d passed", output), output
     assert len(list(written.glob("*/tests/test_*.py"))) == len(NEW) + 1
 
 

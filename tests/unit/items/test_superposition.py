@@ -310,8 +310,8 @@ def test_an_empty_run_shows_published_numbers_alone(item: str, tmp_path: Path) -
     assert set(rows["status"]) <= {"published_only"}
     assert rows["published"].notna().all()
     assert rows["measured"].isna().all()
-    said = shown(item, rows)
-    assert ("Nothing" in said or "No records" in said) if rows.empty else said
+    text = shown(item, rows)
+    assert ("Nothing" in text or "No records" in text) if rows.empty else text
 
 
 def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(whole: Path, tmp_path: Path) -> None:

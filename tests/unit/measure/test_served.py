@@ -89,15 +89,15 @@ def test_a_started_server_ends_and_leaves_the_environment_as_it_was(
     )
     assert result["server"]["first_token_s"] > 0
     assert {name: value for name, value in os.environ.items() if name.startswith("OPENAI_")} == before
-    asked: list[Any] = []
-    monkeypatch.setattr("ragauge.measure.servers.serving", lambda *given: asked.append(given) or nullcontext())
+    started: list[Any] = []
+    monkeypatch.setattr("ragauge.measure.servers.serving", lambda *given: started.append(given) or nullcontext())
     (tmp_path / "manual").mkdir()
     (tmp_path / "manual/bridge.txt").write_text("The bridge was opened in 1821.\n")
     (tmp_path / "questions.csv").write_text("question,answers\nWhen was the bridge opened?,1821\n")
     study = ["--documents", str(tmp_path / "manual"), "--questions", str(tmp_path / "questions.csv"), "--no-run"]
     served = ["--model=openai:smollm2-135m-instruct", "--serve=llama.cpp", "--out", str(tmp_path / "study")]
     assert main(["study", *study, *served]) == 0
-    assert asked == [("llama.cpp", "smollm2-135m-instruct", None, "OPENAI")]
+    assert started == [("llama.cpp", "smollm2-135m-instruct", None, "OPENAI")]
     assert "source: openai:smollm2-135m-instruct" in (tmp_path / "study/config.yaml").read_text()
 
 
