@@ -173,6 +173,25 @@ def test_data_writes_what_run_reads(tmp_path: Path, shared_data: Path) -> None:
     assert read(out) == datasets.load("musique", data=official, seed=3)
 
 
+def test_skipped_questions_are_left_out_of_what_is_asked(
+    tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ragauge import datasets
+    from ragauge.datasets import read_examples as read
+
+    official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
+    entries, out = {"rest": {"dataset": "musique", "data": str(official), "skip": 2}}, tmp_path / "rest.jsonl"
+    entries["none"] = entries["rest"] | {"skip": 10**6}
+    config = tmp_path / "c.yaml"
+    model = {"smollm2-135m-instruct": {}}
+    config.write_text(json.dumps({"run": "r", "models": model, "datasets": entries, "methods": {"naive": {}}}))
+    ask = ["fetch", "--config", str(config), "--out", str(out), "--dataset"]
+    assert main([*ask, "rest"]) == 0
+    assert read(out) == datasets.load("musique", data=official)[2:]
+    assert main([*ask, "none"]) == 2
+    assert "questions, and skip is 1000000" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "verbs"), [(["--help"], []), (["list", "models"], ["list"]), (["run", "--help"], ["run"])]
 )

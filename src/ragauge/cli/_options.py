@@ -281,7 +281,7 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     seed = first(args.seed, config.dataset_seed(args.dataset))
     official = args.data or (Path(chosen.data) if chosen.data else None)
     pin = None if args.data else Pin(revision=chosen.revision, sha256=chosen.sha256)
-    return Questions(chosen.dataset, {"seed": seed, **chosen.options, **stated}, official, examples, pin)
+    return Questions(chosen.dataset, {"seed": seed, **chosen.options, **stated}, official, examples, pin, chosen.skip)
 
 
 def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:

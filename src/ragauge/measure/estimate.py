@@ -213,10 +213,12 @@ class Estimator:
                 continue
             shape, precision = shapes.named(entry.model), Precision(entry.dtype)
             call, passes = passes_of(entry)
-            took = self._spread(self.machine.all.seconds(call, shape, precision) * passes, (0.3, 0.8, 1.5))
+            rates = self.machine.one if entry.threads == 1 else self.machine.all
+            took = self._spread(rates.seconds(call, shape, precision) * passes, (0.3, 0.8, 1.5))
             most = 60 * (entry.minutes or math.inf)
-            wall += Span(min(took.low, most), min(took.likely, most), min(took.high, most))
-            wall += _roughly(TRAINING * self.machine.start_s)
+            took = Span(min(took.low, most), min(took.likely, most), min(took.high, most))
+            share = min(1.0, (entry.threads or self.machine.cores) / self.machine.cores)  # other jobs have the rest
+            wall += (took + _roughly(TRAINING * self.machine.start_s)) * share
         return Section("training", len(self.config.training), wall, tuple(unknown))
 
     def processes(self, jobs: int) -> Section:
@@ -307,7 +309,7 @@ class Estimator:
         for label, entry in self.config.datasets.items():
             if entry.data and Path(entry.data).is_file():
                 options = {"seed": self.config.dataset_seed(label), **entry.options}
-                questions = Questions(entry.dataset, options, Path(entry.data))
+                questions = Questions(entry.dataset, options, Path(entry.data), skip=entry.skip)
                 at_hand[label] = (questions, questions.examples(entry.limit))
         return at_hand
 

@@ -31,6 +31,7 @@ class Questions:
     official: Path | None = None  # a file in the official format; None: the data set's own source
     written: Path | None = None  # file written by `ragauge fetch --dataset`; takes precedence over the official records
     pin: Pin | None = None  # what the official file must be, where a configuration says
+    skip: int = 0  # first official records left out
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -49,10 +50,14 @@ class Questions:
         return self.dataset.official(self.pin)
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        """The first `limit` questions (None: all). Raises UserError naming the line of an invalid record."""
+        """The first `limit` questions (None: all) that are not skipped. Raises UserError: an invalid record, or none."""
         if self.written:
             return read_examples(self.written)[:limit]
-        return datasets.load(self.name, data=self.path, limit=limit, **self.options)
+        last = None if limit is None else self.skip + limit
+        read = datasets.load(self.name, data=self.path, limit=last, **self.options)
+        if self.skip >= len(read):
+            raise UserError(f"{self.path}: has {len(read)} questions, and skip is {self.skip}")
+        return read[self.skip :]
 
 
 def specification(

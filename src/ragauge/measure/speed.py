@@ -30,12 +30,12 @@ from ragauge.cost.trace import Call
 from ragauge.retrieval.sizes import CHUNKS_PER_S
 
 PASS_TOKENS = (16, 128, 512)  # measured sizes of a pass
-DECODE_STEPS = 8
+DECODE_STEPS = 4
 MAX_PASS_S, REPEATS = 3.0, 3  # of each size: no further repeat after so many seconds
 MAX_DECODER_S = 12.0  # no larger size is begun after so many, where the machine is slow or busy
-MAX_PARAMETERS = 200_000_000  # of the decoder that is measured: of a larger model, as many of its layers
-LOAD_S = 1.0  # how long other processes are watched
+MAX_PARAMETERS = 100_000_000  # of the decoder that is measured: of a larger model, as many of its layers
 TEXTS, WORDS = 16, 90  # encoded
+START = "import time; began = time.perf_counter(); import ragauge.measure.runner; print(time.perf_counter() - began)"
 
 
 @dataclass(frozen=True)
@@ -112,24 +112,20 @@ def measure(shape: Shape, precision: Precision, device: str = "cpu", encoder: st
     import torch
 
     began, cores, threads = time.perf_counter(), psutil.cpu_count() or 1, torch.get_num_threads()
-    subprocess.run([sys.executable, "-c", "import ragauge.measure.runner"], check=True, capture_output=True)
-    start_s, smaller = time.perf_counter() - began, _with_fewer_layers(shape)
-    with competing_load() as load:
-        time.sleep(LOAD_S)
-    alone = load.share <= MAX_LOAD  # else threads wait for each other, up to a hundred times as long as they compute
+    smaller, encode_s = _with_fewer_layers(shape), 1 / CHUNKS_PER_S
     try:
+        torch.set_num_threads(1)
+        with competing_load() as load, subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE) as start:
+            if encoder:  # loaded beside a process that starts, as jobs start beside each other
+                from ragauge.retrieval.embed import EncoderChoice
+
+                model = EncoderChoice(encoder, "torch").load()
+            start_s = float(start.communicate()[0])
+        alone = load.share <= MAX_LOAD  # else threads wait for each other, up to a hundred times as long as they compute
+        if encoder:
+            encode_s = _encoding_s(model)
         one = _decoder_rates(smaller, 1, precision, device)
         all_ = _decoder_rates(smaller, cores, precision, device) if cores > 1 and alone else one
-        encode_s = 1 / CHUNKS_PER_S
-        if encoder:
-            from ragauge.retrieval.embed import EncoderChoice
-
-            torch.set_num_threads(1)
-            model = EncoderChoice(encoder, "torch").load()
-            texts = [" ".join(["retrieval"] * WORDS) + f" {number}" for number in range(TEXTS)]
-            started = time.perf_counter()
-            model.encode(texts)
-            encode_s = (time.perf_counter() - started) / len(texts)
     finally:
         torch.set_num_threads(threads)
     return Machine(
@@ -143,6 +139,14 @@ def measure(shape: Shape, precision: Precision, device: str = "cpu", encoder: st
         load_share=load.share,
         measuring_s=time.perf_counter() - began,
     )
+
+
+def _encoding_s(model: TextEncoder) -> float:
+    """Seconds of encoding a passage."""
+    texts = [" ".join(["retrieval"] * WORDS) + f" {number}" for number in range(TEXTS)]
+    started = time.perf_counter()
+    model.encode(texts)
+    return (time.perf_counter() - started) / len(texts)
 
 
 def described(machine: Machine, shape: Shape | None, precision: Precision) -> str:

@@ -136,7 +136,7 @@ class Material:
     @cached_property
     def digest(self) -> str:
         """Of everything that the weights depend on except when training ends: settings, files and code."""
-        settings = self.settings.model_dump(exclude={"steps", "minutes", "checkpoint_steps", "evaluate_steps"})
+        settings = self.settings.model_dump(exclude={"steps", "minutes", "checkpoint_steps", "evaluate_steps", "threads"})
         code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})  # nothing is timed
         return text_sha256(settings, self.hashes, code)
 

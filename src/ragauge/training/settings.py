@@ -47,6 +47,7 @@ class TrainingSettings(Data):
     engine: Literal["deepspeed", "torch"] = Field("deepspeed", description="torch: one process, float32, no DeepSpeed")
     processes: int = Field(1, ge=1, description="number of processes; on device cuda, of GPUs")
     device: Device = Field("cpu", description="device of the training")
+    threads: int | None = Field(None, ge=1, description="threads on device cpu; default: one for each core")
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="type of passes; the optimizer has float32")
     steps: int = Field(600, ge=1, description="optimizer steps")
     minutes: float | None = Field(None, gt=0, description="minutes after which training ends early; default: no limit")

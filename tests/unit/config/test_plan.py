@@ -135,8 +135,10 @@ def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor() -> N
 
 
 def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
-    plan = changed(training={"c": {"model": MODEL}, "g": {"model": MODEL, "device": "cuda", "processes": 2}})
-    cpu, gpu = of(training="c"), of(training="g")
+    given = {"model": MODEL}
+    trainings = {"c": given, "one": given | {"threads": 1}, "g": given | {"device": "cuda", "processes": 2}}
+    plan, cpu, gpu = changed(training=trainings), of(training="c"), of(training="g")
+    assert plan.training.threads(of(training="one")) == 1
     assert (plan.training.mem_mb(cpu, attempt=2), plan.training.runtime(cpu)) == (16000, 720)
     assert (plan.training.threads(cpu), plan.training.gpus(cpu), plan.training.node(cpu)) == (4, 0, "--exclusive")
     assert (plan.training.threads(gpu), plan.training.gpus(gpu), plan.training.node(gpu)) == (2, 2, "")

@@ -90,9 +90,9 @@ class TrainingPlan(PlanPart):
                     raise UserError(f"training.{label}.processes: {reason} of {entry.model}")
 
     def threads(self, labels: Labels) -> int:
-        """All cores of a CPU; on GPUs a core a process feeds it."""
+        """All cores of a CPU, unless stated; on GPUs a core a process feeds it."""
         entry = self._entry(labels)
-        return self.cores if entry.device == "cpu" else entry.processes
+        return (entry.threads or self.cores) if entry.device == "cpu" else entry.processes
 
     def node(self, labels: Labels) -> str:
         """A whole machine for a CPU's training, which takes all of its cores."""
