@@ -50,7 +50,7 @@ class Questions:
         return self.dataset.official(self.pin)
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        """The first `limit` questions (None: all) that are not skipped. Raises UserError: an invalid record, or none."""
+        """The first `limit` questions (None: all) that are not skipped. Raises UserError: invalid records, or none."""
         if self.written:
             return read_examples(self.written)[:limit]
         last = None if limit is None else self.skip + limit

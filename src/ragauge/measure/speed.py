@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -28,6 +28,9 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import with_context
 from ragauge.cost.trace import Call
 from ragauge.retrieval.sizes import CHUNKS_PER_S
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.embed import TextEncoder
 
 PASS_TOKENS = (16, 128, 512)  # measured sizes of a pass
 DECODE_STEPS = 4
@@ -121,7 +124,8 @@ def measure(shape: Shape, precision: Precision, device: str = "cpu", encoder: st
 
                 model = EncoderChoice(encoder, "torch").load()
             start_s = float(start.communicate()[0])
-        alone = load.share <= MAX_LOAD  # else threads wait for each other, up to a hundred times as long as they compute
+        # On a busy machine threads wait for each other, up to a hundred times as long as they compute.
+        alone = load.share <= MAX_LOAD
         if encoder:
             encode_s = _encoding_s(model)
         one = _decoder_rates(smaller, 1, precision, device)
