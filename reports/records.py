@@ -17,12 +17,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ("question", "answers", "wordless_answers")  # of the data set, in front of the field AFTER
 AFTER = "gold"
+PACKED = ("answers/*/*/*.json*", "latency/*/*.json", "pipelines/*.json*")
 
 
 def pack(results: Path, reports: Path) -> None:
-    for path in sorted([*results.glob("answers/*/*/*.json*"), *results.glob("latency/*/*.json")]):
+    for path in sorted(path for pattern in PACKED for path in results.glob(pattern)):
         text = path.read_text(encoding="utf-8")
-        if path.suffix == ".jsonl":
+        if is_of_questions(path):
             text = "".join(_line(_bare(record)) for record in _lines(text))
         packed = reports / path.relative_to(results).with_name(f"{path.name}.gz")
         packed.parent.mkdir(parents=True, exist_ok=True)
@@ -33,12 +34,16 @@ def unpack(results: Path, reports: Path) -> None:
     for path in sorted(reports.glob("*/**/*.gz")):
         text = gzip.decompress(path.read_bytes()).decode()
         unpacked = results / path.relative_to(reports).with_suffix("")
-        if unpacked.suffix == ".jsonl":
+        if is_of_questions(unpacked):
             questions = (results / f"data/{path.parts[-3]}.jsonl").read_text(encoding="utf-8")
             known = {question["key"]: question for question in _lines(questions)}
             text = "".join(_line(_whole(record, known[record["key"]])) for record in _lines(text))
         unpacked.parent.mkdir(parents=True, exist_ok=True)
         unpacked.write_text(text, encoding="utf-8")
+
+
+def is_of_questions(path: Path) -> bool:
+    return path.suffix == ".jsonl" and path.parts[-4] == "answers"
 
 
 def _bare(record: dict[str, Any]) -> dict[str, Any]:

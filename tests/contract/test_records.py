@@ -29,6 +29,7 @@ def test_records_are_the_same_once_unpacked(tmp_path: Path) -> None:
         "answers/nq/m/naive.jsonl": RECORD,
         "answers/nq/m/naive.meta.json": "{}",
         "latency/nq/m.json": '{"rows":[]}',
+        "pipelines/retro.jsonl": '{"key":"0:Anarchism#0"}\n',
     }
     for folder in (results, again):
         (folder / "data").mkdir(parents=True)
