@@ -23,7 +23,7 @@ PACKED = ("answers/*/*/*.json*", "latency/*/*.json", "pipelines/*.json*")
 def pack(results: Path, reports: Path) -> None:
     for path in sorted(path for pattern in PACKED for path in results.glob(pattern)):
         text = path.read_text(encoding="utf-8")
-        if is_of_questions(path):
+        if holds_answers(path):
             text = "".join(_line(_bare(record)) for record in _lines(text))
         packed = reports / path.relative_to(results).with_name(f"{path.name}.gz")
         packed.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def unpack(results: Path, reports: Path) -> None:
     for path in sorted(reports.glob("*/**/*.gz")):
         text = gzip.decompress(path.read_bytes()).decode()
         unpacked = results / path.relative_to(reports).with_suffix("")
-        if is_of_questions(unpacked):
+        if holds_answers(unpacked):
             questions = (results / f"data/{path.parts[-3]}.jsonl").read_text(encoding="utf-8")
             known = {question["key"]: question for question in _lines(questions)}
             text = "".join(_line(_whole(record, known[record["key"]])) for record in _lines(text))
@@ -42,7 +42,7 @@ def unpack(results: Path, reports: Path) -> None:
         unpacked.write_text(text, encoding="utf-8")
 
 
-def is_of_questions(path: Path) -> bool:
+def holds_answers(path: Path) -> bool:
     return path.suffix == ".jsonl" and path.parts[-4] == "answers"
 
 

@@ -136,8 +136,8 @@ class Material:
     @cached_property
     def digest(self) -> str:
         """Of everything that the weights depend on except when training ends: settings, files and code."""
-        free = {"steps", "minutes", "checkpoint_steps", "evaluate_steps", "threads"}
-        settings = self.settings.model_dump(exclude=free)
+        left_out = {"steps", "minutes", "checkpoint_steps", "evaluate_steps", "threads"}
+        settings = self.settings.model_dump(exclude=left_out)
         code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})  # nothing is timed
         return text_sha256(settings, self.hashes, code)
 
