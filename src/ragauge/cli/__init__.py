@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ragauge.cli._openmp import choose_waiting
+from ragauge.cli._process import choose_waiting, keep_freed_memory
 from ragauge.cli._parser import command_parser
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.io import progress
@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logging.getLogger("ragauge").setLevel(logging.WARNING)
         with explain_missing_extra():
             choose_waiting()
+            keep_freed_memory()
             code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:

@@ -14,7 +14,7 @@ from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache, Tempered
 from ragauge.engines.fused import FusedLayers, fuse, is_fusable
 from ragauge.engines.layout import Layout, Part
-from ragauge.engines.rope import Rotation, alibi_bias, rotate, rotation
+from ragauge.engines.rope import Rotation, alibi_bias, rotation
 from ragauge.engines.weights import Layer, Norm, Weights
 
 MLP_BYTES = 8 << 20  # of inner units that are in memory together on a CPU: larger tensors get new pages each time
@@ -236,7 +236,7 @@ class Decoder:
         if layer.q_norm is not None and layer.k_norm is not None:
             qk = torch.cat([layer.q_norm(qk[:, :heads]), layer.k_norm(qk[:, heads:])], 1)
         if angles is not None:
-            qk = rotate(qk, *angles)
+            qk = kernels.rotate(qk, *angles)
         return qk[:, :heads], qk[:, heads:], v
 
     def _bias(

@@ -177,7 +177,12 @@ def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
         logits, targets = full((SCORED, named(MODEL).vocab)), torch.zeros(SCORED, dtype=torch.long)
         runs[Operation.ATTENTION] = lambda: kernels.attend(q, k, v, None, causal=True)
         states, inner = full((MANY_ROWS, LAYER[0][1])), full((MANY_ROWS, 2 * LAYER[-1][1]))
-        runs[Operation.ROWS] = lambda: (kernels.rms_norm(states, states[0], 1e-5), kernels.gate(inner, "silu"))
+        heads, angles = full((MANY_ROWS, HEADS + KV_HEADS, DIM)), full((MANY_ROWS, 1, DIM))
+        runs[Operation.ROWS] = lambda: (
+            kernels.rms_norm(states, states[0], 1e-5),
+            kernels.gate(inner, "silu"),
+            kernels.rotate(heads, angles, angles),
+        )
         runs[Operation.LIKELIHOOD] = lambda: kernels.log_probabilities(logits, targets)
     return runs
 

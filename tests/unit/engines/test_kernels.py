@@ -1,14 +1,17 @@
 """Every kernel computes the same."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_models import LLAMA
 
 from ragauge.engines import kernels
 from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled
+from ragauge.engines.rope import rotate, rotation
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}  # half a unit of numbers up to 4
@@ -163,6 +166,18 @@ def test_what_the_compiled_attention_does_not_compute_is_torchs(
 ) -> None:
     q, k, v = (torch.randn(1, 2, queries, dim).to(dtype) for _ in range(3))
     assert compiled.attend(q, k, v, mask, False) is None
+
+
+@pytest.mark.parametrize("dim", [20, 64])
+@pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ROWS), ids=str)
+def test_heads_are_rotated_where_they_stand(operation: str, name: str, dtype: torch.dtype, dim: int) -> None:
+    qkv, positions = torch.randn(7, 5, dim).to(dtype), torch.rand(7) * 100
+    cos, sin = (x.to(dtype) for x in rotation(positions, replace(LLAMA, head_dim=dim)))
+    exact = rotate(qkv[:, :4].double(), cos.double(), sin.double())
+    with kernels.using(Choice("test", {str(dtype)[6:]: {operation: {"kernel": name}}})), torch.inference_mode():
+        values = qkv[:, 4:].clone()
+        torch.testing.assert_close(kernels.rotate(qkv[:, :4], cos, sin).double(), exact, atol=WITHIN[dtype], rtol=0.01)
+        assert torch.equal(qkv[:, 4:], values)
 
 
 def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.cost.machine import engines_state
+from ragauge.engines import rope
 from ragauge.engines.kernels import compiled
 from ragauge.engines.kernels.compiled import MOST_ROWS
 from ragauge.engines.quantization import Slots
@@ -33,7 +34,7 @@ class Operation(StrEnum):
     """What kernels are chosen for separately, by its name in a table."""
 
     ONE, FEW, MANY = "product of 1 row", "product of 2 to 16 rows", "product of more rows"
-    ATTENTION, ROWS = "attention of several queries", "norms and gates"
+    ATTENTION, ROWS = "attention of several queries", "norms, gates and rotations"
     LIKELIHOOD = "log-probability of tokens"
     STEP, STEPS = "all layers for 1 token", "all layers for 2 to 16 tokens"
 
@@ -251,6 +252,12 @@ def gate(inner: Tensor, activation: str) -> Tensor:
         return compiled.gated(inner)
     gates, values = inner.chunk(2, -1)
     return ACTIVATIONS[activation](gates).mul_(values)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`rope.rotate` of heads (token, head, dim), which may be overwritten."""
+    compiles = not torch_only(x) and x.stride(1) == x.shape[2] and _active.kernel(x.dtype, Operation.ROWS) == COMPILED
+    return compiled.rotated(x, cos, sin) if compiles else rope.rotate(x, cos, sin)
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:

@@ -386,6 +386,22 @@ INLINE void turn(float *x, const float *cos, const float *sin, int64_t dim) { /*
     }
 }
 
+/* Some heads of each token (token, head, dim), in float32 or bfloat16, rotated by the token's cos, sin (token, dim) in
+ * place; from a token to the next are `stride` numbers.
+ */
+void rotated(void *x, const float *cos, const float *sin, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
+             int64_t kind, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t at = t * stride + h * dim;
+            float row[kind == FLOAT32 ? 1 : dim];
+            for (int64_t i = 0; kind == BFLOAT16 && i < dim; i++) row[i] = read_one(x, at + i, BFLOAT16);
+            turn(kind == FLOAT32 ? (float *)x + at : row, cos + t * dim, sin + t * dim, dim);
+            for (int64_t i = 0; kind == BFLOAT16 && i < dim; i++) ((uint16_t *)x)[at + i] = half(row[i]);
+        }
+}
+
 static void keep(void *into, float *scale, int64_t slot, const float *x, int64_t dim, int64_t kind) {
     if (kind == FLOAT32) memcpy((float *)into + slot * dim, x, dim * sizeof *x);
     if (kind == BFLOAT16)

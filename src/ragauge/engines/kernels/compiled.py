@@ -167,6 +167,14 @@ def gated(inner: Tensor) -> Tensor:
     return y
 
 
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`rope.rotate` of heads (token, head, dim) that stand side by side, in float32 or bfloat16, in place."""
+    cos, sin = cos.float().contiguous(), sin.float().contiguous()
+    arguments = (*x.shape, x.stride(0), KINDS[x.dtype], torch.get_num_threads())
+    library().rotated(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), *arguments)
+    return x
+
+
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """(token, vocab) in float32 or bfloat16, (token,) -> the targets' log-probabilities in float32."""
     logits, targets = logits.contiguous(), targets.contiguous()
@@ -216,11 +224,12 @@ def library() -> Any:
             three.argtypes = [*[pointer] * 3, size, size, size, count]
         for two in (compiled.scaled, compiled.gated):
             two.argtypes = [*[pointer] * 2, size, size, size, count]
+        compiled.rotated.argtypes = [*[pointer] * 3, *[size] * 5, count]
         compiled.attention.argtypes = [pointer, count]
         layers: list[Any] = [pointer, size, pointer, size, pointer, size, *[pointer] * 3, size, size]
         compiled.through.argtypes = [*layers, ctypes.c_float, count]
         compiled.normed.argtypes = [*[pointer] * 3, size, size, size, ctypes.c_float, count]
-        for name in ("product", "log_probabilities", "quantised", "scaled", "normed", "gated"):
+        for name in ("product", "log_probabilities", "quantised", "scaled", "normed", "gated", "rotated"):
             getattr(compiled, name).restype = None
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ragauge.cli import _openmp
+from ragauge.cli import _process
 
 SPIN, PASSIVE = {"GOMP_SPINCOUNT": "3000"}, {"OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -27,10 +27,10 @@ SPIN, PASSIVE = {"GOMP_SPINCOUNT": "3000"}, {"OMP_WAIT_POLICY": "PASSIVE"}
 def test_threads_spin_where_no_other_process_is_busy(
     stated: dict[str, str], busy: bool, loaded: bool, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_openmp, "others_busy", lambda: busy)
+    monkeypatch.setattr(_process, "others_busy", lambda: busy)
     monkeypatch.setattr(sys, "modules", {"torch": None} if loaded else {})
     environment = dict(stated)
-    _openmp.choose_waiting(environment)
+    _process.choose_waiting(environment)
     assert environment == stated | chosen
 
 
@@ -38,6 +38,6 @@ def test_a_busy_process_is_seen() -> None:
     orphan = "(while :; do :; done) > /dev/null 2>&1 & echo $!"  # the work of a child would be this process's own
     busy = int(subprocess.check_output(["sh", "-c", orphan]))
     try:
-        assert any(_openmp.others_busy() for _ in range(20))
+        assert any(_process.others_busy() for _ in range(20))
     finally:
         os.kill(busy, signal.SIGKILL)
