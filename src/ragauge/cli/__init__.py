@@ -12,8 +12,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ragauge.cli._process import choose_waiting, keep_freed_memory
 from ragauge.cli._parser import command_parser
+from ragauge.cli._process import choose_waiting, keep_freed_memory
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.io import progress
 from ragauge.io.redaction import redacted

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import LLAMA
 
 from ragauge.engines import kernels
 from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled
 from ragauge.engines.rope import rotate, rotation
+from tiny_models import LLAMA
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}  # half a unit of numbers up to 4
