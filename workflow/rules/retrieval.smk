@@ -117,7 +117,7 @@ use rule chunks as index_training with:
         f"{PATHS.index}/trained/manifest.json",
     log:
         f"{PATHS.database_logs}/{{index}}-train.log",
-    threads: PLAN.cores
+    threads: PLAN.retrieval.train_threads
     resources:
         mem_mb=PLAN.retrieval.train_mb,
         runtime=240,

@@ -36,7 +36,7 @@ PASS_TOKENS = (16, 128, 512)  # measured sizes of a pass
 DECODE_STEPS = 4
 MAX_PASS_S, REPEATS = 3.0, 3  # of each size: no further repeat after so many seconds
 MAX_DECODER_S = 12.0  # no larger size is begun after so many, where the machine is slow or busy
-MAX_PARAMETERS = 100_000_000  # of the decoder that is measured: of a larger model, as many of its layers
+MAX_PARAMETERS = 50_000_000  # of the decoder that is measured: of a larger model, as many of its layers
 TEXTS, WORDS = 16, 90  # encoded
 # prints the seconds of the imports that answering needs
 START = "import time; began = time.perf_counter(); import ragauge.measure.runner; print(time.perf_counter() - began)"

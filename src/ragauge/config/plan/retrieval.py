@@ -13,6 +13,7 @@ from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.settings import DatabaseSettings
 
 LOADING_MINUTES = 120  # of a comparison of stale queries, for what it reads, and for the text at which time is over
+FEW_VECTORS = 100_000  # an index of them is trained in seconds
 SEARCH_MB = 4000  # of a job that searches an index, besides the index
 
 
@@ -66,6 +67,11 @@ class RetrievalPlan(PlanPart):
     def index_code(self, labels: Labels) -> str:
         """Of an index's steps; its type is found by name, so no import leads to it."""
         return code_of("retrieval.index", components=[registry.module_name("index", self._index(labels).type)])
+
+    def train_threads(self, labels: Labels) -> int:
+        """All cores for many vectors; for few, one, beside other jobs. An unknown number counts as many."""
+        vectors = sizes.index_vectors(self._database(labels), labels.index)
+        return 1 if 0 < vectors <= FEW_VECTORS else self.cores
 
     def train_mb(self, labels: Labels, attempt: int) -> int:
         return attempt * self._index(labels).train_mb()
