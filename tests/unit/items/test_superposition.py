@@ -155,6 +155,15 @@ def test_table_3_pairs_the_two_position_assignments(tmp_path: Path) -> None:
     assert printed["published"] == pytest.approx(0.117)
 
 
+def test_a_single_setting_is_shown_where_nothing_is_compared(tmp_path: Path) -> None:
+    write_variant(tmp_path, "e", "superposition", [True, True, True, False], model="alone")
+    lacking = line(table("superposition_table_3", tmp_path), model="alone", positions="left_aligned")
+    assert lacking["note"] == "not run: no variant with positions=left_aligned"
+    write_variant(tmp_path, "l", "superposition", [False, False, True, True], params={"positions": "left_aligned"})
+    write_variant(tmp_path, "e", "superposition", [True, True, True, False])
+    assert "alone" not in set(table("superposition_table_3", tmp_path)["model"])
+
+
 def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path: Path) -> None:
     for saliency, right in {"none": 0, "attention": 1, "query": 2, "bayesian": 3}.items():
         scores = [i < right for i in range(4)]

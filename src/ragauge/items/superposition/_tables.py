@@ -47,7 +47,10 @@ class Ablation:
     settings: Sequence[str]  # the last one is the paper's choice, which the others are compared with
 
     def table(self, runs: Runs) -> Table:
-        measured = [cell for group in runs.groups("single_hop") for cell in self._group(runs, *group)]
+        groups = [list(self._group(runs, *group)) for group in runs.groups("single_hop")]
+        compared = [cells for cells in groups if any(cell.quantity == "accuracy_difference" for cell in cells)]
+        # A single setting is no ablation; where there is nothing else, it shows what was not run.
+        measured = [cell for cells in compared or groups for cell in cells]
         printed = published(self.item, ("model", self.option), {"accuracy": "accuracy"}, "nq_open")
         values = {(c.paper_model, c.keys[self.option]): c.published for c in printed}
         *others, choice = self.settings
