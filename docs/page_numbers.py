@@ -63,7 +63,8 @@ def _claims(source: str) -> str:
 
 def _verdict(row: dict[str, str]) -> str:
     value, low, high = (f"{float(row[name]):.3g}".replace("-", "−") for name in ("value", "low", "high"))
-    return f"**{row['verdict']}** {value} [{low}, {high}], n = {row['n']}"
+    p = f", p = {float(row['p']):.2g}" if row["p"] else ""
+    return f"**{row['verdict']}** {value} [{low}, {high}]{p}, n = {row['n']}"
 
 
 def _shown(names: dict[str, Any], match: re.Match[str]) -> str:

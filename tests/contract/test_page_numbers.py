@@ -31,9 +31,9 @@ def test_a_number_is_written_in_the_form_that_its_comment_states(tmp_path: Path)
 
 
 def test_claims_have_a_row_each_and_a_column_for_each_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = {"source": "CFIC, Table 3", "low": "-0.1", "high": "0.25", "n": "40", "note": "a note"}
+    same = {"source": "CFIC, Table 3", "low": "-0.1", "high": "0.25", "p": "", "n": "40", "note": "a note"}
     rows = [
-        {"claim": "a beats b", "reader": "small", "verdict": "cannot be told", "value": "0.05", **same},
+        {"claim": "a beats b", "reader": "small", "verdict": "inconclusive", "value": "0.05", **same, "p": "0.3"},
         {"claim": "a beats b", "reader": "large", "verdict": "agrees", "value": "0.2", **same},
         {"claim": "c beats d", "reader": "large", "verdict": "disagrees", "value": "-0.2", **same},
         {"claim": "of another", "reader": "large", "verdict": "agrees", "value": "1", **same, "source": "PipeRAG"},
@@ -41,7 +41,7 @@ def test_claims_have_a_row_each_and_a_column_for_each_reader(monkeypatch: pytest
     monkeypatch.setattr(page_numbers, "_table", lambda name: rows)
     written = page_numbers.generated("<!-- claims: CFIC -->\nold\n<!-- /claims -->").splitlines()
     assert written[2] == "| claim | source | small | large | note |"
-    cells = ["**cannot be told** 0.05 [−0.1, 0.25], n = 40", "**agrees** 0.2 [−0.1, 0.25], n = 40", "a note"]
+    cells = ["**inconclusive** 0.05 [−0.1, 0.25], p = 0.3, n = 40", "**agrees** 0.2 [−0.1, 0.25], n = 40", "a note"]
     assert written[4] == f"| a beats b | CFIC, Table 3 | {' | '.join(cells)} |"
     assert written[5].startswith("| c beats d | CFIC, Table 3 |  | **disagrees** −0.2 ")
     assert len(written) == 8

@@ -2,13 +2,14 @@
 
 A claim names one row of a committed table with a difference or ratio and its interval, or two rows, and the tables of
 the readers that were asked. Scores of two variants on the same questions (`scores.csv`) are compared by question.
-Otherwise the distances to the ends of two rows' intervals add as squares (Newcombe, 1998), which is mostly wider.
+Otherwise the distances to the ends of two rows' intervals add as squares (Newcombe, 1998), those of a ratio as
+logarithms, which is mostly wider. A verdict needs the interval and, where the difference was tested, p < 0.05.
 """
 
 import csv
 from collections.abc import Sequence
 from enum import StrEnum
-from math import hypot
+from math import exp, hypot, log
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,22 @@ from ragauge.errors import UserError
 from ragauge.io.sections import Section
 from ragauge.results.stats import paired_test
 
-ON_PAGE = ("claim", "source", "reader", "verdict", "value", "low", "high", "n", "interval", "quantity", "note")
+ON_PAGE = ("claim", "source", "reader", "verdict", "value", "low", "high", "p", "n", "interval", "quantity", "note")
 COLUMNS = (*ON_PAGE, "table", "rows")
 
 
 class Verdict(StrEnum):
     AGREES = "agrees"
     DISAGREES = "disagrees"
-    UNDECIDED = "cannot be told"
+    UNDECIDED = "inconclusive"
 
 
 SCORES = "scores.csv"  # what `measures.by_question` has, beside provenance.json
 Keys = dict[str, str | int]
 """Values of a row by column."""
-Numbers = tuple[float, float, float, int]
-"""Value, low, high, n."""
+Numbers = tuple[float, float, float, float | None, int]
+"""Value, low, high, p of a paired test, n."""
+SIGNIFICANT = 0.05
 
 
 class Reader(Section):
@@ -82,24 +84,26 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
     named = [reader.keys | keys | reader.keys for keys in (claim.row, claim.better, claim.worse) if keys]
     table, compared = reports / reader.table, "of the row" if claim.row else "of two rows"
     if claim.better and table.name == SCORES:
-        value, low, high, n = _paired(table, named, place)
+        value, low, high, p, n = _paired(table, named, place)
         compared = "paired"
     else:
         numbers = [_numbers(table, {"quantity": claim.quantity, **keys}, place) for keys in named]
-        value, low, high, n = numbers[0] if claim.row else _apart(*numbers)
+        value, low, high, p, n = numbers[0] if claim.row else _apart(claim.above == 1, *numbers)
     verdict = Verdict.UNDECIDED
-    if low > claim.above or high < claim.above:
+    if (low > claim.above or high < claim.above) and (p is None or p < SIGNIFICANT):
         verdict = Verdict.DISAGREES if (low > claim.above) == claim.is_lower_better else Verdict.AGREES
-    rows = " − ".join(", ".join(map(str, keys.values())) for keys in named)
-    values = (claim.states, claim.source, name, verdict, *(f"{number:.6g}" for number in (value, low, high)), n)
-    values += (compared, claim.quantity, reader.note or claim.note, reader.table, rows)
-    return dict(zip(COLUMNS, values, strict=True))
+    rows = (" / " if claim.above == 1 else " − ").join(", ".join(map(str, keys.values())) for keys in named)
+    texts = [*(f"{number:.6g}" for number in (value, low, high)), "" if p is None else f"{p:.3g}"]
+    about = n, compared, claim.quantity, reader.note or claim.note, reader.table, rows
+    return dict(zip(COLUMNS, (claim.states, claim.source, name, verdict, *texts, *about), strict=True))
 
 
-def _apart(better: Numbers, worse: Numbers) -> Numbers:
-    """The difference of two rows, as if they were of different questions."""
-    (a, a_low, a_high, n), (b, b_low, b_high, m) = better, worse
-    return a - b, a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low), min(n, m)
+def _apart(is_ratio: bool, better: Numbers, worse: Numbers) -> Numbers:
+    """The difference or ratio of two rows, as if they were of different questions."""
+    scale, back = (log, exp) if is_ratio else (float, float)
+    (a, a_low, a_high), (b, b_low, b_high) = (map(scale, numbers[:3]) for numbers in (better, worse))
+    low, high = a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low)
+    return back(a - b), back(low), back(high), None, min(better[-1], worse[-1])
 
 
 def _paired(scores: Path, named: Sequence[Keys], place: str) -> Numbers:
@@ -109,7 +113,7 @@ def _paired(scores: Path, named: Sequence[Keys], place: str) -> Numbers:
     if not shared:
         raise UserError(f"{place}: {scores} has no question of both {' and '.join(map(str, named))}")
     test = paired_test([better[question] for question in shared], [worse[question] for question in shared])
-    return test["difference"], test["low"], test["high"], len(shared)
+    return test["difference"], test["low"], test["high"], test["p"], len(shared)
 
 
 def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:
@@ -126,6 +130,7 @@ def _numbers(table: Path, keys: Keys, place: str) -> Numbers:
     if len(same) != 1:
         raise UserError(f"{place}: {table} has {len(same)} rows with {dict(keys)}, not one")
     try:
-        return float(same[0]["measured"]), float(same[0]["low"]), float(same[0]["high"]), int(same[0]["n"])
+        value, low, high = (float(same[0][name]) for name in ("measured", "low", "high"))
+        return value, low, high, float(same[0]["p"]) if same[0].get("p") else None, int(same[0]["n"])
     except ValueError:
         raise UserError(f"{place}: the row of {table} with {dict(keys)} has no value with an interval") from None

@@ -8,13 +8,16 @@ from ragauge.errors import UserError
 from ragauge.results.directions import directions
 from ragauge.results.stats import paired_test
 
-TABLE = """method,quantity,measured,low,high,n
-gain,difference,0.10,0.02,0.18,100
-loss,difference,-0.10,-0.18,-0.02,100
-faster,ratio,1.2,0.9,1.5,15
-a,accuracy,0.50,0.44,0.58,100
-b,accuracy,0.30,0.22,0.33,90
-none,accuracy,,,,0
+TABLE = """method,quantity,measured,low,high,p,n
+gain,difference,0.10,0.02,0.18,0.01,100
+loss,difference,-0.10,-0.18,-0.02,0.02,100
+perhaps,difference,0.10,0.02,0.18,0.06,100
+faster,ratio,1.2,0.9,1.5,,15
+twice,ratio,6,5,8,,15
+once,ratio,3,2,4,,15
+a,accuracy,0.50,0.44,0.58,,100
+b,accuracy,0.30,0.22,0.33,,90
+none,accuracy,,,,,0
 """
 SCORES = "model,variant,question,score\n" + "".join(
     f"{model},{variant},{question},{score}\n"
@@ -40,11 +43,12 @@ def direction(folder: Path, claim: str) -> dict[str, object]:
         ("quantity: difference, row: {method: gain}", "agrees"),
         ("quantity: difference, row: {method: loss}", "disagrees"),
         ("quantity: difference, row: {method: loss}, is_lower_better: true", "agrees"),
-        ("quantity: ratio, row: {method: faster}, above: 1", "cannot be told"),
+        ("quantity: ratio, row: {method: faster}, above: 1", "inconclusive"),
+        ("quantity: difference, row: {method: perhaps}", "inconclusive"),
         ("quantity: accuracy, better: {method: b}, worse: {method: a}", "disagrees"),
     ],
 )
-def test_a_verdict_needs_an_interval_on_one_side(tmp_path: Path, claim: str, verdict: str) -> None:
+def test_a_verdict_needs_an_interval_on_one_side_and_a_low_p(tmp_path: Path, claim: str, verdict: str) -> None:
     assert direction(tmp_path, claim)["verdict"] == verdict
 
 
@@ -53,6 +57,13 @@ def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
     # 0.2 - sqrt(0.06^2 + 0.03^2), 0.2 + sqrt(0.08^2 + 0.08^2)
     assert [row[name] for name in ("value", "low", "high", "n")] == ["0.2", "0.132918", "0.313137", 90]
     assert row["rows"] == "a − b"
+
+
+def test_two_rows_of_ratios_are_divided(tmp_path: Path) -> None:
+    row = direction(tmp_path, "quantity: ratio, better: {method: twice}, worse: {method: once}, above: 1")
+    # 2 * exp(-sqrt(ln(6/5)^2 + ln(4/3)^2)), 2 * exp(sqrt(ln(8/6)^2 + ln(3/2)^2))
+    assert [row[name] for name in ("value", "low", "high", "verdict")] == ["2", "1.4227", "3.28807", "agrees"]
+    assert row["rows"] == "twice / once"
 
 
 def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
