@@ -133,7 +133,7 @@ def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> No
     measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
     assert on_gpus == {"answers", "judgements", "sft_train"} | measured
     alone = {rule for rule, needs in jobs if needs.get("slurm_extra") == "--exclusive"}
-    assert alone == {"index_training"} | measured
+    assert alone == measured
 
 
 def test_what_a_profile_fills_in_reaches_the_jobs(root: Path, tmp_path: Path, preloaded: Preloaded) -> None:

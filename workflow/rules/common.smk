@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
+from ragauge.io.files import file_sha256
 from ragauge.config import launch, run_progress, sources
 from ragauge.config.plan import ALONE, ASSET, Plan, code_of, filled, grown
 from snakemake.exceptions import WorkflowError
@@ -69,7 +70,7 @@ def begin():
         if workflow.local_exec:
             PLAN.training.check_gpus(made, workflow.global_resources.get("gpu").value)
             if made.issuperset([*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]):
-                launch.say_estimate(PLAN.config, Path(PATHS.settings), len(needed_jobs))
+                launch.say_estimate(PLAN.config, Path(PATHS.settings), len(needed_jobs), PLAN.cores)
     except UserError as error:
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:

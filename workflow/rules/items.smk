@@ -22,7 +22,7 @@ rule provenance:
         runtime=10,
     params:
         config=PATHS.settings,
-        code=code_of("results.measures", "results.provenance"),
+        code=code_of("rendering.writing", components=PLAN.items.metrics()),
     shell:
         "ragauge report provenance --config {params.config:q} 2>&1 | tee {log:q}"
 
@@ -34,6 +34,7 @@ for item in PLAN.items.names():
             item
         input:
             **PLAN.items.inputs(item),
+            published=PLAN.items.package_files("results/published/*.csv"),
         output:
             **rendered(item),
         log:
@@ -71,6 +72,8 @@ for paper, files in PLAN.items.papers().items():
 
 rule predictions:
     """Predict the paper's compute cycles from the shapes of its models."""
+    input:
+        PLAN.items.package_files("results/published/*.csv", "cost/*.yaml"),
     output:
         PATHS.predictions,
     log:
@@ -95,7 +98,7 @@ rule report_page:
         latency=PLAN.timing.files("latency"),
         pipelines=PLAN.pipelines.files(),
         provenance=PATHS.provenance,
-        parts=PLAN.items.page_parts(),
+        parts=PLAN.items.package_files("report/*.html", "report/*.css", "report/*.js"),
     output:
         report(PATHS.page, caption="../report/page.rst", category="The report"),
     log:
@@ -108,7 +111,7 @@ rule report_page:
         runtime=20,
     params:
         config=PATHS.settings,
-        code=PLAN.items.page_code(),
+        code=code_of("report.page", components=PLAN.items.metrics()),
         experiment=PLAN.config.model_dump(),
     shell:
         "ragauge report page --config {params.config:q} 2>&1 | tee {log:q}"
@@ -129,5 +132,6 @@ rule reproduction:
         ENVIRONMENT
     params:
         code=code_of("report.reproduction", "results.directions", "measure.recomputed"),
+        tables=lambda wildcards: {str(table): file_sha256(table) for table in sorted(Path("reports").glob("*/*.csv"))},
     shell:
         "ragauge report reproduction --config {input.config:q} --claims {input.claims:q} --out {output.page:q} 2>&1 | tee {log:q}"

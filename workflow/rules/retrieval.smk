@@ -121,7 +121,7 @@ use rule chunks as index_training with:
     resources:
         mem_mb=PLAN.retrieval.train_mb,
         runtime=240,
-        slurm_extra=ALONE,
+        slurm_extra=PLAN.retrieval.train_node,
     params:
         step="train",
         settings=PLAN.entry("databases/{database}/indexes/{index}"),

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 
 from ragauge.cli._parser import command_parser
-from ragauge.cli._process import choose_waiting, keep_freed_memory
+from ragauge.cli._process import choose_waiting, retain_freed_memory
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logging.getLogger("ragauge").setLevel(logging.WARNING)
         with explain_missing_extra():
             choose_waiting()
-            keep_freed_memory()
+            retain_freed_memory()
             code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:

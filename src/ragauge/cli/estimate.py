@@ -10,6 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration")
     shapes = "measure nothing: lower bounds of GPU time from the models' shapes and the data sheet of an A100"
     parser.add_argument("--from-shapes", action="store_true", help=shapes)
+    parser.add_argument("--cores", type=int, metavar="N", help="of the run; default: all of this machine")
     parser.add_argument("--brief", action="store_true", help="print one line: the time, and what it is made of")
 
 
@@ -18,6 +19,7 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.measure import estimate
 
     config = loading.load(args.config)
-    estimated = estimate.estimate(config, estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config))
+    machine = estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config, args.cores)
+    estimated = estimate.estimate(config, machine)
     text = estimate.brief(estimated) if args.brief else estimate.text(estimated)
     options.print_result(args, text, **estimated.to_json())

@@ -172,7 +172,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     from ragauge.cost.machine import provenance
     from ragauge.generation import pipeline
     from ragauge.generation.evaluation import texts
-    from ragauge.generation.specification import index_facts, specify
+    from ragauge.generation.specification import index_facts, modules_of, specify
     from ragauge.io.digest import digest
     from ragauge.retrieval.database import Database
 
@@ -192,7 +192,6 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     )
     name, sha256 = modes.make(settings.mode, {}).origin(checkpoint)
     checkpoint = replace(checkpoint, sha256=sha256)
-    components = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
     specification = specify(
         settings,
         model=str(settings.model),
@@ -207,7 +206,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         database_sha256=database.sha256,
         evaluation_sha256=database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None,
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
-        code=digest("ragauge.generation.pipeline", *components),
+        code=digest("ragauge.generation.pipeline", *modules_of(settings)),
     )
     is_published = settings.task == "perplexity" and settings.scoring == "published"
     with options.ended_in_order():

@@ -113,13 +113,13 @@ def start_fork_server(folder: Path = FORKS) -> None:
     os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
-def say_estimate(config: Config, settings: Path, jobs: int) -> None:
+def say_estimate(config: Config, settings: Path, jobs: int, cores: int) -> None:
     """Say what a run that begins does, and about how long it takes on this machine. `settings`: the file of the
     configuration, every `dtype` resolved."""
     progress.line(f"{jobs} jobs of this experiment:\n{config.plan()}")
     if jobs < ESTIMATED_JOBS:
         return
-    command = [sys.executable, "-m", "ragauge.cli", "estimate", str(settings), "--brief", "--quiet"]
+    command = [sys.executable, "-m", "ragauge.cli", "estimate", str(settings), "--brief", "--quiet", f"--cores={cores}"]
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(command, capture_output=True, text=True, timeout=ESTIMATE_S, check=False)
         if done.returncode == 0:

@@ -105,12 +105,13 @@ def check_tables(table: Any, place: str) -> None:
     for dtype, rows in table.items():
         if dtype not in (known := [_name(one) for one in kernels.MEASURED]):
             raise unknown("dtype", dtype, known, place)
-        for operation, row in rows.items() if isinstance(rows, Mapping) else ():
+        if not isinstance(rows, Mapping) or not all(isinstance(row, Mapping) for row in rows.values()):
+            raise UserError(f"{place}: {dtype}: an object of operations is needed, each with its `kernel`")
+        for operation, row in rows.items():
             if operation not in (operations := [*map(str, Operation)]):
                 raise unknown("operation", operation, operations, f"{place}: {dtype}")
             valid = kernels.candidates(operation, getattr(torch, dtype))
-            kernel = row.get("kernel") if isinstance(row, Mapping) else row
-            if not isinstance(kernel, str) or kernel not in valid:
+            if (kernel := row.get("kernel")) not in valid:
                 raise unknown("kernel", str(kernel), valid, f"{place}: {dtype}: {operation}")
 
 
@@ -177,11 +178,11 @@ def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
         logits, targets = full((SCORED, named(MODEL).vocab)), torch.zeros(SCORED, dtype=torch.long)
         runs[Operation.ATTENTION] = lambda: kernels.attend(q, k, v, None, causal=True)
         states, inner = full((MANY_ROWS, LAYER[0][1])), full((MANY_ROWS, 2 * LAYER[-1][1]))
-        heads, angles = full((MANY_ROWS, HEADS + KV_HEADS, DIM)), full((MANY_ROWS, 1, DIM))
+        heads, cos = full((MANY_ROWS, HEADS + KV_HEADS, DIM)), full((MANY_ROWS, 1, DIM), fill_value=1.0)
         runs[Operation.ROWS] = lambda: (
             kernels.rms_norm(states, states[0], 1e-5),
             kernels.gate(inner, "silu"),
-            kernels.rotate(heads, angles, angles),
+            kernels.rotate(heads, cos, torch.zeros_like(cos)),
         )
         runs[Operation.LIKELIHOOD] = lambda: kernels.log_probabilities(logits, targets)
     return runs

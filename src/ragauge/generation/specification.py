@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from ragauge import registry
 from ragauge.generation.modes import Mode
 from ragauge.generation.modes import make as make_mode
 from ragauge.generation.settings import PipelineSettings
@@ -57,6 +58,13 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     def mode(self) -> Mode:
         """The attention mode with its options."""
         return make_mode(self.pipeline.mode, self.pipeline.model_dump())
+
+
+def modules_of(settings: PipelineSettings) -> list[str]:
+    """The modules that records depend on and no import shows: schedule and mode by name; of timed ones the service."""
+    service = ("client", "fanout", "server") if settings.task == "generate" else ()
+    found = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
+    return [*found, *(f"ragauge.retrieval.service.{name}" for name in service)]
 
 
 def specify(

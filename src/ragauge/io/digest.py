@@ -1,8 +1,8 @@
 """A digest of the code behind a result: of a module and of every module of ragauge that it imports.
 
 Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result (`EXCLUDED`): a fix
-to the downloader must not discard hours of answers. Modules of installed plugin packages count too, with the package's
-name, version and data files.
+to the downloader must not discard hours of answers. C files of their packages count, and modules of installed plugin
+packages with the package's name, version and data files.
 """
 
 import ast
@@ -54,6 +54,8 @@ def digest(*modules: str, without: Collection[str] = ()) -> str:
 def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
     names = sorted(reachable(*modules, without=without))
     lines = [f"{name} {_parsed(name)[0]}\n" for name in names]
+    packages = [path.parent for name in names if (path := _path(name)) and path.name == "__init__.py"]
+    lines += [f"{c} {file_sha256(c)}\n" for folder in packages for c in sorted(folder.glob("*.[ch]"))]
     plugin_packages = sorted({name.partition(".")[0] for name in names} - {PACKAGE})
     return hashlib.sha256("".join([*lines, *map(_package, plugin_packages)]).encode()).hexdigest()[:12]
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Estimate:
         return {**asdict(self), "wall_s": asdict(self.wall)}
 
 
-def machine_for(config: Config) -> Machine:
+def machine_for(config: Config, cores: int | None = None) -> Machine:
     """This machine, measured for the experiment's first model of a known shape; a data sheet where it lacks the GPU.
     Raises UserError: no model's shape is known before it is downloaded."""
     for label, model in config.models.items():
@@ -114,7 +115,7 @@ def machine_for(config: Config) -> Machine:
         if model.device == "cuda" and not torch.cuda.is_available():
             return DATA_SHEET
         encoders = sorted(name for name in _encoders(Plan(config)) if assets.describe(name)["fetched"])
-        return measure(shape, with_dtype(model).precision, model.device, encoders[0] if encoders else None)
+        return measure(shape, with_dtype(model).precision, model.device, encoders[0] if encoders else None, cores)
     raise UserError(f"models: no shape is known before a model is downloaded: {', '.join(config.models)}")
 
 
@@ -151,7 +152,7 @@ class Estimator:
         self.shapes = {label: shape_of(config, label) for label in config.models}
         self.sizes = {label: sizes.size(settings) for label, settings in config.databases.items()}
         self._at_once = min(machine.cores, len(self._jobs)) or 1
-        self._prompts: dict[tuple[str, str], list[Prompt]] = {}
+        self._prompts: dict[tuple[str, ...], list[Prompt]] = {}
         self._sequences: dict[tuple[object, ...], Span] = {}
 
     @cached_property
@@ -172,12 +173,14 @@ class Estimator:
             protocol = self.config.protocol(dataset)
             assert protocol is not None
             try:
-                for name in protocol.methods:
-                    offline, online = self._timed(Answers(dataset, model, name), protocol.new_tokens)
+                for name, new_tokens in product(protocol.methods, protocol.all_new_tokens):
+                    offline, online = self._timed(Answers(dataset, model, name), new_tokens)
                     prompts = min(PROTOCOL_PROMPTS, protocol.trials)
                     wall += offline * prompts + online * ((protocol.warmup or 1) * prompts + protocol.trials)
                     repeated = (online.high + PAUSE_S) * protocol.trials if self.machine.is_measured else 0.0
                     wall += Span(0, 0, repeated)  # where others disturb all trials
+                if protocol.documents == "cold" or protocol.evidence_batch:
+                    raise UserError("trials with cold documents or several questions are not estimated")
             except UserError as error:
                 unknown.append(f"latency of {dataset}, {model}: {error}")
         for section, others in (("load", self.config.measured("load")), ("stream", self.config.measured("stream"))):
@@ -190,7 +193,8 @@ class Estimator:
         """Chunk databases, of which encoding the chunks is nearly all."""
         chunks = sum(size.chunks for size in self.sizes.values() if size)
         unknown = tuple(f"{label}: its corpus is known when it is read" for label, s in self.sizes.items() if not s)
-        wall = _roughly(chunks * self.machine.encode_s / self.machine.cores)
+        shards = sum(database.shards for database in self.config.databases.values())
+        wall = _roughly(chunks * self.machine.encode_s / min(self.machine.cores, shards or 1))
         return Section("retrieval", len(self.sizes), wall, unknown)
 
     def pipelines(self) -> Section:
@@ -315,7 +319,7 @@ class Estimator:
 
     def prompts_of(self, job: Answers) -> list[Prompt]:
         """Prompts of the data set: some of its own, else one of its mean lengths."""
-        place = (job.dataset, job.model)
+        place = (job.dataset, job.model, self._reader(job))
         if place not in self._prompts:
             self._prompts[place] = list(self._own_prompts(job)) or [self._mean_prompt(job)]
         return self._prompts[place]
@@ -391,7 +395,7 @@ class Estimator:
             archives |= {name: _asset_gb(name) for name in data.assets} or dict([data.archive] if data.archive else [])
         sizes = [size for size in self.sizes.values() if size]
         downloads = {
-            "models": sum(model["download_gb"] for model in models),
+            "models": sum({model["source"]: model["download_gb"] for model in models}.values()),
             "text encoders": sum(map(_asset_gb, _encoders(self.plan))),
             "data sets": sum(archives.values()),
         }

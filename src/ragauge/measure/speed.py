@@ -111,11 +111,13 @@ class Machine:
 DATA_SHEET = Machine(f"{A100['name']} (data sheet)", 1, RooflineRates(A100), RooflineRates(A100), is_measured=False)
 
 
-def measure(shape: Shape, precision: Precision, device: str = "cpu", encoder: str | None = None) -> Machine:
-    """Measure this machine for a model of that shape, and with a text `encoder` that is on this machine, encoding."""
+def measure(
+    shape: Shape, precision: Precision, device: str = "cpu", encoder: str | None = None, cores: int | None = None
+) -> Machine:
+    """Measure so many `cores` (None: all) for a model of that shape, and encoding by an `encoder` that is here."""
     import torch
 
-    began, cores, threads = time.perf_counter(), psutil.cpu_count() or 1, torch.get_num_threads()
+    began, cores, threads = time.perf_counter(), cores or psutil.cpu_count() or 1, torch.get_num_threads()
     smaller, encode_s = _with_fewer_layers(shape), 1 / CHUNKS_PER_S
     try:
         torch.set_num_threads(1)

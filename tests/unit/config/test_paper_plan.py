@@ -58,6 +58,7 @@ def test_no_job_opens_an_index_that_is_larger_than_its_memory(config: Config, pl
     for label, database in config.databases.items():
         places = [(label, index) for index in database.indexes]
         jobs += [(place, plan.retrieval.search_mb(of(database=label, index=place[1]), 1)) for place in places]
+        assert {plan.retrieval.train_node(of(database=label, index=index)) for _, index in places} <= {"--exclusive"}
     for label, entry in config.staleness.items():
         jobs.append(((entry.database, entry.index), plan.retrieval.search_mb(of(staleness=label), 1)))
     assert len(jobs) == 8 + 8 + 3

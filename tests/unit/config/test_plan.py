@@ -12,7 +12,7 @@ from plugin_packages import forget
 from ragauge import registry
 from ragauge.config import launch
 from ragauge.config.loading import load, parse
-from ragauge.config.plan import Plan, grown
+from ragauge.config.plan import Plan, code_of, grown
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.io import digest
@@ -149,7 +149,9 @@ def test_an_index_is_made_of_the_shards_that_it_is_over(full: Plan) -> None:
     assert full.retrieval.of_shards(full.paths.codes)(of(database="wikipedia", index="first_half")) == [
         f"{folder}/first_half/shards/00000/manifest.json"
     ]
-    assert len(full.retrieval.of_shards(full.paths.codes)(of(database="wikipedia", index="ivf"))) == 2
+    ivf = of(database="wikipedia", index="ivf")
+    assert len(full.retrieval.of_shards(full.paths.codes)(ivf)) == 2
+    assert (full.retrieval.train_threads(ivf), full.retrieval.train_node(ivf)) == (1, "")
 
 
 def test_pipelines_share_adapters_and_exports() -> None:
@@ -219,9 +221,10 @@ def codes(plan: Plan) -> dict[str, str]:
         "answers": lambda: plan.answers.code(of(model="smollm2-135m-instruct", variant="superposition_k1")),
         "latency": lambda: plan.timing.code("latency")(of(dataset="wiki_single", model="smollm2-135m-instruct")),
         "pipeline": lambda: plan.pipelines.code(of(pipeline="piperag_64")),
+        "timed": lambda: plan.pipelines.code(of(pipeline="retro_timed")),
         "training": lambda: digest.digest("ragauge.training.finetuning", "ragauge.retrieval.embed"),
         "item": lambda: plan.items.code("superposition_table_1"),
-        "page": plan.items.page_code,
+        "page": lambda: code_of("report.page", components=plan.items.metrics()),
     }
     forget()
     return {name: code() for name, code in answers.items()}
@@ -242,6 +245,7 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
         ("methods/superposition", {"answers", "latency"}, {"questions", "pipeline", "item", "page"}),
         ("metrics/f1", {"item", "page"}, {"questions", "answers", "latency", "pipeline"}),
         ("items/superposition/table_1", {"item"}, {"questions", "answers", "latency", "pipeline", "page"}),
+        ("retrieval/service/search_queue", {"timed"}, {"pipeline", "answers"}),
         ("generation/schedules/piperag", {"pipeline"}, {"questions", "answers", "latency", "item", "page"}),
     ],
 )

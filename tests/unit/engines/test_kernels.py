@@ -28,6 +28,10 @@ def every(*operations: str) -> list[tuple[str, str, torch.dtype]]:
     return [(o, name, dtype) for o in operations for dtype in DTYPES for name in candidates(o, dtype)]
 
 
+def only(operation: str, name: str, dtype: torch.dtype) -> Choice:
+    return Choice("test", {str(dtype).removeprefix("torch."): {operation: {"kernel": name}}})
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Any:
     torch.manual_seed(0)
@@ -60,8 +64,8 @@ def test_every_log_probability_is_that_of_the_softmax(
     logits, targets = torch.randn(7, words).mul(8).to(dtype), torch.randint(words, (7,))
     logits[3, targets[3]] = -1000.0  # of a word that cannot be
     exact = logits.double().log_softmax(1).gather(1, targets[:, None])[:, 0]
-    with torch.inference_mode():
-        found = kernels.LIKELIHOODS[name](logits, targets)
+    with torch.inference_mode(), kernels.using(only(operation, name, dtype)):
+        found = kernels.log_probabilities(logits, targets)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), exact, atol=2e-5, rtol=2e-6)
 
@@ -73,7 +77,6 @@ def test_every_log_probability_is_that_of_the_softmax(
 def test_every_attention_is_the_attention(
     operation: str, name: str, dtype: torch.dtype, kv_heads: int, queries: int, mask: bool
 ) -> None:
-    kernel = kernels.ATTENTIONS[name]
     keys = 9 if queries > 1 else 21
     q = torch.randn(2, 6, queries, 8).to(dtype)
     k, v = (torch.randn(2, kv_heads, keys + 3, 8).to(dtype)[:, :, :keys] for _ in range(2))
@@ -81,7 +84,8 @@ def test_every_attention_is_the_attention(
     seen[..., 0] = True
     given, causal = (seen, False) if mask else (None, queries > 1)
     allowed = seen if mask else torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
-    found, exact = kernel(q, k, v, given, causal), exact_attention(q, k, v, allowed)
+    with kernels.using(only(operation, name, dtype)), torch.inference_mode():
+        found, exact = kernels.attend(q, k, v, given, causal), exact_attention(q, k, v, allowed)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
 
@@ -95,7 +99,7 @@ def test_attention_takes_whatever_strides_torch_returns(monkeypatch: pytest.Monk
         return plain(*tensors, **options).transpose(1, 2).contiguous().transpose(1, 2)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", on_a_gpu)
-    torch.testing.assert_close(kernels.ATTENTIONS["plain"](q, k, v, None, False).double(), exact, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(kernels.attend(q, k, v, None, False).double(), exact, atol=1e-6, rtol=1e-6)
 
 
 SIZES = {  # rows, heads, heads of keys, queries, keys, numbers of a head
@@ -174,7 +178,7 @@ def test_heads_are_rotated_where_they_stand(operation: str, name: str, dtype: to
     qkv, positions = torch.randn(7, 5, dim).to(dtype), torch.rand(7) * 100
     cos, sin = (x.to(dtype) for x in rotation(positions, replace(LLAMA, head_dim=dim)))
     exact = rotate(qkv[:, :4].double(), cos.double(), sin.double())
-    with kernels.using(Choice("test", {str(dtype)[6:]: {operation: {"kernel": name}}})), torch.inference_mode():
+    with kernels.using(only(operation, name, dtype)), torch.inference_mode():
         values = qkv[:, 4:].clone()
         torch.testing.assert_close(kernels.rotate(qkv[:, :4], cos, sin).double(), exact, atol=WITHIN[dtype], rtol=0.01)
         assert torch.equal(qkv[:, 4:], values)

@@ -43,6 +43,15 @@ def test_changes_with_code_alone(package: Path) -> None:
     assert module.digest("ragauge.a") != before
 
 
+def test_changes_with_c_code_of_its_packages(package: Path) -> None:
+    digests = [module.digest("ragauge.a")]
+    for file in ("sub/kernel.c", "sub/kernel.h"):
+        (package / file).write_text("int one(void) { return 1; }\n")
+        forget()
+        digests.append(module.digest("ragauge.a"))
+    assert len(set(digests)) == 3
+
+
 def test_help_texts_do_not_count(package: Path) -> None:
     text = "add_argument('--k', help={!r}, default={})\n"
     digests = []

@@ -269,7 +269,7 @@ def test_a_run_takes_what_was_estimated(
     assert estimated["downloads_gb"]["models"] == 0
     said = []
     for jobs in (launch.ESTIMATED_JOBS - 1, launch.ESTIMATED_JOBS):
-        launch.say_estimate(load(Path("config.yaml")), Path("config.yaml"), jobs)
+        launch.say_estimate(load(Path("config.yaml")), Path("config.yaml"), jobs, 1)
         said.append(capsys.readouterr().err)
         assert "methods   2 variants: naive, superposition" in said[-1]
     assert ["about" in text for text in said] == [False, True]

@@ -73,17 +73,17 @@ class ItemPlan(PlanPart):
         return str(getattr(importlib.import_module(folder), "PAPER", ALL_PAPERS))
 
     def code(self, item: str) -> str:
-        """The digest of the code that renders an item. Metrics are loaded by name, so no import shows them."""
-        return code_of("rendering.writing", components=[registry.module_name("item", item), *_metrics()])
+        """The digest of the code that renders an item."""
+        return code_of("rendering.writing", components=[registry.module_name("item", item), *self.metrics()])
 
-    def page_code(self) -> str:
-        """The digest of the code that writes the page; a change of an item comes with its files."""
-        return code_of("report.page", components=_metrics())
+    def metrics(self) -> list[str]:
+        """The modules of metrics: they are loaded by name, so no import shows them."""
+        return [registry.module_name("metric", name) for name in registry.usable("metric")]
 
-    def page_parts(self) -> list[str]:
-        """What the page is put together from."""
-        folder = Path(os.path.relpath(__file__)).parents[2] / "report"
-        return sorted(str(path) for kind in ("html", "css", "js") for path in folder.glob(f"*.{kind}"))
+    def package_files(self, *patterns: str) -> list[str]:
+        """Files of the package that are read but are no code, such as the parts of the page."""
+        package = Path(os.path.relpath(__file__)).parents[2]
+        return sorted(str(path) for pattern in patterns for path in package.glob(pattern))
 
     def _measured(self, path: str, protocol: Protocol, datasets: Datasets | None) -> list[str]:
         """The files of a protocol, of the pairs of data set and model that an item reads."""
@@ -118,7 +118,3 @@ class ItemPlan(PlanPart):
 
     def _kind(self, dataset: str) -> Kind:
         return kind_of(DataPlan(self.config, self.cores).kind(dataset))
-
-
-def _metrics() -> list[str]:
-    return [registry.module_name("metric", name) for name in registry.usable("metric")]

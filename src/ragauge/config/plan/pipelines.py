@@ -8,7 +8,7 @@ from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of, code_of
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO
 from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import facts_of, specify
+from ragauge.generation.specification import facts_of, modules_of, specify
 from ragauge.io.files import text_sha256
 
 
@@ -48,10 +48,8 @@ class PipelinePlan(PlanPart):
         return [f"{option}={path}" for option, path in given.items() if path]
 
     def code(self, labels: Labels) -> str:
-        """Digest of the code that runs a pipeline. Schedules and modes are found by name, so no import shows them."""
-        entry = self._pipeline(labels)
-        modules = [registry.module_name("schedule", entry.schedule), registry.module_name("mode", entry.mode)]
-        return code_of("generation.pipeline", components=modules)
+        """Digest of the code that runs a pipeline."""
+        return code_of("generation.pipeline", components=modules_of(self._pipeline(labels)))
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, and how many there are."""

@@ -6,7 +6,7 @@ from math import ceil
 from typing import ClassVar
 
 from ragauge import registry
-from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
+from ragauge.config.plan.part import ALONE, Labels, PlanPart, code_of, manifest
 from ragauge.retrieval import sizes
 from ragauge.retrieval.corpus import is_asset
 from ragauge.retrieval.indexes import IndexRecipe
@@ -70,8 +70,11 @@ class RetrievalPlan(PlanPart):
 
     def train_threads(self, labels: Labels) -> int:
         """All cores for many vectors; for few, one, beside other jobs. An unknown number counts as many."""
-        vectors = sizes.index_vectors(self._database(labels), labels.index)
-        return 1 if 0 < vectors <= FEW_VECTORS else self.cores
+        return self.cores if self.train_node(labels) else 1
+
+    def train_node(self, labels: Labels) -> str:
+        """Slurm's option for the node that many vectors take."""
+        return "" if 0 < sizes.index_vectors(self._database(labels), labels.index) <= FEW_VECTORS else ALONE
 
     def train_mb(self, labels: Labels, attempt: int) -> int:
         return attempt * self._index(labels).train_mb()

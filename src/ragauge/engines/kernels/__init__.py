@@ -122,24 +122,10 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) ->
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shared)
 
 
-def _attention_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """By `attention.c`, whose sums are float32."""
-    attended = compiled.attend(q, k, v, mask, causal)
-    return _sdpa(q, k, v, mask, causal) if attended is None else attended
-
-
-ATTENTIONS: dict[str, Callable[..., Tensor]] = {"plain": _sdpa, COMPILED: _attention_compiled}
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
-
-# logits (token, vocab), targets (token,) -> log-probabilities (token,) in float32
-LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "plain": lambda logits, targets: -F.cross_entropy(logits.float(), targets, reduction="none"),
-    COMPILED: compiled.log_probabilities,
 }
 
 
@@ -225,30 +211,28 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
     Args:
         mask: (row, 1, query, key), true where attended; None: all, or the lower triangle where `causal`.
     """
-    name = "plain" if torch_only(q) else _active.kernel(q.dtype, Operation.ATTENTION)
-    return ATTENTIONS[name](q, k, v, mask, causal)
+    attended = compiled.attend(q, k, v, mask, causal) if _compiles(q, Operation.ATTENTION) else None
+    return _sdpa(q, k, v, mask, causal) if attended is None else attended
 
 
 def attend_gathered(q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor | None) -> Tensor | None:
     """`attend` over keys and values (kv_head, slot, dim) of which each row has its own slots (row, key), without
     gathering them; None where the chosen kernel does not do that.
     """
-    if not isinstance(k, Tensor) or not isinstance(v, Tensor):
-        return None
-    if torch_only(q) or _active.kernel(q.dtype, Operation.ATTENTION) != COMPILED:
+    if not isinstance(k, Tensor) or not isinstance(v, Tensor) or not _compiles(q, Operation.ATTENTION):
         return None
     return compiled.attend(q, k[None], v[None], mask, slots=slots)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """(..., width), or (token, head, dim) under a weight of all heads together."""
-    plain = weight.dim() > 1 or torch_only(x) or _active.kernel(x.dtype, Operation.ROWS) != COMPILED
-    return F.rms_norm(x, weight.shape, weight, eps) if plain else compiled.normed(x, weight, eps)
+    compiles = weight.dim() == 1 and _compiles(x, Operation.ROWS)
+    return compiled.normed(x, weight, eps) if compiles else F.rms_norm(x, weight.shape, weight, eps)
 
 
 def gate(inner: Tensor, activation: str) -> Tensor:
     """activation(gate) * value of a gated MLP: (token, gate then value) -> (token, unit)."""
-    if activation == "silu" and not torch_only(inner) and _active.kernel(inner.dtype, Operation.ROWS) == COMPILED:
+    if activation == "silu" and _compiles(inner, Operation.ROWS):
         return compiled.gated(inner)
     gates, values = inner.chunk(2, -1)
     return ACTIVATIONS[activation](gates).mul_(values)
@@ -256,15 +240,21 @@ def gate(inner: Tensor, activation: str) -> Tensor:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`rope.rotate` of heads (token, head, dim), which may be overwritten."""
-    compiles = not torch_only(x) and x.stride(1) == x.shape[2] and _active.kernel(x.dtype, Operation.ROWS) == COMPILED
+    compiles = x.stride(1) == x.shape[2] and _compiles(x, Operation.ROWS)
     return compiled.rotated(x, cos, sin) if compiles else rope.rotate(x, cos, sin)
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """Logits (token, vocab), targets (token,) -> the targets' log-probabilities (token,) in float32."""
-    name = "plain" if torch_only(logits) else _active.kernel(logits.dtype, Operation.LIKELIHOOD)
-    return LIKELIHOODS[name](logits, targets)
+    if _compiles(logits, Operation.LIKELIHOOD):
+        return compiled.log_probabilities(logits, targets)
+    return -F.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def _compiles(tensor: Tensor, operation: Operation) -> bool:
+    return not torch_only(tensor) and _active.kernel(tensor.dtype, operation) == COMPILED
 
 
 def torch_only(tensor: Tensor) -> bool:
+    """Whether torch's own kernels alone may run: on a GPU, for gradients, or in an export."""
     return tensor.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting()

@@ -57,12 +57,7 @@ INLINE floats read(const void *at, int64_t index, int kind) {
 
 INLINE float read_one(const void *at, int64_t index, int kind) {
     if (kind == FLOAT32) return ((const float *)at)[index];
-    if (kind == BFLOAT16) {
-        uint32_t word = (uint32_t)((const uint16_t *)at)[index] << 16;
-        float x;
-        memcpy(&x, &word, 4);
-        return x;
-    }
+    if (kind == BFLOAT16) return as_float((uint32_t)((const uint16_t *)at)[index] << 16);
     return ((const int8_t *)at)[index];
 }
 
@@ -186,10 +181,6 @@ typedef struct { /* what a product multiplies with: (token, in) */
     const float *scale; /* (token,) */
 } Input;
 
-INLINE void some(const Matrix *m, Input in, float *y, int64_t row, int rows, int tokens, int add, int kind, int64_t t) {
-    block(m, in.x + t * m->in, y + t * m->out, row, rows, tokens, add, kind);
-}
-
 /* The tokens in blocks of one size, or one less. */
 INLINE void rows_of(const Matrix *m, Input in, float *y, int64_t tokens, int64_t from, int64_t to, int add, int kind) {
     const int64_t blocks = (tokens + TOKENS - 1) / TOKENS;
@@ -199,7 +190,8 @@ INLINE void rows_of(const Matrix *m, Input in, float *y, int64_t tokens, int64_t
         for (int64_t left = blocks; full && left; left--) {
             const int64_t count = (tokens - t + left - 1) / left;
 #define OF(COUNT) \
-    if (COUNT <= TOKENS && count == COUNT) some(m, in, y, row, ROWS, COUNT, add, kind, t)
+    if (COUNT <= TOKENS && count == COUNT) \
+        block(m, in.x + t * m->in, y + t * m->out, row, ROWS, COUNT, add, kind)
             OF(1);
             OF(2);
             OF(3);
@@ -210,7 +202,7 @@ INLINE void rows_of(const Matrix *m, Input in, float *y, int64_t tokens, int64_t
             t += count;
         }
         for (int64_t r = row; !full && r < to; r++)
-            for (int64_t u = 0; u < tokens; u++) some(m, in, y, r, 1, 1, add, kind, u);
+            for (int64_t u = 0; u < tokens; u++) block(m, in.x + u * m->in, y + u * m->out, r, 1, 1, add, kind);
     }
 }
 
@@ -265,48 +257,50 @@ INLINE void share(int64_t all, int64_t of, int64_t *from, int64_t *to) { /* whol
 
 INLINE int64_t group(const Matrix *m) { return m->kind == INT8 ? PANEL : ROWS; }
 
-static Own own(int64_t tokens, int64_t width) {
-    char *at = aligned_alloc(64, ((tokens * (5 * width + 4) + 63) / 64 + 1) * 64);
+INLINE int64_t own_bytes(int64_t tokens, int64_t width) { return ((tokens * (5 * width + 4) + 63) / 64 + 1) * 64; }
+
+/* The calling thread's part of `space`, which has as many bytes for each of them. */
+static Own own(void *space, int64_t tokens, int64_t width) {
+    char *at = (char *)space + omp_get_thread_num() * own_bytes(tokens, width);
     return (Own){(float *)at, (uint8_t *)at + 4 * tokens * width + 4 * tokens, (float *)at + tokens * width};
 }
 
-/* (token, in) -> (token, out) */
-void product(const Matrix *m, const float *x, float *y, int64_t tokens, int threads) {
+/* (token, in) -> (token, out); 1 if memory is short. */
+int product(const Matrix *m, const float *x, float *y, int64_t tokens, int threads) {
+    void *space = aligned_alloc(64, threads * own_bytes(tokens, m->in));
+    if (!space) return 1;
 #pragma omp parallel num_threads(threads)
     {
         int64_t from, to;
-        Own mine = own(tokens, m->in);
         share(m->out, group(m), &from, &to);
-        multiply(m, input(m, x, mine, tokens), y, tokens, from, to, 0);
-        free(mine.x);
+        multiply(m, input(m, x, own(space, tokens, m->in), tokens), y, tokens, from, to, 0);
     }
+    free(space);
+    return 0;
 }
 
 /* The same of INT8 for many tokens, x and y in float32 or bfloat16: a thread has tokens of its own. */
 int product_many(const Matrix *m, const void *x, void *y, int64_t tokens, int64_t kind, int threads) {
-    int failed = 0;
+    const int64_t in = m->in, out = m->out, widest = in > out ? in : out;
+    void *space = aligned_alloc(64, threads * own_bytes(NEAR, widest));
+    if (!space) return 1;
 #pragma omp parallel num_threads(threads)
     {
         int64_t from, to;
-        const int64_t in = m->in, out = m->out;
-        Own mine = own(NEAR, in > out ? in : out);
-        if (!mine.x) __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+        Own mine = own(space, NEAR, widest);
         share(tokens, WIDE, &from, &to);
-        for (int64_t t = from; mine.x && t < to; t += NEAR) {
+        for (int64_t t = from; t < to; t += NEAR) {
             const int64_t count = to - t < NEAR ? to - t : NEAR;
-            if (kind == FLOAT32) {
-                quantise((const float *)x + t * in, mine.rounded, mine.scale, count, in);
-                panels_of(m, mine.rounded, mine.scale, (float *)y + t * out, count, 0, out, 0);
-            } else {
-                for (int64_t i = 0; i < count * in; i++) mine.x[i] = read_one(x, t * in + i, BFLOAT16);
-                quantise(mine.x, mine.rounded, mine.scale, count, in);
-                panels_of(m, mine.rounded, mine.scale, mine.x, count, 0, out, 0);
-                for (int64_t i = 0; i < count * out; i++) ((uint16_t *)y)[t * out + i] = half(mine.x[i]);
-            }
+            const int widens = kind == BFLOAT16;
+            float *into = widens ? mine.x : (float *)y + t * out;
+            for (int64_t i = 0; widens && i < count * in; i++) mine.x[i] = read_one(x, t * in + i, BFLOAT16);
+            quantise(widens ? mine.x : (const float *)x + t * in, mine.rounded, mine.scale, count, in);
+            panels_of(m, mine.rounded, mine.scale, into, count, 0, out, 0);
+            for (int64_t i = 0; widens && i < count * out; i++) ((uint16_t *)y)[t * out + i] = half(mine.x[i]);
         }
-        free(mine.x);
     }
-    return failed;
+    free(space);
+    return 0;
 }
 
 /* The activations (token, width), in float32 or bfloat16, of a product with an INT8 matrix that torch makes. */
@@ -579,11 +573,12 @@ int through(const Layer *layers, int64_t count, const Cache *caches, int64_t eac
     widest = units > widest ? units : widest;
     widest = heads * dim > widest ? heads * dim : widest;
     float *qkv = malloc(new * (rows + 2 * units + heads * room * (2 + dim)) * sizeof *x);
-    if (!qkv) return 1;
+    void *space = aligned_alloc(64, threads * own_bytes(new, widest));
+    if (!qkv || !space) return free(qkv), free(space), 1;
     float *inner = qkv + new * rows, *parts = inner + 2 * new * units;
 #pragma omp parallel num_threads(threads)
     {
-        Own mine = own(new, widest);
+        Own mine = own(space, new, widest);
         for (int64_t l = 0; l < count; l++) {
             const Layer *layer = layers + l;
             const Cache *kept = caches + l * each;
@@ -615,8 +610,7 @@ int through(const Layer *layers, int64_t count, const Cache *caches, int64_t eac
             multiply(&layer->down, input(&layer->down, mine.x, mine, new), x, new, from, to, 1);
 #pragma omp barrier
         }
-        free(mine.x);
     }
-    free(qkv);
+    free(qkv), free(space);
     return 0;
 }

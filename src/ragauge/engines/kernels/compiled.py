@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ragauge.assets import store
 from ragauge.cost.machine import cpu_model
+from ragauge.errors import UserError
 from ragauge.io.files import file_sha256, locked, write_file
 
 logger = logging.getLogger(__name__)
@@ -126,12 +127,12 @@ def multiply(matrix: Matrix, x: Tensor) -> Tensor:
         taken = (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()
         y = taken.new_empty(x.shape[0], matrix.out)
         arguments = (x.shape[0], KINDS[taken.dtype], threads)
-        if library().product_many(ctypes.byref(matrix), taken.data_ptr(), y.data_ptr(), *arguments):
-            raise MemoryError(f"a product of {x.shape[0]} tokens")
-        return y.to(x.dtype)
-    x32 = x.float().contiguous()
-    y = torch.empty(x.shape[0], matrix.out)
-    library().product(ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], threads)
+        failed = library().product_many(ctypes.byref(matrix), taken.data_ptr(), y.data_ptr(), *arguments)
+    else:
+        x32, y = x.float().contiguous(), torch.empty(x.shape[0], matrix.out)
+        failed = library().product(ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], threads)
+    if failed:
+        raise MemoryError(f"a product of {x.shape[0]} tokens")
     return y.to(x.dtype)
 
 
@@ -229,9 +230,7 @@ def library() -> Any:
         layers: list[Any] = [pointer, size, pointer, size, pointer, size, *[pointer] * 3, size, size]
         compiled.through.argtypes = [*layers, ctypes.c_float, count]
         compiled.normed.argtypes = [*[pointer] * 3, size, size, size, ctypes.c_float, count]
-        for name in ("product", "log_probabilities", "quantised", "scaled", "normed", "gated", "rotated"):
-            getattr(compiled, name).restype = None
-    except (OSError, AttributeError, subprocess.SubprocessError) as error:
+    except (OSError, AttributeError, UserError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)
         return None
     return compiled

@@ -45,7 +45,7 @@ INLINE floats widened(const uint16_t *at) { /* bfloat16 */
 #endif
 }
 
-/* bfloat16, to even; what is no number stays none */
+/* Rounds to bfloat16, ties to even; NaN stays NaN. */
 INLINE uint16_t half(float x) {
     const uint32_t bits = as_word(x);
     return (x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16;
