@@ -87,7 +87,7 @@ def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
 def test_a_table_of_kernels(kernel: Any, tmp_path: Path) -> None:
     path = tmp_path / "kernels.json"
     path.write_text(json.dumps({"kernels": {"float32": {Operation.ONE: kernel}}}))
-    with pytest.raises(UserError, match="unknown kernel"):
+    with pytest.raises(UserError, match=r"unknown kernel|an object of operations is needed"):
         tuning.read_choice(path)
 
 

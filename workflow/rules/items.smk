@@ -132,6 +132,6 @@ rule reproduction:
         ENVIRONMENT
     params:
         code=code_of("report.reproduction", "results.directions", "measure.recomputed"),
-        tables=lambda wildcards: {str(table): file_sha256(table) for table in sorted(Path("reports").glob("*/*.csv"))},
+        tables={str(table): file_sha256(table) for table in sorted(Path("reports").glob("*/*.csv"))},
     shell:
         "ragauge report reproduction --config {input.config:q} --claims {input.claims:q} --out {output.page:q} 2>&1 | tee {log:q}"
