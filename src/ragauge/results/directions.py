@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 SCORES = "scores.csv"  # what `measures.by_question` has, beside provenance.json
 Keys = dict[str, str | int]
-"""Values of a row by column."""
+"""Values of a row by column; where it may have one of several, these with | between."""
 Numbers = tuple[float, float, float, float | None, int]
 """Value, low, high, p of a paired test, n."""
 SIGNIFICANT = 0.05
@@ -119,7 +119,8 @@ def _paired(scores: Path, named: Sequence[Keys], place: str) -> Numbers:
 def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:
     try:
         with open(table, newline="", encoding="utf-8") as file:
-            return [row for row in csv.DictReader(file) if all(row.get(name) == str(keys[name]) for name in keys)]
+            rows = csv.DictReader(file)
+            return [row for row in rows if all(row.get(name) in str(keys[name]).split("|") for name in keys)]
     except OSError as error:
         raise UserError(f"{place}: {table}: cannot be read: {error.strerror or error}") from error
 

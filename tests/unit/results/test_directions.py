@@ -20,8 +20,8 @@ b,accuracy,0.30,0.22,0.33,,90
 none,accuracy,,,,,0
 """
 SCORES = "model,variant,question,score\n" + "".join(
-    f"{model},{variant},{question},{score}\n"
-    for model in ("small", "large")
+    f"{model},{variant},{model} {question},{score}\n"
+    for model in ("small", "medium", "large")
     for variant, scores in {"a": "111011", "b": "0001110"}.items()
     for question, score in enumerate(scores if model == "large" else scores[:2])
 )
@@ -74,6 +74,8 @@ def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
     assert [row[name] for name in ("value", "low", "n")] == [f"{test['difference']:.6g}", f"{test['low']:.6g}", 6]
     assert (row["reader"], row["interval"], row["note"]) == ("large", "paired", "half")
     assert row["rows"] == "large, a − large, b"
+    both = "readers: {all: {table: run/scores.csv, keys: {model: small|medium}}}, quantity: em"
+    assert direction(tmp_path, f"{both}, better: {{variant: a}}, worse: {{variant: b}}")["n"] == 4
     with pytest.raises(UserError, match="has no question of both"):
         direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: c}}")
 
