@@ -488,9 +488,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In words: 40 s, 12 min, 3.5 h, 2.0 days."""
+    """In words: 40 s, 2.5 min, 12 min, 3.5 h, 2.0 days."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min"
+        return f"{seconds / 60:{'.2g' if seconds < 570 else '.0f'}} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

@@ -232,7 +232,8 @@ def test_without_its_gpu_an_experiment_gets_lower_bounds(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(40, "40 s"), (720, "12 min"), (12600, "3.5 h"), (172800 * 1.5, "3.0 days")]
+    ("seconds", "text"),
+    [(40, "40 s"), (150, "2.5 min"), (720, "12 min"), (12600, "3.5 h"), (172800 * 1.5, "3.0 days")],
 )
 def test_durations_are_in_words(seconds: float, text: str) -> None:
     assert duration(seconds) == text
