@@ -208,7 +208,7 @@ def test_one_line_has_the_time_and_what_is_not_estimated() -> None:
     assert line.startswith(f"about {duration(estimated.wall.likely)} here ({duration(estimated.wall.low)} to ")
     assert line.endswith("; part of retrieval is not estimated")
     assert [part.rpartition(" ")[0] for part in line.partition(": ")[2].partition(";")[0].split(", ")][:1] == [
-        "answers 9"
+        "answers 9.1"
     ]
 
 
