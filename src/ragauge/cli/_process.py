@@ -19,7 +19,7 @@ WATCHED_S = 0.1
 BUSY_CORES = 0.5  # of other processes, from which threads do not spin
 SHORT_SPIN = "3000"  # rounds
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-RETAINED_BYTES = 2**30, 2**25  # of freed memory; glibc before 2.35 takes no more than the latter
+RETAINED_BYTES = 2**30, 2**25  # of freed memory; older versions take no more than the latter
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # what mallopt(3) calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 
 
