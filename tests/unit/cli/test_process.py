@@ -1,6 +1,7 @@
-"""How threads wait for each other is chosen before torch is loaded."""
+"""How threads wait for each other is chosen before torch is loaded, and freed memory stays."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -41,3 +42,23 @@ def test_a_busy_process_is_seen() -> None:
         assert any(_process.others_busy() for _ in range(20))
     finally:
         os.kill(busy, signal.SIGKILL)
+
+
+FAULTS = """
+import resource
+from ragauge.cli import _process
+{before}
+for _ in range(2):
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(2**26)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such choice")
+def test_freed_memory_is_not_mapped_anew() -> None:
+    faults = [
+        int(subprocess.check_output([sys.executable, "-c", FAULTS.format(before=before)]))
+        for before in ("", "_process.retain_freed_memory()")
+    ]
+    assert faults[1] * 10 < faults[0]
