@@ -10,7 +10,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration")
     shapes = "measure nothing: lower bounds of GPU time from the models' shapes and the data sheet of an A100"
     parser.add_argument("--from-shapes", action="store_true", help=shapes)
-    parser.add_argument("--cores", type=int, metavar="N", help="of the run; default: all of this machine")
+    parser.add_argument(
+        "--cores", type=options.count, metavar="N", help="cores of the run; default: all of this machine"
+    )
     parser.add_argument("--brief", action="store_true", help="print one line: the time, and what it is made of")
 
 

@@ -180,7 +180,8 @@ class Estimator:
                     repeated = (online.high + PAUSE_S) * protocol.trials if self.machine.is_measured else 0.0
                     wall += Span(0, 0, repeated)  # where others disturb all trials
                 if protocol.documents == "cold" or protocol.evidence_batch:
-                    raise UserError("trials with cold documents or several questions are not estimated")
+                    reason = "trials with cold documents or several questions are not estimated"
+                    unknown.append(f"latency of {dataset}, {model}: {reason}")
             except UserError as error:
                 unknown.append(f"latency of {dataset}, {model}: {error}")
         for section, others in (("load", self.config.measured("load")), ("stream", self.config.measured("stream"))):

@@ -8,8 +8,10 @@ from ragauge.config.plan.part import Labels, PlanPart, code_of
 from ragauge.config.schema import Config, Protocol
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 
-NOT_MEASURED: Any = dict.fromkeys(("training", "methods", "datasets", "resources", "finder"), True)  # keys of a model
-NOT_MEASURED["served"] = {"price", "timeout_s", "attempts"}
+NOT_MEASURED: Any = {  # keys of a model
+    **dict.fromkeys(("training", "methods", "datasets", "resources", "finder"), True),
+    "served": {"price", "timeout_s", "attempts"},
+}
 
 
 class TimingPlan(PlanPart):
