@@ -98,7 +98,7 @@ def test_a_killed_job_fails_its_run_and_another_run_is_refused_meanwhile(
         job.kill()
         printed = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 1
-    assert "Error in rule answers" in printed
+    assert "answers failed: logs/job/" in printed.rpartition("Error in rule answers")[2]
     goes_on(run, undisturbed)
 
 

@@ -61,6 +61,8 @@ def test_a_pipeline_that_fails_does_not_keep_the_server(finished: Path, preloade
     arguments = (*targets("long", "more"), "--cores", "2", *configure(finished, pipelines))
     done = snakemake(finished, *arguments, commands=preloaded)
     assert done.returncode == 1, done.stdout + done.stderr
+    [failed] = [line for line in done.stderr.splitlines() if line.startswith("served_pipeline failed: logs/")]
+    assert "long.log: ragauge: error: " in failed
     assert (finished / f"results/{NAME}/served/more.jsonl").is_file()
     assert not (finished / SERVER / "address").exists()
 

@@ -1,11 +1,12 @@
 """The start of a workflow run: check its configuration, lock its folder, cancel Slurm jobs that a killed run left."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,15 @@ def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
         for stale in made:
             Path(stale).unlink(missing_ok=True)
         write_file(Path(path), "".join(f"{line}\n" for line in made).encode())
+
+
+def failures(logs: Sequence[str]) -> Iterator[str]:
+    """A line for each failed job in Snakemake's logs of a run: its rule, its own log, and how that ends."""
+    for log in logs:
+        text = Path(log).read_text(errors="replace")
+        for rule, path in re.findall(r"^Error in rule (\S+):\n(?:    .*\n)*?    log: (\S+)", text, re.MULTILINE):
+            lines = Path(path).read_text(errors="replace").strip().splitlines() if Path(path).is_file() else []
+            yield f"{rule} failed: {path}: {lines[-1] if lines else 'empty'}"
 
 
 def end_left_jobs(patience_s: float = ENDING_S) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import torch
@@ -49,6 +50,7 @@ class RecordedEngine(Traced, ABC):
         self.template: str | None = None
         self._answering: RecordedEngine | None = None  # of a finder: the engine whose traces record its calls
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
+        self._counting = Lock()  # neighbours that are read ahead add caches from a thread of their own
 
     @abstractmethod
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
@@ -161,12 +163,15 @@ class RecordedEngine(Traced, ABC):
 
     def track(self, cache: KVCache) -> KVCache:
         """Count a cache's bytes among the engine's for as long as it lives."""
-        self._caches.add(cache)
+        with self._counting:
+            self._caches.add(cache)
         return cache
 
     @property
     def cache_bytes(self) -> int:
-        return sum(c.bytes for c in self._caches) + (self.finder.cache_bytes if self.finder else 0)
+        with self._counting:
+            own = sum(c.bytes for c in self._caches)
+        return own + (self.finder.cache_bytes if self.finder else 0)
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:

@@ -90,12 +90,7 @@ class StepsByCapacity:
         return sum(steps.cache.bytes for steps in self._by_capacity.values())
 
     def continue_response(
-        self,
-        cache: KVCache,
-        ids: list[int],
-        position: float,
-        most: int,
-        ended: Ended | None,
+        self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
     ) -> list[int]:
         """`RecordedEngine.decode`; reads nothing if steps cannot be captured, waits once for all without `ended`."""
         past, count = cache.length, most - len(ids)

@@ -15,12 +15,7 @@ class EvaluationStretch:
 
 
 def texts(
-    database: Database,
-    tokens: int,
-    limit: int | None = None,
-    evaluation: str | None = None,
-    *,
-    published: bool = False,
+    database: Database, tokens: int, limit: int | None = None, evaluation: str | None = None, *, published: bool = False
 ) -> list[EvaluationStretch]:
     """Stretches of exactly `tokens` tokens of the database's held-out text, or of the evaluation set of this label.
 

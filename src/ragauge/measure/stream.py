@@ -33,12 +33,7 @@ CACHE_STATES = {"disk": f"documents are read from disk: {STATE}", "memory": "doc
 
 
 def measure_stream(
-    variants: Mapping[str, Method],
-    bench: Bench,
-    settings: StreamSettings,
-    *,
-    folder: Path,
-    seed: int = 0,
+    variants: Mapping[str, Method], bench: Bench, settings: StreamSettings, *, folder: Path, seed: int = 0
 ) -> dict[str, Any]:
     """The same stream for one variant after another, each with a store of its own that begins empty.
 

@@ -36,12 +36,7 @@ class Encoder:
     """
 
     def __init__(
-        self,
-        path: Path,
-        query_prefix: str = "",
-        text_prefix: str = "",
-        dtype: Dtype = "float32",
-        device: str = "cpu",
+        self, path: Path, query_prefix: str = "", text_prefix: str = "", dtype: Dtype = "float32", device: str = "cpu"
     ) -> None:
         """Load the checkpoint in fp32; `dtype` is that of matrix products and attention, not of sums and norms. Raises
         UserError: the folder holds no encoder, or one pooled in another way."""

@@ -1,5 +1,7 @@
 """The key-value cache: spans of one arena that are appended, joined, forgotten and weighed."""
 
+from threading import Thread
+
 import pytest
 import torch
 
@@ -70,6 +72,25 @@ def test_bytes_are_those_in_use(lm: LM) -> None:
     assert lm.cache_bytes == 27 * per_token
     del joined
     assert lm.cache_bytes == 22 * per_token
+
+
+class Meeting(KVCache):
+    """Another thread begins a cache while this one is counted."""
+
+    @property
+    def bytes(self) -> int:
+        self.other.start()
+        self.other.join(0.05)  # it waits until all are counted
+        return 3
+
+
+def test_caches_of_another_thread_wait_while_bytes_are_counted(lm: LM) -> None:
+    meeting = lm.track(Meeting(lm.shape, 4, lm.dtype, lm.device))
+    made: list[KVCache] = []
+    meeting.other = Thread(target=lambda: made.append(lm.new_cache(4)))
+    assert lm.cache_bytes == 3
+    meeting.other.join()
+    assert len(made) == 1
 
 
 def test_growing_keeps_what_is_there(lm: LM) -> None:
