@@ -138,6 +138,30 @@ def test_another_thread_may_read_while_a_graph_is_captured(monkeypatch: pytest.M
     assert len(seen) == 1 + steps.WARM_UP + 1  # the prompt, and the steps before and in the capture
 
 
+def test_a_thread_that_waits_for_the_device_waits_for_a_capture_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, right, threads, failed = on_gpu(tiny_models.tiny_lm()), Decoder.embed, list[threading.Thread](), list[str]()
+
+    def wait() -> None:
+        try:
+            lm.synchronize()
+        except RuntimeError as error:
+            failed.append(str(error))
+
+    def embed(self: Decoder, ids: Tensor) -> Tensor:
+        threads.append(threading.Thread(target=wait))
+        threads[-1].start()
+        threads[-1].join(0.05)
+        return right(self, ids)
+
+    monkeypatch.setattr(Decoder, "embed", embed)
+    answer(lm, "naive", {})
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert lm.steps
+    assert lm.steps.fallback is None
+
+
 # --- the decoder: methods, several questions, caches, stored documents, checkpoints
 
 

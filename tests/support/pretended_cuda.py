@@ -165,6 +165,11 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
     return mapped(placed, results)
 
 
+def synchronize(*_: Any) -> None:
+    if Graph.capturing:
+        raise RuntimeError("CUDA error: operation would make the legacy stream depend on a capturing blocking stream")
+
+
 def check(func: Any, args: Any, on_gpu: list[Pretended], on_host: list[Tensor]) -> None:
     """Raise what CUDA raises where an operator's tensors may not meet, or while a graph is captured."""
     waits = func in READ_BACK or (on_host and func in COPIES)
@@ -198,7 +203,7 @@ def pretended() -> Iterator[None]:
         yield
         return
     stream = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
-    nothing = ("_lazy_init", "synchronize", "set_device", "empty_cache")
+    nothing = ("_lazy_init", "set_device", "empty_cache")
     stubs: dict[str, Any] = {
         **dict.fromkeys(nothing, lambda *_, **__: None),
         **dict.fromkeys(("memory_reserved", "memory_allocated", "current_device"), lambda *_: 0),
@@ -209,6 +214,7 @@ def pretended() -> Iterator[None]:
         "mem_get_info": lambda *_: (1 << 34, 1 << 34),
         "get_device_properties": lambda *_: SimpleNamespace(name="pretended", total_memory=1 << 34, major=8, minor=0),
         "stream": lambda _: nullcontext(),
+        "synchronize": synchronize,
         "CUDAGraph": Graph,
         "graph": Graph.capture,
     }

@@ -23,6 +23,7 @@ from ragauge.engines.cache import KVCache
 from ragauge.engines.passes import CallOptions, Ended
 from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, Response, Traced, read_and_generate
 from ragauge.engines.spans import Row, Span
+from ragauge.engines.steps import CAPTURING
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ class RecordedEngine(Traced, ABC):
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            with CAPTURING:
+                torch.cuda.synchronize(self.device)
 
     def note(self, call: Call) -> None:
         if self._answering is None:

@@ -5,6 +5,7 @@ See docs/latency-protocol.md. Off CUDA a step runs eagerly, which tests use to c
 """
 
 import logging
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 CAPACITY_STEP = 1024  # capacities are multiples of this: a prompt a little longer needs no other graph
 MAX_GRAPHS = 4  # one for each capacity; each has a cache of its size
+CAPTURING = Lock()  # waiting for the whole device, in any thread, would break a capture
 WARM_UP = 3  # steps before a capture, in which libraries choose kernels and take their workspaces
 
 
@@ -71,7 +73,8 @@ class FixedSteps:
                 self._step()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # neighbours are read by another thread
+        # neighbours are read by another thread
+        with CAPTURING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._step()
         return graph
 

@@ -199,6 +199,16 @@ def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called == [2, 16]
 
 
+def test_a_choice_without_a_kernel_has_the_next_fastest() -> None:
+    timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "compiled": 2.0}}
+    table = {
+        "bfloat16": {Operation.ONE: timed, Operation.MANY: {"kernel": "onednn"}, Operation.FEW: {"kernel": "native"}}
+    }
+    chosen = Choice("measured", table).without("native")
+    assert chosen.named() == {"bfloat16": {Operation.ONE: "compiled", Operation.MANY: "onednn"}}
+    assert chosen.origin == "measured"
+
+
 def test_choices_that_differ_have_other_names_for_stored_documents() -> None:
     fast = Choice("measured", {"float32": {Operation.MANY: {"kernel": "onednn"}}})
     assert fast.digest(torch.float32) != DEFAULT.digest(torch.float32)

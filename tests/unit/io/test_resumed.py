@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from ragauge.errors import UserError
 from ragauge.io import resumed
 
 
@@ -20,3 +23,9 @@ def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
     assert squared == [1, 2, 3, 4]
     assert resumed.results(path, "b", [5], square) == [25], "another identity"
     assert path.read_bytes() == b"b\n25\n"
+
+
+def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "saved"
+    with pytest.raises(UserError, match="saved: another process is writing it"):
+        resumed.results(path, "a", [1], lambda number: resumed.results(path, "a", [number], int))

@@ -146,6 +146,16 @@ class Choice:
         """The name of the kernel."""
         return self._kernels.get((dtype, operation), "plain")
 
+    def without(self, kernel: str) -> "Choice":
+        """The same choice, with the next fastest in place of a kernel."""
+
+        def next_fastest(row: Mapping[str, Any]) -> Mapping[str, Any]:
+            others = {name: seconds for name, seconds in row.get("seconds", {"plain": 0.0}).items() if name != kernel}
+            return row if row["kernel"] != kernel else {**row, "kernel": min(others, key=others.__getitem__)}
+
+        table = {dtype: {name: next_fastest(row) for name, row in rows.items()} for dtype, rows in self.table.items()}
+        return Choice(self.origin, table)
+
     def named(self, dtype: torch.dtype | None = None) -> dict[str, Any]:
         """What is not torch's own, as results state it: dtype -> operation -> kernel."""
         chosen: dict[str, Any] = {}

@@ -52,5 +52,6 @@ def are_finished(files: list[Path]) -> bool:
 
 
 def _has_failed(path: Path, failed_s: float) -> bool:
-    mark = path.with_name(path.name + ".failed")
-    return mark.exists() and time.time() - mark.stat().st_mtime > failed_s
+    with suppress(FileNotFoundError):  # the next attempt removes the mark
+        return time.time() - path.with_name(path.name + ".failed").stat().st_mtime > failed_s
+    return False

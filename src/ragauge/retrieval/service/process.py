@@ -67,8 +67,8 @@ def serve(
     server.start()
     on_ready()
     print(f"{ANNOUNCEMENT}{server.address}", flush=True)
-    while not (stopped.wait(POLL_SIGNALS_S) or is_finished()):
-        pass  # signal handlers run between two waits
+    while not (stopped.is_set() or is_finished()):
+        time.sleep(POLL_SIGNALS_S)  # in `stopped.wait` a signal's handler could wait for the lock that it interrupts
     logger.info("stopping: finishing what runs, for up to %g s", grace_s)
     if not server.stop(grace_s):
         logger.error("abandoned a search that was still running after %g s", grace_s)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 import tiny_models
-from ragauge.engines import LM, Row
+from ragauge.engines import LM, Row, kernels
+from ragauge.engines.kernels import Choice, Operation
 from ragauge.generation.decoding import token_nll
+from ragauge.generation.modes import Checkpoint
 from ragauge.generation.modes._joint import JointDecoder
 from ragauge.generation.modes.joint import JointAttention
 from ragauge.generation.reader import StateCache
@@ -60,6 +62,22 @@ def test_without_neighbours_it_is_the_decoder() -> None:
     plain = lm.extend(lm.new_cache(len(IDS)), [Row(IDS, range(len(IDS)))], stage="prompt", logp=True).logp[0]
     nll = token_nll(JointDecoder(lm, JointAttention()).open(len(IDS)), IDS, NoNeighbours(), windows)
     torch.testing.assert_close(nll, -plain)
+
+
+def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a product of neighbours that another thread reads meanwhile would be rounded in another way."""
+    timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "compiled": 2.0}}
+
+    def load(*_: object, **__: object) -> LM:
+        lm = tiny_models.tiny_lm()
+        kernels.use(Choice("test", {"bfloat16": {Operation.ONE: timed}}))
+        return lm
+
+    monkeypatch.setattr("ragauge.engines.load_lm", load)
+    monkeypatch.setattr(kernels, "_active", kernels.DEFAULT)
+    monkeypatch.setattr(kernels, "engines_state", {})
+    Checkpoint("tiny").decoder()
+    assert kernels.active().named() == {"bfloat16": {Operation.ONE: "compiled"}}
 
 
 def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
