@@ -23,11 +23,8 @@ class SettingError(UserError):
 
 
 def unknown(what: str, value: object, choices: Iterable[str], where: str = "") -> UserError:
-    """Return the error for a name that is not one of `choices`.
-
-    Example: `config.yaml: methods.sp_k4.method: unknown method 'superpositon'; did you mean 'superposition'?
-    known: naive, prompt_cache, superposition`.
-    """
+    """Return the error for a name that is not one of `choices`, such as `config.yaml: methods.sp_k4.method: unknown
+    method 'superpositon'; did you mean 'superposition'? known: naive, prompt_cache, superposition`."""
     known = sorted(choices)
     near = meant(str(value), known)
     place = f"{where}: " if where else ""

@@ -57,12 +57,9 @@ def check_module(paths: Any) -> None:
 
 
 def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], None]) -> None:
-    """Have `begin` called when a run starts of a workflow that uses this one as a module.
-
-    Snakemake calls one `onstart` handler: that of the main Snakefile or, in older versions, of whichever is read last.
-
-    `outer`: the handler before this module was read, which comes first.
-    """
+    """Have `begin` called when a run starts of a workflow that uses this one as a module. `outer`: the handler before
+    this module was read, which comes first. Snakemake calls one `onstart` handler: that of the main Snakefile or, in
+    older versions, of whichever is read last."""
 
     def start_both(log: Any) -> None:
         outer(log)

@@ -169,15 +169,8 @@ class ModelEntry(Section):
     def engine_facts(self) -> EngineFacts:
         """What answers depend on in the engine; a served model runs as its server decides."""
         served = self.served and ServedFacts(**self.served.model_dump(include=set(ServedFacts.model_fields)))
-        return EngineFacts(
-            name=self.engine,
-            dtype=None if served else self.dtype,
-            device=None if served else self.device,
-            max_context=self.max_context,
-            weights=self.weights,
-            kv=self.kv,
-            served=served,
-        )
+        keys = {"max_context", "weights", "kv"} | (set[str]() if served else {"dtype", "device"})
+        return EngineFacts(name=self.engine, served=served, **self.model_dump(include=keys))
 
     @property
     def finder_facts(self) -> FinderFacts:

@@ -47,8 +47,7 @@ class GenerationModel:
 
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take while the window after `length` tokens is generated (S3); at least 1 ms.
-
-        With reading ahead they include reading what was found; `network_s` of the message there and back is taken off.
-        """
+        With reading ahead they include reading what was found; `network_s` of the message there and back is taken
+        off."""
         read = -self.read_s(k) if self.ahead else self.read_s(k)
         return max(1e-3, self.decode_s(length, windows.interval, k * NEIGHBOUR) + read - network_s)

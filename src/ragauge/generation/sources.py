@@ -32,14 +32,9 @@ class NeighbourSource(ABC):
 
     @abstractmethod
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared | None:
-        """The neighbours of the next window, which may be `Prepared`; None: those of the window before stay.
-
-        Args:
-            ids: all tokens known at the window's start.
-            more: whether a window follows, for which a query may be sent early.
-
-        Raises UserError: the retriever failed; the sequence must not go on without its neighbours.
-        """
+        """The neighbours of the next window, which may be `Prepared`; None: those of the window before stay. `ids`: all
+        tokens known at the window's start; `more`: whether a window follows, for which a query may be sent early.
+        Raises UserError: the retriever failed; the sequence must not go on without its neighbours."""
 
     def close(self) -> None:  # noqa: B027 (most have nothing to cancel)
         """Cancel a pending retrieval."""

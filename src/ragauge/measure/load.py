@@ -88,13 +88,9 @@ def trace_facts(trace: Sequence[TraceEntry]) -> dict[str, Any]:
 
 
 def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
-    """One level of load on one method, by the wall clock.
-
-    The first `warmup` requests find the server emptier than later ones do and are left out of the summary.
-
-    Returns: {"rate", "clients", "speed", "load_share", "gpu", "busy", "refused", "summary", "requests"}, see
-        `timing.watched`. A refused level has no `summary`.
-    """
+    """One level of load on one method, by the wall clock. The first `warmup` requests find the server emptier than
+    later ones do and are left out of the summary. Returns {"rate", "clients", "speed", "load_share", "gpu", "busy",
+    "refused", "summary", "requests"}, see `timing.watched`. A refused level has no `summary`."""
     settings = server.settings
     count = len(level.moments) or settings.warmup + settings.requests
 

@@ -52,20 +52,16 @@ class Engines:
         batch: Batch = 1,
         served: Served | None = None,
     ) -> None:
-        """`documents` is where keys and values computed offline are stored for other runs; answers do not change.
-
-        Of a `batch`, auto is as many questions as memory allows and the processor gains from. `served` is how a model
-        behind a server is reached, `threads` are those of a CPU; None: torch's own choice.
-        """
+        """`documents` is where keys and values computed offline are stored for other runs; answers do not change. Of a
+        `batch`, auto is as many questions as memory allows and the processor gains from. `served` is how a model behind
+        a server is reached, `threads` are those of a CPU; None: torch's own choice."""
         self.threads, self.documents, self.batch = threads, documents, batch
         self.served = {"served": served.engine_options} if served else {}
         self._loaded: dict[tuple[str, bool], Engine] = {}
 
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
-        """The engine that answers, with the one that finds evidence if the specification has a finder.
-
-        Raises UserError: a model cannot be loaded, or cannot run the method.
-        """
+        """The engine that answers, with the one that finds evidence if the specification has a finder. Raises
+        UserError: a model cannot be loaded, or cannot run the method."""
         engine = self.of(specification)
         wrapper(specification.template, engine.tokenizer, repeats=True)  # one that does not fit fails every question
         if Capability.SPANS in engine.capabilities:
@@ -87,10 +83,8 @@ class Engines:
         return engine
 
     def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
-        """The engine of a model, loaded once. Raises UserError: the model cannot be loaded.
-
-        `finds`: it is the one that finds evidence, whose calls stand in another engine's trace.
-        """
+        """The engine of a model, loaded once. `finds`: it is the one that finds evidence, whose calls stand in another
+        engine's trace. Raises UserError: the model cannot be loaded."""
         facts = {**specification.engine.model_dump(exclude={"name", "served"}), **self.served}
         key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
         if key not in self._loaded:
@@ -236,10 +230,8 @@ def answers(
 def _answers_of_server(
     engine: RemoteEngine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch
 ) -> Iterator[Record]:
-    """The records of a served model, some of whose requests are under way together.
-
-    Raises EngineLostError: the server is gone; what it answered until then was returned before.
-    """
+    """The records of a served model, some of whose requests are under way together. Raises EngineLostError: the server
+    is gone; what it answered until then was returned before."""
     several = engine.concurrency or (batch if isinstance(batch, int) else 1)
     if several == 1 or len(examples) == 1 or method.sequential():
         yield from (ask(engine, method, example, specification) for example in examples)
@@ -368,11 +360,8 @@ def limits(specification: AnswerSpecification) -> Limits:
 def prompt_of(
     example: Example, specification: AnswerSpecification, tokenizer: Any, context: int | None = None
 ) -> Prompt:
-    """The example's prompt under the specification's template and instruction.
-
-    Prompts in LongBench's form are truncated to the model's `context`, in tokens, or to the data set's option
-    `max_length` if that is less.
-    """
+    """The example's prompt under the specification's template and instruction. Prompts in LongBench's form are
+    truncated to the model's `context`, in tokens, or to the data set's option `max_length` if that is less."""
     longest = [context - limits(specification).max_new_tokens] if context else []
     if specification.dataset_options.get("max_length"):
         longest.append(specification.dataset_options["max_length"])

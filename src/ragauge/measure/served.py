@@ -81,10 +81,8 @@ class ServedBench:
 
     @contextmanager
     def watched(self, settings: TimedSettings, cache: str) -> Iterator[dict[str, Any]]:
-        """Watch the server and this client during the block, which sets the records `requests`.
-
-        Yields: a mapping that then has what both say of these, and `refused`, why times must not be reported.
-        """
+        """Watch the server and this client during the block, which sets the records `requests`. Yields a mapping that
+        then has what both say of these, and `refused`, why times must not be reported."""
         self.client.late_s.clear()
         with server_metrics.watched(self.engine) as metrics, competing_load() as others:
             seen: dict[str, Any] = {}
@@ -237,11 +235,9 @@ def new_nonce() -> str:
 def measure_latency(
     variants: Mapping[str, Method], bench: ServedBench, settings: LatencySettings, seed: int = 0
 ) -> dict[str, Any]:
-    """Time the variants with every response length, as `latency.measure_latency` does.
-
-    Returns: its keys, as far as a server tells; `server`: the server's view; a row of a trial without an answer has its
-        `failure` in place of times.
-    """
+    """Time the variants with every response length, as `latency.measure_latency` does. Returns its keys, as far as a
+    server tells; `server`: the server's view; a row of a trial without an answer has its `failure` in place of
+    times."""
     first, *others = (_time(variants, bench, settings, tokens, seed) for tokens in settings.all_new_tokens)
     return {**first, "other_lengths": others}
 
@@ -303,11 +299,8 @@ def losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def measure_load(
     variants: Mapping[str, Method], bench: ServedBench, settings: LoadSettings, seed: int = 0
 ) -> dict[str, Any]:
-    """The load protocol, as `load.measure_load` has it; the server batches requests as it likes.
-
-    Returns: its keys; a level also has what `ServedBench.watched` yields. A request that failed has its `failure` in
-        place of times.
-    """
+    """The load protocol, as `load.measure_load` has it; the server batches requests as it likes. Returns its keys; a
+    level also has what `ServedBench.watched` yields. A request that failed has its `failure` in place of times."""
     targets = {"first_token_s": settings.target_first_token_s, "per_token_s": settings.target_per_token_s}
     (able, unsupported), runs = bench.adapted(variants), list[dict[str, Any]]()
     levels, lengths, prompts = load.levels_of(settings, bench.trace), load.lengths(settings, bench.trace), bench.prompts

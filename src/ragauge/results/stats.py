@@ -23,11 +23,9 @@ def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> 
 
 
 def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
-    """Means over tokens of each text (text,) such that their plain mean is the mean over the tokens of all texts.
-
-    The mean over tokens is a ratio of two sums over texts; these are its linearised terms (Cochran, 1977, section 6.4),
-    so that resampling them gives its interval. With equal counts they are the values.
-    """
+    """Means over tokens of each text (text,) such that their plain mean is the mean over the tokens of all texts. The
+    mean over tokens is a ratio of two sums over texts; these are its linearised terms (Cochran, 1977, section 6.4), so
+    that resampling them gives its interval. With equal counts they are the values."""
     means, counts = _checked(values, "values"), _checked(tokens, "tokens")
     mean = float((means * counts).sum() / counts.sum())
     return [float(term) for term in mean + (means - mean) * counts / counts.mean()]

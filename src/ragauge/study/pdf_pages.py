@@ -144,11 +144,8 @@ def lay_out(lines: Sequence[Line]) -> tuple[str, bool]:
 
 
 def _gutters(lines: Sequence[Line]) -> tuple[list[Gap], int, int]:
-    """Follow the gaps of the first line down the page, as long as one stays open.
-
-    Returns:
-        the gutters; how many lines it is to the last with text on both sides of one, and to the last that crosses none.
-    """
+    """Follow the gaps of the first line down the page, as long as one stays open. Returns the gutters; how many lines
+    it is to the last with text on both sides of one, and to the last that crosses none."""
     gutters = [(left.stop, right.start) for left, right in pairwise(lines[0])]
     last_row, last = 1, 1
     for number, line in enumerate(lines[1:], start=2):

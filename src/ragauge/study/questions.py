@@ -129,11 +129,9 @@ def _header(line: str, place: str) -> tuple[str, list[str]]:
 
 
 def _check(cells: Sequence[str], columns: Sequence[str], separator: str, row: str, header: str, place: str) -> None:
-    """Raise UserError if a row has more cells than columns, or its question may have been cut.
-
-    It may where it has neither quotes nor a mark at its end, and cells are missing, a question mark follows, or a blank
-    stands after the separator, where the header has none.
-    """
+    """Raise UserError if a row has more cells than columns, or its question may have been cut. It may where it has
+    neither quotes nor a mark at its end, and cells are missing, a question mark follows, or a blank stands after the
+    separator, where the header has none."""
     at = columns.index("question")
     question, following, *_ = [*cells[at : at + 2], "", ""]
     is_spaced = separator != "\t" and f"{question}{separator} " in row and f"{separator} " not in header

@@ -34,9 +34,8 @@ class Fanout:
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query over all parts; `nprobe` is the smallest of the parts', `seconds` the longest.
-
-        Raises RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
-        """
+        Raises RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong
+        together."""
         pending = {client: client.start(queries) for client in self._clients}
         answers: dict[str, list[Neighbours]] = {}
         lost: dict[str, LostError] = {}
