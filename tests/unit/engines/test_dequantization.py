@@ -1,6 +1,7 @@
 """Quantised checkpoints read as the floating-point ones that they stand for; all other ones are refused by name."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,10 @@ def packed(numbers: Tensor, bits: int) -> Tensor:
 # Each: (rows, columns) -> the tensors beside a layer's name, and the weight that they stand for.
 
 
-def fp8_by_block(rows: int, columns: int) -> tuple[Parts, Tensor]:
-    numbers, scale = fp8(rows, columns), scales(-(-rows // 16), -(-columns // 16))
+def fp8_by_block(rows: int, columns: int, side: int = 16) -> tuple[Parts, Tensor]:
+    numbers, scale = fp8(rows, columns), scales(-(-rows // side), -(-columns // side))
     stored = {"weight": numbers, "weight_scale_inv": scale, "activation_scale": scales()}
-    return stored, numbers.float() * tiles(scale, rows, columns, (16, 16))
+    return stored, numbers.float() * tiles(scale, rows, columns, (side, side))
 
 
 def fp8_by_tensor(rows: int, columns: int) -> tuple[Parts, Tensor]:
@@ -97,6 +98,7 @@ BLOCKS = {"quant_method": "fp8", "weight_block_size": [16, 16], "activation_sche
 Store = Callable[[int, int], tuple[Parts, Tensor]]
 CASES: dict[str, tuple[dict[str, Any], Store]] = {
     "fp8 by block": (BLOCKS, fp8_by_block),
+    "fp8, blocks larger than layers": (BLOCKS | {"weight_block_size": [128, 128]}, partial(fp8_by_block, side=128)),
     "fp8 by tensor": ({"quant_method": "fp8", "weight_block_size": None}, fp8_by_tensor),
     "fbgemm": ({"quant_method": "fbgemm_fp8"}, fp8_by_row),
     "bitsandbytes": ({"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False}, bnb8),
@@ -137,7 +139,7 @@ def test_the_key_of_older_compressed_tensors(tmp_path: Path) -> None:
     torch.testing.assert_close(tiny.all_logits(tiny.read(tmp_path), IDS), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["fp8 by block", "fp8 by tensor"])
+@pytest.mark.parametrize("name", ["fp8 by block", "fp8, blocks larger than layers", "fp8 by tensor"])
 def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
     """transformers multiplies FP8's scales in where there is no GPU."""
     write(tmp_path, *CASES[name])
