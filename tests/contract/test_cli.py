@@ -13,6 +13,9 @@ from ragauge.cli import main
 GIVEN = "--dataset nq_open --model smollm2-135m-instruct --out x.jsonl"
 RUN = f"run --method naive {GIVEN}"
 LOAD = f"load --methods bm25 {GIVEN}"
+COST = "cost --model retro"
+XEON = "--search-machine xeon-8259cl"
+TIME = "time --dataset paper --model m --out o --new-tokens"
 # A mistake for every verb, each told in one line that says this; where a verb takes no value, of its usage.
 OF_VERBS = {
     "cache": ("prune --keep-gb -1", "argument --keep-gb: '-1' must be a number from 0"),
@@ -74,6 +77,39 @@ MISTAKES = [
     (f"{RUN} --limit 0", "argument --limit: '0' must be a whole number from 1"),
     (f"{RUN} --device tpu", "argument --device: unknown device 'tpu'; did you mean 'cpu'? known: auto, cpu, cuda"),
     ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but this needs the files"),
+    ("fetch", "give either an asset or --dataset NAME or --config"),
+    ("fetch minilm --config x.yaml", "give either an asset or --dataset NAME or --config"),
+    ("fetch --dataset nq_open", "--out: required with --dataset"),
+    ("fetch minilm --seed 1", "--data, --set, --seed: only valid with --dataset"),
+    ("fetch minilm --lock", "--lock: only valid with --config"),
+    ("fetch --config x.yaml --out x.json", "--out: only valid with an asset or --dataset"),
+    (f"{COST} --schedule no_retrieval {XEON}", "--search-machine: schedule 'no_retrieval' asks no index"),
+    (f"{COST} --method naive {XEON}", "--search-machine: must be given with --schedule"),
+    (f"{COST} --schedule piperag --set nprobe=hide {XEON}", "must be a number"),
+    (f"{COST} --schedule retro --search-machine xeon", "xeon-8259cl"),
+    (f"{COST} --schedule waltz", "waltz"),
+    (f"{COST} --schedule piperag --set interval=30", "30 does not divide"),
+    (f"{COST} --schedule piperag --set beat=3", "beat"),
+    ("piperag export --mode retro --out x", "--mode retro: requires --database"),
+    ("piperag export --mode retro --database x --adapters y --out x", "--adapters: not valid with mode 'retro'"),
+    ("piperag export --weights x --out x", "--weights: not valid with mode 'joint'"),
+    ("piperag export --mode cross_attention --out x", "--mode cross_attention: cannot be exported to ONNX"),
+    ("piperag export --adapters nowhere --out x", "--adapters: no such file: nowhere"),
+    ("new method naive --out mine", "method 'naive' is in ragauge already"),
+    ("new ranker superposition --out mine", "method 'superposition' is in ragauge already"),
+    ("new metric Loud --out mine", "'Loud' must be words of small letters and digits joined by '_'"),
+    ("new metric ../up --out mine", "must be words of small letters"),
+    ("new metric class --out mine", "'class' is a word of Python"),
+    ("piperag retrofit --database d --out o --minutes 0", "--minutes: must be greater than 0, not '0'"),
+    ("piperag retrofit --database d --out o --encoder-layers x", "--encoder-layers: must be a valid integer"),
+    ("piperag retrofit --database d --out o", "give --index or --server"),
+    (f"{TIME} 0", "must be a whole number from 1"),
+    (f"{TIME} 5,", "must be a whole number from 1"),
+    (f"{TIME} 5,x", "must be a whole number from 1"),
+    ("cache prune --remove", "--older-than-days N, --keep-gb X or both"),
+    ("cost --model mpt-7b-instruct --method cfic", "cfic on the shape of mpt-7b-instruct: requires an engine with"),
+    ("serve --database d --index none --until no", "no: cannot be read"),
+    ("cost --model=mpt-7b-instruct --method=naive --out here/p.json", "cannot be written"),
 ]
 
 

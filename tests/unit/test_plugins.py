@@ -207,25 +207,6 @@ def test_an_existing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert (code, err) == (2, f"ragauge: error: {tmp_path / 'mine'}: exists already; name another folder with --out\n")
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "reason"),
-    [
-        ("method", "naive", "method 'naive' is in ragauge already"),
-        ("ranker", "superposition", "method 'superposition' is in ragauge already"),
-        ("metric", "Loud", "'Loud' must be words of small letters and digits joined by '_'"),
-        ("metric", "../up", "must be words of small letters"),
-        ("metric", "class", "'class' is a word of Python"),
-    ],
-)
-def test_a_name_that_cannot_be_is_refused(
-    kind: str, name: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = said(capsys, "new", kind, name, "--out", str(tmp_path / "mine"))
-    assert (code, err.count("\n")) == (2, 1)
-    assert reason in err
-    assert not (tmp_path / "mine").exists()
-
-
 def test_what_is_written_keeps_the_houses_style(root: Path, tmp_path: Path) -> None:
     rules = ",".join(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"])
     for kind, kv in [*((kind, False) for kind in skeletons.MODULES), ("method", True)]:

@@ -87,11 +87,6 @@ def test_age_and_size_together() -> None:
     assert cache.to_prune(entries, 0.0, None, None) == []
 
 
-def test_pruning_is_told_what_may_go(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["cache", "prune", "--remove"]) == 2
-    assert "--older-than-days N, --keep-gb X or both" in capsys.readouterr().err
-
-
 def test_a_changed_file_is_found_and_looking_is_no_use_of_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, "verify")["damaged"] == {}
     assert names(asked(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]

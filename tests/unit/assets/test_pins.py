@@ -302,21 +302,3 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
     pins.lock_path(path).unlink()
     launch.write_settings(plan.config, settled, [str(path)])
     assert not settled.with_name("config.lock.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "give either an asset or --dataset NAME or --config"),
-        (["minilm", "--config", "x.yaml"], "give either an asset or --dataset NAME or --config"),
-        (["--dataset", "nq_open"], "--out: required with --dataset"),
-        (["minilm", "--seed", "1"], "--data, --set, --seed: only valid with --dataset"),
-        (["minilm", "--lock"], "--lock: only valid with --config"),
-        (["--config", "x.yaml", "--out", "x.json"], "--out: only valid with an asset or --dataset"),
-    ],
-)
-def test_fetch_takes_an_asset_or_a_configuration(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["fetch", *arguments]) == 2
-    assert told in capsys.readouterr().err

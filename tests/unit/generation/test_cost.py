@@ -98,27 +98,3 @@ def test_a_search_is_bounded_on_the_papers_server(capsys: pytest.CaptureFixture[
     assert made["search"]["retrievals_at_least_s"] == pytest.approx(made["retrievals"] * seconds)
     assert made["search"]["fits_memory"]
     assert made["search"]["index_bytes"] == pytest.approx(216e9, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--schedule", "no_retrieval", "--search-machine", "xeon-8259cl"],
-            "--search-machine: schedule 'no_retrieval' asks no index",
-        ),
-        (["--method", "naive", "--search-machine", "xeon-8259cl"], "--search-machine: must be given with --schedule"),
-        (["--schedule", "piperag", "--set", "nprobe=hide", "--search-machine", "xeon-8259cl"], "must be a number"),
-        (["--schedule", "retro", "--search-machine", "xeon"], "xeon-8259cl"),
-        (["--schedule", "waltz"], "waltz"),
-        (["--schedule", "piperag", "--set", "interval=30"], "30 does not divide"),
-        (["--schedule", "piperag", "--set", "beat=3"], "beat"),
-    ],
-)
-def test_what_it_cannot_cost_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        code = cli.main(["cost", "--model", "retro", *arguments])
-    except SystemExit as left:
-        code = left.code
-    assert code == 2
-    assert message in capsys.readouterr().err

@@ -53,13 +53,6 @@ def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[s
     assert {call["stage"] for call in report["trace"]} == {"preamble", "documents", "query", "task"}
 
 
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-    command = ["cost", "--model=mpt-7b-instruct", "--method=naive", "--out", str(tmp_path / "file" / "p.json")]
-    assert main(command) == 2
-    assert "cannot be written" in capsys.readouterr().err
-
-
 def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path: Path) -> None:
     """The papers' CUDA protocol, `latency: {tokens: paper}`: no question is read."""
     counts = tmp_path / "counts.json"

@@ -178,11 +178,6 @@ def test_a_long_document_loses_its_middle_and_says_so() -> None:
     assert tail.evidence[0].start == 0
 
 
-def test_costs_without_weights_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cost", "--model", "mpt-7b-instruct", "--method", "cfic", "--json"]) == 2
-    assert "cfic on the shape of mpt-7b-instruct: requires an engine with" in capsys.readouterr().err
-
-
 # ---- records
 
 

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import tiny_models
-from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.generation.modes._joint import Adapters, JointDecoder
 from ragauge.generation.modes.joint import JointAttention
@@ -139,16 +138,3 @@ def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> N
     material = RetrofitMaterial(searcher, searcher, RetrofitSettings())
     with pytest.raises(UserError, match="use a larger database"):
         RetroFit(tiny_models.tiny_lm(), material, tmp_path, {})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--minutes", "0"], "--minutes: must be greater than 0, not '0'"),
-        (["--encoder-layers", "x"], "--encoder-layers: must be a valid integer"),
-        ([], "give --index or --server"),
-    ],
-)
-def test_options_are_checked(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["piperag", "retrofit", "--database", "d", "--out", "o", *options]) == 2
-    assert message in capsys.readouterr().err

@@ -106,21 +106,6 @@ def test_random_weights_are_exported_under_their_seed(
     assert json.loads((tmp_path / "x/about.json").read_bytes())["model_sha256"] == "random, seed 1"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--mode", "retro"], "--mode retro: requires --database"),
-        (["--mode", "retro", "--database", "x", "--adapters", "y"], "--adapters: not valid with mode 'retro'"),
-        (["--weights", "x"], "--weights: not valid with mode 'joint'"),
-        (["--mode", "cross_attention"], "--mode cross_attention: cannot be exported to ONNX"),
-        (["--adapters", "nowhere"], "--adapters: no such file: nowhere"),
-    ],
-)
-def test_options_that_do_not_go_together(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["piperag", "export", *options, "--out", "x"]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_part_that_is_missing_is_named(root: Path, tmp_path: Path) -> None:
     copy = checkpoint(root, tmp_path)
     with pytest.raises(UserError, match=r"about.json: cannot be read"):

@@ -59,11 +59,6 @@ def test_a_server_that_nobody_needs_opens_no_index(tmp_path: Path) -> None:
     assert main(["serve", "--database", str(tmp_path), "--index", "none", "--until", str(listed)]) == 0
 
 
-def test_a_list_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--database", str(tmp_path), "--index", "none", "--until", str(tmp_path / "no")]) == 2
-    assert "no: cannot be read" in capsys.readouterr().err
-
-
 SECURED = {"server_cert": "cert.pem", "server_key": "key.pem", "tls_ca": "ca.pem", "token_file": "token"}
 
 
