@@ -20,7 +20,7 @@ TIME = "time --dataset paper --model m --out o --new-tokens"
 OF_VERBS = {
     "cache": ("prune --keep-gb -1", "argument --keep-gb: '-1' must be a number from 0"),
     "compare": ("a.jsonl b.jsonl", "a.jsonl: No such file or directory"),
-    "cost": ("--model mpt-7b --method naive", "unknown model shape 'mpt-7b'; known: "),
+    "cost": ("--model bloom-3b --method naive", "unknown model shape 'bloom-3b'; did you mean 'bloomz-3b'? known: "),
     "doctor": ("kernel", "unknown step 'kernel'; did you mean 'kernels'?"),
     "estimate": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "fetch": ("minilmm", "unknown asset 'minilmm'; did you mean 'minilm'? known: "),

@@ -12,9 +12,8 @@ import yaml
 from ragauge import datasets
 from ragauge.cli import main
 from ragauge.config import loading
-from ragauge.errors import UserError
 from ragauge.io.files import write_file
-from ragauge.study import folder, passages, questions, retrieval, writing
+from ragauge.study import folder, passages, retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import Retrieval, gold_passages
@@ -41,27 +40,6 @@ def test_every_sentence_is_in_a_passage_and_passages_advance(overlap: int) -> No
     assert {i for first, last in found for i in range(first, last)} == set(range(len(counts)))
     assert all(before[0] < after[0] and before[1] < after[1] for before, after in pairwise(found))
     assert all(sum(counts[a:b]) <= 10 or b == a + 1 for a, b in found)
-
-
-def test_questions_of_csv_and_json_lines_are_the_same(tmp_path: Path) -> None:
-    table, lines = tmp_path / "q.csv", tmp_path / "q.jsonl"
-    table.write_text('question,answers,gold\n"Who, then?",Ada|Ada Byron,engine\n', encoding="utf-8")
-    lines.write_text(
-        '{"question": "Who, then?", "answers": ["Ada", "Ada Byron"], "gold": "engine"}\n', encoding="utf-8"
-    )
-    assert questions.read_questions(table) == questions.read_questions(lines)
-    assert questions.read_questions(table) == [StudyQuestion("Who, then?", ("Ada", "Ada Byron"), "engine")]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [("Who?,a\nWho?,b\n", "q.csv:3: .*twice"), (",a\n", "q.csv:2: field 'question' is empty")],
-)
-def test_a_mistake_in_questions_names_its_place(tmp_path: Path, rows: str, message: str) -> None:
-    path = tmp_path / "q.csv"
-    path.write_text(f"question,answers\n{rows}", encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        questions.read_questions(path)
 
 
 def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:

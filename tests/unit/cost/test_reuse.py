@@ -10,15 +10,6 @@ TIMES = st.integers(0, 40).map(lambda quarters: quarters / 4)
 ANY = st.builds(Seconds, TIMES, TIMES, TIMES, TIMES)
 
 
-def test_by_hand() -> None:
-    assert HAND.latency_s(0) == 6.5
-    assert HAND.latency_s(1) == 1.5
-    assert HAND.latency_s(0.5) == 4.0
-    assert break_even_reuses(HAND) == 1  # 1.5 s to write, 3.5 s spared by each reuse
-    assert break_even_questions(HAND, naive_s=3.0) == 4  # 6.5 + 3 * 1.5 < 4 * 3
-    assert break_even_hit_rate(HAND, naive_s=3.0) == 0.7
-
-
 def test_what_never_pays() -> None:
     slow = Seconds(computing_s=1.0, saving_s=0.1, loading_s=1.0, online_s=1.0)
     assert break_even_reuses(slow) is None

@@ -4,7 +4,6 @@ import pytest
 
 from ragauge.cost.flop import parameters
 from ragauge.cost.shapes import named, names
-from ragauge.errors import UserError
 
 PARAMETERS = {
     "smollm2-135m-instruct": 134_515_008,
@@ -36,8 +35,3 @@ def test_parameter_counts_are_the_checkpoints_and_grouped_heads_divide(name):
     shape = named(name)
     assert parameters(shape) == PARAMETERS[name]
     assert all(h % k == 0 for h, k in zip(shape.heads, shape.kv_heads, strict=True))
-
-
-def test_an_unknown_name_is_a_user_error_with_a_suggestion():
-    with pytest.raises(UserError, match="did you mean 'bloomz-3b'"):
-        named("bloom-3b")

@@ -199,10 +199,6 @@ def test_bad_arguments(tmp_path: Path) -> None:
     cases = [
         ({"name": "nq-open", "data": path}, "did you mean 'nq_open'"),
         ({"name": "nq_open", "data": path, "shufle": True}, "unknown option 'shufle'; did you mean 'shuffle'"),
-        (
-            {"name": "nq_open", "data": path, "gold_position": -1},
-            "gold_position must be a non-negative integer, not -1",
-        ),
         ({"name": "nq_open", "data": path, "gold_position": 5}, "gold_position 5 is beyond the 5 documents"),
         ({"name": "nq_open", "data": path, "shuffle": "no"}, "shuffle must be true or false, not 'no'"),
         ({"name": "nq_open", "data": path, "limit": 0}, "limit must be at least 1, not 0"),

@@ -391,10 +391,6 @@ def tokenizer_files() -> Callable[[Path], None]:
     return lambda folder: PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder) and None
 
 
-def test_a_folder_without_a_tokenizer(folder: Path) -> None:
-    assert "no tokenizer that it can read" in refused(folder, lambda path: load_lm(f"path:{path}"))
-
-
 @pytest.mark.parametrize(
     ("setting", "says"),
     [

@@ -19,7 +19,6 @@ from ragauge.items import study_answers
 from ragauge.results.measures import quality, scored
 from ragauge.results.runs import Runs
 from ragauge.study import writing
-from ragauge.study.questions import StudyQuestion, read_questions
 from synthetic_run import MODEL, specification, write_meta, write_variant
 
 COUNT = 20
@@ -42,13 +41,6 @@ COUNT = 20
 )
 def test_metrics_that_need_no_label(record: dict[str, Any], metric: str, expected: float | None) -> None:
     assert metrics.score(metric, record) == expected
-
-
-def test_questions_need_no_answers(tmp_path: Path) -> None:
-    (tmp_path / "q.csv").write_text("question,gold\nWho?,a\n", encoding="utf-8")
-    (tmp_path / "q.jsonl").write_text('{"question": "Who?"}\n', encoding="utf-8")
-    assert read_questions(tmp_path / "q.csv") == [StudyQuestion("Who?", (), "a")]
-    assert read_questions(tmp_path / "q.jsonl") == [StudyQuestion("Who?", ())]
 
 
 def test_only_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def with_a_long_one(data: Path, tmp_path: Path) -> Path:
     ("name", "reason"),
     [
         ("naive", "the prompt reaches position "),
-        ("superposition", "document "),
-        ("prompt_cache", "document "),
+        ("superposition", "document 3 has "),
+        ("prompt_cache", "document 3 has "),
         ("attention_sort", "the prompt reaches position "),
     ],
 )

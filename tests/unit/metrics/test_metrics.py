@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ragauge import metrics, registry
-from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 
 TEXT = st.text("ab theAN.,'-\u2028é1\n", max_size=20)
@@ -118,11 +117,6 @@ def test_a_failed_question_has_no_score(name: str) -> None:
     failed = {**found, **record("x", "x", status="failed", gold=[0], kept=[0], documents=2)}
     assert metrics.score(name, failed) is None
     assert metrics.score(name, {**failed, "status": "ok"}) == 1.0
-
-
-def test_unknown_metric() -> None:
-    with pytest.raises(UserError, match="unknown metric 'emm'; did you mean 'em'"):
-        metrics.score("emm", record("x", "x"))
 
 
 @given(TEXT)

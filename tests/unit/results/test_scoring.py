@@ -114,8 +114,8 @@ def test_lines_that_do_not_fit(tmp_path: Path, line: dict[str, Any], metric: str
 def test_files_that_cannot_be_scored(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no records"):
         score_file(write(tmp_path / "x.jsonl"), "em")
-    with pytest.raises(UserError, match="unknown metric"):
-        score_file(write(tmp_path / "x.jsonl", {"prediction": "x", "answers": ["x"]}), "bleu")
+    with pytest.raises(UserError, match="unknown metric 'emm'; did you mean 'em'"):
+        score_file(write(tmp_path / "x.jsonl", {"prediction": "x", "answers": ["x"]}), "emm")
 
 
 def test_comparison_on_shared_questions(tmp_path: Path) -> None:

@@ -51,9 +51,13 @@ def test_what_people_export_is_read(tmp_path: Path, content: str | bytes, name: 
 def test_quotes_line_ends_and_commas_inside_cells_are_read(tmp_path: Path) -> None:
     assert read(tmp_path, FULL) == [HOLM, RYE]
     assert read(tmp_path, FULL.replace(",", ";").replace("; of", ", of")) == [HOLM, RYE]
+    line = {"question": RYE.question, "answers": list(RYE.answers), "gold": RYE.gold}
+    assert read(tmp_path, json.dumps(line), "q.jsonl") == [RYE]
     [asked] = read(tmp_path, 'question,answers\n"Who lit the ""lighthouse""\nfirst?",Greta Holm\n\n,\n')
     assert asked == StudyQuestion('Who lit the "lighthouse"\nfirst?', ("Greta Holm",))
     assert read(tmp_path, "question\nname of the keeper\n") == [StudyQuestion("name of the keeper", ())]
+    assert read(tmp_path, "question,gold\nWho?,a\n") == [StudyQuestion("Who?", (), "a")]
+    assert read(tmp_path, '{"question": "Who?"}\n', "q.jsonl") == [StudyQuestion("Who?", ())]
 
 
 CUT = "a cell that holds a comma or a line end needs quotes"
@@ -83,6 +87,8 @@ CUT = "a cell that holds a comma or a line end needs quotes"
         ("question,answer,Answers\nWho?,a,b\n", "q.csv:1: the column 'answers' is there twice"),
         (PLAIN.replace("Holm", "Hölm").encode("cp1252"), "q.csv: neither UTF-8 nor UTF-16 .* iconv -f WINDOWS-1252"),
         (PLAIN.encode("utf-16-le"), "q.csv: neither UTF-8 nor UTF-16 with a byte order mark; save it as CSV UTF-8"),
+        ("question,answers\nWho?,a\nWho?,b\n", "q.csv:3: .*twice"),
+        ("question,answers\n,a\n", "q.csv:2: field 'question' is empty"),
         ("", "q.csv: no questions"),
         ("question,answers\n,,\n", "q.csv: no questions"),
     ],
