@@ -1,10 +1,13 @@
 """Fixtures that every tier of tests shares."""
 
+from __future__ import annotations
+
 import gc
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -12,6 +15,9 @@ from hypothesis import settings
 import quick_machine
 from preloaded import Preloaded
 from ragauge.testing import write_checkpoint
+
+if TYPE_CHECKING:
+    from ragauge.engines import LM
 
 # Runs of the workflow in tests are too short to be worth a process for their jobs; those that are about it say so.
 os.environ.setdefault("RAGAUGE_FORKS", "0")
@@ -63,6 +69,22 @@ def preloaded() -> Iterator[Preloaded]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny checkpoint with a context of 1,024 tokens; a module whose tests need another has its own."""
     return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    """A tiny Llama with random weights; a module whose tests need another decoder has its own."""
+    import tiny_models
+
+    return tiny_models.tiny_lm()
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny encoder as a source."""
+    import tiny_models
+
+    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
 
 
 @pytest.fixture

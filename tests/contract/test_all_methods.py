@@ -54,11 +54,6 @@ VARIANTS = [
 ]
 
 
-@pytest.fixture(scope="session")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
-
-
 def wrong_values(annotation: Any) -> list[Any]:
     """Values that a field of this type must refuse."""
     if get_origin(annotation) is Annotated:

@@ -30,16 +30,6 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 Work = Callable[[SpanEngine], Any]
 
 
-@pytest.fixture(scope="module")
-def lm() -> LM:
-    return tiny_models.tiny_lm()
-
-
-@pytest.fixture(scope="session")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
-
-
 def answered(method: Method, prompt: Prompt, engine: SpanEngine) -> tuple[Answer, list[dict[str, Any]], int]:
     """An answer, its calls without their seconds, and the bytes that were cached."""
     with engine.tracing() as trace:

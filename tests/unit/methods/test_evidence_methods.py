@@ -23,11 +23,6 @@ from ragauge.testing import write_checkpoint
 BM25 = {"ranker": "bm25"}
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
-
-
 def texts(answer: methods.Answer) -> list[str]:
     return [piece.text for piece in answer.evidence or ()]
 

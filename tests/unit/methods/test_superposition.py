@@ -38,11 +38,6 @@ def llama() -> LM:
     return tiny_models.tiny_lm()
 
 
-@pytest.fixture(scope="session")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
-
-
 @pytest.fixture
 def prompt() -> Prompt:
     return tiny_prompt()

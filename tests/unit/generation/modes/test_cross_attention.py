@@ -28,11 +28,6 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 
 
 @pytest.fixture(scope="module")
-def lm() -> LM:
-    return tiny_models.tiny_lm()
-
-
-@pytest.fixture(scope="module")
 def weights(lm: LM) -> CrossWeights:
     return cross_weights(lm)
 

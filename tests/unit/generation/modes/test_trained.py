@@ -14,11 +14,6 @@ from ragauge.generation.modes._trained import TrainedWeights
 from retro_parts import cross_weights
 
 
-@pytest.fixture(scope="module")
-def lm() -> LM:
-    return tiny_models.tiny_lm()
-
-
 @pytest.fixture(params=["joint", "cross_attention"])
 def weights(request: pytest.FixtureRequest, lm: LM) -> TrainedWeights:
     return Adapters(lm.decoder.weights, rank=3, seed=1) if request.param == "joint" else cross_weights(lm)
