@@ -1,27 +1,21 @@
 """The audit of the dependencies: known flaws fail it, a database that does not answer is told in one line."""
 
-import importlib.util
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+import audit
 
 SOUND = {"name": "a", "version": "1", "vulns": []}
 FLAWED = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
 UNKNOWN = {"name": "c", "skip_reason": "not found"}
 
 
-@pytest.fixture
-def audit(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(autouse=True)
+def not_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUDIT_REQUIRED", raising=False)
-    spec = importlib.util.spec_from_file_location("audit", root / ".ci" / "audit.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -32,21 +26,19 @@ def audit(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ([UNKNOWN], 0, "audit: not done: the database knows none of the 1 packages; it is not the real one"),
     ],
 )
-def test_what_is_found_decides(
-    audit: Any, packages: list[Any], code: int, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_found_decides(packages: list[Any], code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.judged(packages) == code
     assert line in capsys.readouterr().out.splitlines()
 
 
-def test_an_accepted_flaw_fails_nothing(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accepted_flaw_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(audit.ACCEPTED, "CVE-1", "the function is not called")
     assert audit.judged([FLAWED]) == 0
 
 
 @pytest.mark.parametrize("stdout", ["", "Traceback", json.dumps({"error": 1})])
 def test_no_answer_is_one_line(
-    audit: Any, stdout: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stdout: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = subprocess.CompletedProcess([], 1, stdout, "…\nConnectionError: no route to host\n")
     monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
@@ -56,6 +48,6 @@ def test_no_answer_is_one_line(
 
 
 @pytest.mark.parametrize(("required", "code"), [("1", 1), ("0", 0), ("", 0)])
-def test_a_release_wants_the_database(audit: Any, required: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_wants_the_database(required: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUDIT_REQUIRED", required)
     assert audit.judged([UNKNOWN]) == code

@@ -1,16 +1,12 @@
 """Pages that carry numbers of committed runs say what the tables say."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+import page_numbers
+
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("page_numbers", ROOT / "docs" / "page_numbers.py")
-assert spec
-assert spec.loader
-page_numbers = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(page_numbers)
 
 
 @pytest.mark.parametrize("page", page_numbers.pages(), ids=lambda page: str(page.relative_to(ROOT)))

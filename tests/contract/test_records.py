@@ -1,19 +1,14 @@
 """The committed records of a run: complete, free of the data set's texts, and the same again once unpacked."""
 
 import gzip
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("records", ROOT / "reports" / "records.py")
-assert spec
-assert spec.loader
-records = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(records)
+import records
 
+ROOT = Path(__file__).parents[2]
 RECORD = (
     '{"key":"k","status":"ok","question":"who","answers":["Röntgen"],"wordless_answers":[],"gold":[1],'
     '"evidence":[{"document":0,"start":3,"stop":10,"text":"Röntgen","verbatim":true},'

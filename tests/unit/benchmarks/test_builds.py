@@ -1,6 +1,5 @@
 """Plans of large builds: the fit agrees with builds that it has not seen."""
 
-import importlib
 import itertools
 import sys
 from collections.abc import Callable
@@ -9,18 +8,13 @@ from typing import Any
 
 import pytest
 
+import builds
+from builds import BY_SHARD, STEPS, Builds, Line, read_builds
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.retrieval.settings import DatabaseSettings
 
 ROOT = Path(__file__).parents[3]
-sys.path.append(str(ROOT / "benchmarks"))
-builds: Any = importlib.import_module("builds")
-sys.path.pop()
-BY_SHARD, STEPS, Builds, Line, read_builds = (
-    getattr(builds, name) for name in ("BY_SHARD", "STEPS", "Builds", "Line", "read_builds")
-)
-
 MEASURED = sorted(ROOT.glob("benchmarks/results/*/scale.csv"))
 INDEX = builds.MeasuredIndex(nlist=64, iterations=10, dim=384, flop_per_s=50e9)
 CONFIG = """\

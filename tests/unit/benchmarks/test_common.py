@@ -1,39 +1,29 @@
 """What the benchmarks share: verdicts on targets, the table of targets on their page."""
 
-import importlib
 import json
 import math
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import startup
+import targets
+from _common import finish, interleaved
 from ragauge.cost.machine import Load
 
 
-@pytest.fixture
-def benchmarks(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a module of benchmarks/ as its scripts do."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    yield importlib.import_module
-    for name in ("_common", "targets", "peers"):
-        sys.modules.pop(name, None)
+def test_the_page_has_the_table_of_targets(root: Path) -> None:
+    assert targets.table() in (root / "benchmarks/README.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_the_table_of_targets(root: Path, benchmarks: Any) -> None:
-    assert benchmarks("targets").table() in (root / "benchmarks/README.md").read_text(encoding="utf-8")
-
-
-def test_verdicts_of_both_directions(benchmarks: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    targets, common = benchmarks("targets"), benchmarks("_common")
+def test_verdicts_of_both_directions(capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = targets.Verdicts()
     assert verdicts.check("int8_decode_openvino", 1.0)
     assert not verdicts.check("superposition_over_naive", 9.0)
     assert not verdicts.check("method_roofline", 1.4, of="naive")
     assert not verdicts.check("method_roofline", 0.94, of="faster than the limit")
     verdicts.skip("int8_prefill_openvino", "openvino_genai is not installed")
-    common.finish({"seconds": {}}, verdicts, as_json=True)
+    finish({"seconds": {}}, verdicts, as_json=True)
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["met", "missed", "missed", "fault", "not"]
     result = json.loads(last)
@@ -47,17 +37,16 @@ def test_verdicts_of_both_directions(benchmarks: Any, capsys: pytest.CaptureFixt
     assert {"provenance", "seconds", "targets"} < set(result)
 
 
-def test_interleaved_runs_each_task_once_untimed_and_once_a_round(benchmarks: Any) -> None:
+def test_interleaved_runs_each_task_once_untimed_and_once_a_round() -> None:
     ran: list[str] = []
     tasks = {name: (lambda name=name: ran.append(name)) for name in "ab"}  # type: ignore[misc]
-    seconds, load = benchmarks("_common").interleaved(tasks, 3)
+    seconds, load = interleaved(tasks, 3)
     assert {name: len(found) for name, found in seconds.items()} == {"a": 3, "b": 3}
     assert sorted(ran[:2]) == sorted(ran[2:4]) == ["a", "b"]
     assert isinstance(load, Load)
 
 
-def test_what_a_run_estimated_is_read_from_its_log(benchmarks: Any) -> None:
-    startup = benchmarks("startup")
+def test_what_a_run_estimated_is_read_from_its_log() -> None:
     assert startup.estimated_seconds("x\nabout 6 min here (4 min to 9 min): answers 3 min\n") == 360
     assert startup.estimated_seconds("about 40 s here (30 s to 60 s): times 30 s\n") == 40
     assert math.isnan(startup.estimated_seconds("12 of 90 jobs done; about 6 min left\n"))
