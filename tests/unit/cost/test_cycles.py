@@ -16,14 +16,18 @@ TINY_TOKEN = (16 + 8 + 8 + 16 + 72) + (4 * 8 + 96)
 TINY_PAIR = 2 * (2 + 1) * 2  # query·key and probability·value over three heads of two
 
 
-def test_a_call_by_hand():
-    call = Call("prompt", (3,), (2,), logits=(1,))
-    assert call_macs(call, TINY) == 3 * TINY_TOKEN + 3 * 5 * TINY_PAIR + 40
-
-
-def test_decoding_grows_with_its_steps():
-    call = Call("decode", (1,), (5,), logits=(1,), steps=3)
-    assert call_macs(call, TINY) == 3 * (TINY_TOKEN + 40) + (6 + 7 + 8) * TINY_PAIR
+@pytest.mark.parametrize(
+    ("call", "macs"),
+    [
+        (Call("prompt", (3,), (2,), logits=(1,)), 3 * TINY_TOKEN + 3 * 5 * TINY_PAIR + 40),
+        (Call("decode", (1,), (5,), logits=(1,), steps=3), 3 * (TINY_TOKEN + 40) + (6 + 7 + 8) * TINY_PAIR),
+        (Call("rank", (), (), macs=7), 7),
+        (Call("documents", (), (), parallel=True), 0),
+    ],
+    ids=["prompt", "decode", "given", "empty"],
+)
+def test_a_call_by_hand(call, macs):
+    assert call_macs(call, TINY) == compute_cycles([call], TINY) == macs
 
 
 def test_a_parallel_call_counts_as_its_longest_row_by_work_not_by_length():
@@ -49,14 +53,6 @@ def test_an_encoders_macs_are_divided_by_length():
     assert compute_cycles([call], TINY) == 76
     assert compute_cycles([call], TINY, "total") == 101
     assert cycles.with_all_logits([call]) == [call]
-
-
-def test_given_macs_need_no_rows():
-    assert row_macs(Call("rank", (), (), macs=7), TINY) == (7,)
-
-
-def test_an_empty_parallel_call_costs_nothing():
-    assert compute_cycles([Call("documents", (), (), parallel=True)], TINY) == 0
 
 
 def test_unknown_accounting_names_the_choices():

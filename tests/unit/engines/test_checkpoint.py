@@ -142,19 +142,18 @@ def test_biases_that_the_config_denies_or_that_are_missing(key: str, part: str, 
     assert f"tensors of the checkpoint have no place in its family: model.layers.0.{part[:5]}" in refused(tmp_path)
 
 
-def test_blooms_without_the_prefix_of_the_full_model(tmp_path: Path) -> None:
-    tensors = write_whole("bloom_4_heads", tmp_path)
-    expected = tiny.all_logits(tiny.read(tmp_path), IDS)
-    bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
-    write_shards(tmp_path, bare, "bin")
-    assert torch.equal(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
+BUFFERS = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(4) for i in range(2)}
+RENAMED: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
+    "bloom_4_heads": lambda tensors: {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()},
+    "llama": lambda tensors: tensors | BUFFERS,
+}
 
 
-def test_the_rotary_buffers_of_older_llamas_are_left_alone(tmp_path: Path) -> None:
-    tensors = write_whole("llama", tmp_path)
-    buffers = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(4) for i in range(2)}
+@pytest.mark.parametrize("name", RENAMED)
+def test_blooms_without_a_prefix_and_rotary_buffers_of_older_llamas_read_the_same(name: str, tmp_path: Path) -> None:
+    tensors = write_whole(name, tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
-    write_shards(tmp_path, tensors | buffers, "bin")
+    write_shards(tmp_path, RENAMED[name](tensors), "bin")
     assert torch.equal(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
 
 

@@ -22,32 +22,19 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
-@pytest.mark.parametrize(
-    ("reply", "label"),
-    [
-        ("fully supported", "supported"),
-        ("Supported.", "supported"),
-        ("**Fully-Supported**", "supported"),
-        ("The answer is partially supported, since", "partially_supported"),
-        ("partly\nsupported", "partially_supported"),
-        ("It is not fully supported", "partially_supported"),
-        ("Not supported", "not_supported"),
-        ("unsupported", "not_supported"),
-        ("fully supported or not supported", None),
-        ("supporting", None),
-        ("yes", None),
-        ("", None),
-        ("Correct.", "correct"),
-        ("INCORRECT", "incorrect"),
-        ("It is not\ncorrect", "incorrect"),
-        ("wrong", "incorrect"),
-        ("correct or incorrect", None),
-        ("Faithful.", "faithful"),
-        ("**Unfaithful**", "unfaithful"),
-        ("It is not\nfaithful", "unfaithful"),
-        ("faithful or unfaithful", None),
-    ],
-)
+LABELS = {
+    "supported": ["fully supported", "Supported.", "**Fully-Supported**"],
+    "partially_supported": ["It is partially supported, since", "partly\nsupported", "It is not fully supported"],
+    "not_supported": ["Not supported", "unsupported"],
+    None: ["fully supported or not supported", "supporting", "yes", "", "correct, incorrect", "faithful or unfaithful"],
+    "correct": ["Correct."],
+    "incorrect": ["INCORRECT", "It is not\ncorrect", "wrong"],
+    "faithful": ["Faithful."],
+    "unfaithful": ["**Unfaithful**", "It is not\nfaithful"],
+}
+
+
+@pytest.mark.parametrize(("reply", "label"), [(reply, label) for label, replies in LABELS.items() for reply in replies])
 def test_a_reply_says_one_label_or_none(reply: str, label: str | None) -> None:
     """Of evidence, its faithfulness or an answer: none reads the others' labels."""
     assert (verdict(reply), correctness(reply), faithfulness(reply)).count(label) == (1 if label else 3)

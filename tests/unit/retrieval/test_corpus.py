@@ -63,25 +63,24 @@ def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
     assert dealt == [f"text {n}" for n in range(5)]
 
 
-def test_wikiextractor_documents(tmp_path: Path) -> None:
+EXTRACTED = '<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n'
+WIKITEXT = " \n = Lobster = \n \n It lives . \n = = Range = = \n Sea . \n = Crab = \n Too . \n"
+LOBSTER = "= Lobster = \n \n It lives . \n = = Range = = \n Sea ."
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (EXTRACTED, [(1, "A & B", "A & B\n\nIt is."), (6, "C", "C")]),
+        (WIKITEXT, [(2, "Lobster", LOBSTER), (7, "Crab", "= Crab = \n Too .")]),
+        ("\none\ntwo\n\n\nthree\n", [(2, "", "one\ntwo"), (5, "", "three")]),
+    ],
+    ids=["documents of WikiExtractor", "articles of WikiText", "parts between blank lines"],
+)
+def test_plain_text_is_parted_by_its_form(content: str, found: list[tuple[int, str, str]], tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
-    path.write_text('<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n')
-    assert read(path) == [
-        CorpusDocument(f"{path}:1", "A & B", "A & B\n\nIt is."),
-        CorpusDocument(f"{path}:6", "C", "C"),
-    ]
-
-
-def test_wikitext_articles_begin_at_their_titles(tmp_path: Path) -> None:
-    path = tmp_path / "w.txt"
-    path.write_text(" \n = Lobster = \n \n It lives . \n = = Range = = \n Sea . \n = Crab = \n Too . \n")
-    assert [(d.title, d.text.split()[-2]) for d in read(path)] == [("Lobster", "Sea"), ("Crab", "Too")]
-
-
-def test_blank_lines_part_other_text(tmp_path: Path) -> None:
-    path = tmp_path / "w.txt"
-    path.write_text("\none\ntwo\n\n\nthree\n")
-    assert texts(path) == ["one\ntwo", "three"]
+    path.write_text(content)
+    assert read(path) == [CorpusDocument(f"{path}:{line}", title, text) for line, title, text in found]
 
 
 def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
