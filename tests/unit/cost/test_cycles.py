@@ -17,17 +17,18 @@ TINY_PAIR = 2 * (2 + 1) * 2  # query·key and probability·value over three head
 
 
 @pytest.mark.parametrize(
-    ("call", "macs"),
+    ("call", "rows"),
     [
-        (Call("prompt", (3,), (2,), logits=(1,)), 3 * TINY_TOKEN + 3 * 5 * TINY_PAIR + 40),
-        (Call("decode", (1,), (5,), logits=(1,), steps=3), 3 * (TINY_TOKEN + 40) + (6 + 7 + 8) * TINY_PAIR),
-        (Call("rank", (), (), macs=7), 7),
-        (Call("documents", (), (), parallel=True), 0),
+        (Call("prompt", (3,), (2,), logits=(1,)), (3 * TINY_TOKEN + 3 * 5 * TINY_PAIR + 40,)),
+        (Call("decode", (1,), (5,), logits=(1,), steps=3), (3 * (TINY_TOKEN + 40) + (6 + 7 + 8) * TINY_PAIR,)),
+        (Call("rank", (), (), macs=7), (7,)),
+        (Call("documents", (), (), parallel=True), ()),
     ],
     ids=["prompt", "decode", "given", "empty"],
 )
-def test_a_call_by_hand(call, macs):
-    assert call_macs(call, TINY) == compute_cycles([call], TINY) == macs
+def test_a_call_by_hand(call, rows):
+    assert row_macs(call, TINY) == rows
+    assert call_macs(call, TINY) == compute_cycles([call], TINY) == sum(rows)
 
 
 def test_a_parallel_call_counts_as_its_longest_row_by_work_not_by_length():
