@@ -130,18 +130,20 @@ def read_sizes(path: Path) -> dict[str, Any]:
 
 
 def read_state(path: Path) -> Mapping[str, Tensor]:
-    """Return the tensors of a checkpoint of torch by name; no code in it is run. Raises UserError if it is damaged."""
+    """Return the tensors by name of a file of torch, or of its `state_dict`; no code in it is run. Raises UserError if
+    it is damaged or holds anything else."""
     import torch
 
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-        state: Mapping[str, Tensor] = loaded.get("state_dict", loaded)
-        assert all(isinstance(tensor, torch.Tensor) for tensor in state.values())
-    except pickle.UnpicklingError:
+    except pickle.UnpicklingError:  # torch's own message suggests loading it anyway
         raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
-    except (AssertionError, AttributeError, EOFError, OSError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: truncated, damaged, or no checkpoint ({reason})") from None
+    except Exception as error:  # a damaged pickle fails in any way
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(f"{path}: truncated or damaged ({reason})") from None
+    state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        raise UserError(f"{path}: not a dictionary of tensors by name")
     return state
 
 

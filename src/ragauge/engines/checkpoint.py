@@ -2,9 +2,7 @@
 
 import math
 import os
-import pickle
 import re
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
@@ -16,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.assets import gguf, gguf_weights
+from ragauge.assets.retro import read_state
 from ragauge.assets.store import Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
@@ -336,14 +335,7 @@ def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
     if path.suffix == ".safetensors":
         file = safe_open(path, framework="pt")
         return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError:  # torch's own message suggests loading it anyway
-        raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
-    except Exception as error:  # a damaged pickle fails in any way
-        raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
-    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
-        raise UserError(f"{path}: not a dictionary of tensors by name")
+    state = read_state(path)
     return {name: partial(state.__getitem__, name) for name in state}
 
 
