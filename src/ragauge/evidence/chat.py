@@ -58,7 +58,7 @@ class LocalChat(Chat):
         most = [max_tokens] * len(prompts)
         with torch.inference_mode():
             cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * max_tokens)
-            written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="reply", tree=False)
+            written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="reply")
         return [tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
 
     def _ends(self, token: int) -> bool:

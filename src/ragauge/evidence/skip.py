@@ -64,7 +64,7 @@ def write_on(
     rows = [_row(context, prefix, ids) for prefix, ids in zip(prefixes, begins, strict=True)]
     most = [max(0, d - len(ids)) for ids in begins]
     ended = frozenset(engine.shape.eos).__contains__
-    more = write(engine, context.cache, rows, most=most, ended=ended, stage="skip", tree=True)
+    more = write(engine, context.cache, rows, most=most, ended=ended, stage="skip")
     return [[*ids, *new] for ids, new in zip(begins, more, strict=True)]
 
 

@@ -19,18 +19,15 @@ def write(
     most: Sequence[int],
     ended: Callable[[int], bool],
     stage: str,
-    tree: bool,
 ) -> list[list[int]]:
-    """The at most `most` new tokens after each row, which is read first as `tree` says (`SpanEngine.extend`); those
-    with which a text has `ended` are left out."""
+    """The at most `most` new tokens after each row, read first; those with which a text has `ended` are left out."""
     written: list[list[int]] = [[] for _ in rows]
     pasts, new = [row.past for row in rows], list(rows)
     going = [i for i in range(len(rows)) if most[i]]
     while going:
         step = [new[i] for i in going]
-        read = engine.extend(cache, step, stage=stage, parallel=True, last_logits=True, tree=tree)
+        read = engine.extend(cache, step, stage=stage, parallel=True, last_logits=True, tree=bool(step[0].past))
         assert read.last_logits is not None
-        tree = True
         tokens = zip(going, read.spans, read.last_logits.argmax(-1).tolist(), strict=True)
         going = []
         for i, span, token in tokens:
