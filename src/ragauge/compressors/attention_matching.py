@@ -7,7 +7,7 @@ from functools import partial
 from math import exp
 from typing import TYPE_CHECKING
 
-from ragauge.compressors.base import Compressor, Context, Window, read_again
+from ragauge.compressors.base import ALL, Compressor, Context, Window, read_again
 from ragauge.engines.protocol import Span
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ragauge.engines.cache import KVCache
 
-ALL = 1 << 40  # queries: more than any context has
 MOST = 1024  # reference queries of a head that values and biases are fitted to, evenly spaced
 BOUNDS = exp(-3), exp(3)  # of a key's weight, as in the released configuration
 STEPS = 100  # of the accelerated projected gradient

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragauge.compressors.base import Compressor, Context, Window, by_group
+from ragauge.compressors.base import ALL, SINKS, Compressor, Context, Window, by_group
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FUTURE = 512  # positions after the context at which queries are expected
-SINKS = 4  # first tokens, which all stay
-ALL = 1 << 40  # queries: more than any context has
 
 
 class ExpectedAttention(Compressor):
