@@ -72,21 +72,16 @@ class ParallelExperts(Method):
         """The retrieval score r of each document."""
         if self.scores == "equal":
             return [1.0] * len(prompt.documents)
-        encoder, question = None, prompt.question
+        scores = []
+        if self.scores != "dense":
+            with traced(engine, "rank"):
+                scores.append(np.arctan(bm25.rank(prompt.question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
         if vectors is not None:
-            from ragauge.rankers.dense import load_encoder
-
-            encoder = load_encoder(self.encoder)
-        with traced(engine, "rank", macs=encoder.encoding_macs([question], query=True) if encoder else 0):
-            scores = []
-            if self.scores != "dense":
-                scores.append(np.arctan(bm25.rank(question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
-            if encoder and vectors is not None:
-                vector = encoder.encode([question], query=True)[0]
-                cosines = vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
-                scores.append((cosines + 1) / 2)
-            a, b = scores[0], scores[-1]
-            prior = np.clip(a if len(scores) == 1 else 2 * a * b / (a + b + 1e-8), SMALLEST_PRIOR, 1.0)
+            vector = embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
+            cosines = vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
+            scores.append((cosines + 1) / 2)
+        a, b = scores[0], scores[-1]
+        prior = np.clip(a if len(scores) == 1 else 2 * a * b / (a + b + 1e-8), SMALLEST_PRIOR, 1.0)
         return [float(r) for r in prior]
 
 
