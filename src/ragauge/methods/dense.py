@@ -49,8 +49,7 @@ class Dense(Ranked):
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         assert state.vectors is not None
-        scores: np.ndarray = state.vectors @ self._model.encode([self.query_of(prompt)], query=True)[0]
-        return scores
+        return state.vectors @ self._model.encode([self.query_of(prompt)], query=True)[0]
 
     def query_macs(self, prompt: Prompt) -> int:
         return self._model.encoding_macs([self.query_of(prompt)], query=True)

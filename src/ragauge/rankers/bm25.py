@@ -58,8 +58,7 @@ def rank(query: str, documents: Sequence[str], *, idf: Idf = "rank_bm25", split:
     frequency = np.array([[counted[word] for word in query_words] for counted in words], dtype=np.float64)
     saturated = frequency / (frequency + (K1 * (1 - B + B * lengths / lengths.mean()))[:, None])
     scale = K1 + 1 if idf == "rank_bm25" else 1.0
-    scores: np.ndarray = scale * saturated @ np.array([weight[word] for word in query_words])
-    return scores
+    return scale * saturated @ np.array([weight[word] for word in query_words])
 
 
 def terms(text: str) -> list[str]:

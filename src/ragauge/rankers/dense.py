@@ -84,11 +84,7 @@ class Encoder:
 
     def encoding_macs(self, texts: Sequence[str], query: bool = False) -> int:
         """Count the multiply-accumulates of encoding texts, each by itself."""
-        return sum(map(self.macs, self.count_tokens(texts, query)))
-
-    def macs(self, tokens: int) -> int:
-        """Count the multiply-accumulates of one text."""
-        return encoder_macs(self.model.config, tokens)
+        return sum(encoder_macs(self.model.config, tokens) for tokens in self.count_tokens(texts, query))
 
     def pool(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Embeddings (text, dim) of hidden states (text, token, dim); `attended` (text, token) is False for padding."""

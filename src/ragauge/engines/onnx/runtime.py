@@ -67,8 +67,8 @@ def write_origin(folder: Path, origin: Mapping[str, Any]) -> None:
     replace_atomically(folder / "about.json", (json.dumps({**origin, "graphs": graphs}, indent=1) + "\n").encode())
 
 
-def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """What `write_origin` wrote. Raises UserError if it is missing, differs from `origin`, or a graph has changed."""
+def check_origin(folder: Path, origin: Mapping[str, Any]) -> None:
+    """Raise UserError if what `write_origin` wrote is missing, differs from `origin`, or a graph has changed."""
     path = folder / "about.json"
     try:
         stated = read_object(path)
@@ -81,7 +81,6 @@ def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     for graph in sorted(folder.glob("*.onnx")):
         if not isinstance(known, dict) or file_sha256(graph) != known.get(graph.name):
             raise UserError(f"{graph}: not the graph that was exported here (sha256 differs); export it again")
-    return stated
 
 
 class OnnxModel(Traced):

@@ -154,7 +154,7 @@ def test_half_precision_is_exported(
 
 
 def test_the_option_of_export_is_recorded_and_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_origin(folder / "decoder", {"dtype": "float16"})
+    check_origin(folder / "decoder", {"dtype": "float16"})
     with pytest.raises(UserError, match="dtype is float16, not float32: exported from something else"):
         check_origin(folder / "decoder", {"dtype": "float32"})
     with pytest.raises(SystemExit):
