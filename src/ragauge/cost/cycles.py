@@ -4,7 +4,7 @@ docs/cost-accounting.md states the accountings; `published` is the one rule unde
 Superposition Prompting (Merth et al., 2024) agree.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,6 @@ from ragauge.cost.hardware import precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace, online
 from ragauge.errors import unknown
-
-Accounting = Callable[[Iterable[Call], Shape], int]
 
 CACHED_ATTENTION = {"bloom": 2, "mpt": 0}  # how often the paper counts attention to an earlier call's tokens; others: 1
 CONTRIEVER_MACS = 15_800_000_000  # Table 5, bloomz-3b at k=1: Contriever's 1.15e11 less BM25's 9.92e10
@@ -36,7 +34,7 @@ def published(trace: Iterable[Call], shape: Shape) -> int:
     return sum(round(sum(macs) / (len(macs) or 1)) if call.parallel else sum(macs) for call, macs in rows)
 
 
-ACCOUNTINGS: dict[str, Accounting] = {"critical_path": critical_path, "total": trace_macs, "published": published}
+ACCOUNTINGS = {"critical_path": critical_path, "total": trace_macs, "published": published}
 
 
 def compute_cycles(trace: Iterable[Call], shape: Shape, accounting: str = "critical_path") -> int:

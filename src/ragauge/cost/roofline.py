@@ -3,17 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ragauge.cost import flop
 from ragauge.cost.cycles import SCALE_BYTES, dtype_bytes, kv_bytes
-from ragauge.cost.flop import (
-    FLOP_PER_MAC,
-    attention_macs,
-    call_macs,
-    keys_of_steps,
-    layer_rows,
-    layer_weights,
-    output_weights,
-    parameters,
-)
 from ragauge.cost.hardware import Precision, precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
@@ -23,15 +14,11 @@ Machine = Mapping[str, Any]
 
 LEAST_RATIO = 0.95  # of measured seconds to a floor; below it, the machine's rates were measured wrong
 
+A100_FLOP_PER_S = {"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12, "int8": 624e12}
 A100: Machine = {  # by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
     "name": "NVIDIA A100 80 GB SXM",
     "bandwidth_bytes_per_s": {"high": 2.039e12},
-    "matmul_flop_per_s": {
-        "float32": {"high": 19.5e12},
-        "bfloat16": {"high": 312e12},
-        "float16": {"high": 312e12},
-        "int8": {"high": 624e12},
-    },
+    "matmul_flop_per_s": {dtype: {"high": rate} for dtype, rate in A100_FLOP_PER_S.items()},
 }
 # PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels of DDR4-2933 and 64
 # FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
@@ -62,18 +49,18 @@ def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
 def weight_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """Bytes of the matrices that one step of a call reads; the output matrix only where logits are computed."""
     head = any(call.logits)
-    count = layer_weights(shape, call.layers) + (output_weights(shape) if head else 0)
-    return _matrix_bytes(count, layer_rows(shape, call.layers) + (shape.vocab if head else 0), precision(dtype))
+    count = flop.layer_weights(shape, call.layers) + (flop.output_weights(shape) if head else 0)
+    return _matrix_bytes(count, flop.layer_rows(shape, call.layers) + (shape.vocab if head else 0), precision(dtype))
 
 
 def model_bytes(shape: Shape, dtype: object) -> int:
     """Bytes of all of a decoder's weights in memory; in 8 bits, a tied output matrix is not the embedding."""
     storage = precision(dtype)
-    matrices = layer_weights(shape) + output_weights(shape)
+    matrices = flop.layer_weights(shape) + flop.output_weights(shape)
     if storage.weights == "full":
-        return parameters(shape) * dtype_bytes(storage.dtype)
-    in_full = parameters(shape) - layer_weights(shape) - (0 if shape.tied else output_weights(shape))
-    return in_full * dtype_bytes(storage.dtype) + _matrix_bytes(matrices, layer_rows(shape) + shape.vocab, storage)
+        return flop.parameters(shape) * dtype_bytes(storage.dtype)
+    in_full = flop.parameters(shape) - flop.layer_weights(shape) - (0 if shape.tied else flop.output_weights(shape))
+    return in_full * dtype_bytes(storage.dtype) + _matrix_bytes(matrices, flop.layer_rows(shape) + shape.vocab, storage)
 
 
 def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
@@ -88,13 +75,13 @@ def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> 
 
 def product_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
     """Least seconds of a call's products alone."""
-    macs, computed_in = call_macs(call, shape), precision(dtype)
+    macs, computed_in = flop.call_macs(call, shape), precision(dtype)
     rate = matmul_rate(machine, computed_in.dtype)
     if computed_in.weights != "int8" or call.macs is not None:
-        return FLOP_PER_MAC * macs / rate
+        return flop.FLOP_PER_MAC * macs / rate
     rows = zip(call.lengths, call.past, strict=True)
-    attention = sum(attention_macs(shape, new, past, call.steps, call.layers) for new, past in rows)
-    return FLOP_PER_MAC * (attention / rate + (macs - attention) / matmul_rate(machine, "int8"))
+    attention = sum(flop.attention_macs(shape, new, past, call.steps, call.layers) for new, past in rows)
+    return flop.FLOP_PER_MAC * (attention / rate + (macs - attention) / matmul_rate(machine, "int8"))
 
 
 def matmul_rate(machine: Machine, dtype: object) -> float:
@@ -112,5 +99,5 @@ def _kv_tokens(call: Call, window: int | None = None) -> int:
     tokens = 0
     for new, past in zip(call.lengths, call.past, strict=True):
         most = None if window is None else window - 1 + new
-        tokens += keys_of_steps(new, past, call.steps, most) + call.steps * new
+        tokens += flop.keys_of_steps(new, past, call.steps, most) + call.steps * new
     return tokens

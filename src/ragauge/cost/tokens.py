@@ -17,7 +17,6 @@ from ragauge.io import safe_yaml
 TOKENIZERS = {250880: "bloom", 32000: "llama"}  # by the model's vocabulary; all others: GPT-NeoX's counts
 KEYS = ("preamble", "documents", "query", "task")
 
-
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -82,17 +81,12 @@ def _words(draw: random.Random, count: int) -> list[str]:
     return [letters[i : i + 3] for i in range(0, len(letters), 3)]
 
 
-@cache
-def _adapter() -> TypeAdapter[TokenCounts]:
-    return TypeAdapter(TokenCounts)
-
-
 def _counts(entry: object, place: str) -> TokenCounts:
     for key in entry if isinstance(entry, dict) else ():
         if key not in KEYS:
             raise unknown("key", key, KEYS, place)
     try:
-        return _adapter().validate_python(entry)
+        return TypeAdapter(TokenCounts).validate_python(entry)
     except ValidationError as error:
         needed = f"token counts need {', '.join(KEYS)}"
         raise UserError(f"{place}: {first_problem(error)}; {needed}") from None

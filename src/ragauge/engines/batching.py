@@ -211,15 +211,12 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
                     done.append(task)
         return done
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the work that is not done."""
         for task in (*self._waiting, *self._pending):
             task.stop()
         self._waiting.clear()
         self._pending.clear()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _resume(self, task: Task[Any], answer: Any = None) -> bool:
         """Let a task run until it waits for a pass; whether it is done."""

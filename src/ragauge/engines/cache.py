@@ -43,29 +43,19 @@ class KVCache:
     """Keys and values of every layer for up to `capacity` tokens; grows when more are reserved."""
 
     def __init__(
-        self,
-        shape: Shape,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        quantization: str = "full",
-        filled: int = 0,
+        self, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device, kv: str = "full", filled: int = 0
     ) -> None:
-        """Keys and values are read in `dtype` and stored as `quantization` (`cost.hardware.CACHE_TYPES`) says.
+        """Keys and values are read in `dtype` and stored as `kv` (`cost.hardware.CACHE_TYPES`) says.
 
         The caller writes the `filled` slots before anything is read. The others become zero: uninitialized memory may
         hold NaN, and a key that a mask hides still counts, as 0 times its value.
         """
-        self.shape, self.dtype, self.quantization = shape, dtype, quantization
+        self.shape, self.dtype, self.kv = shape, dtype, kv
         self.length = 0  # slots in use
 
         def empty(heads: int) -> Slots:
             size = (heads, capacity, shape.head_dim)
-            return (
-                Int8Slots(*size, dtype, device)
-                if quantization == "int8"
-                else torch.empty(size, dtype=dtype, device=device)
-            )
+            return Int8Slots(*size, dtype, device) if kv == "int8" else torch.empty(size, dtype=dtype, device=device)
 
         self.k, self.v = list(map(empty, shape.kv_heads)), list(map(empty, shape.kv_heads))
         for _, tensor in self.tensors():
@@ -269,7 +259,7 @@ class KVCache:
         return joined
 
     def _like(self, capacity: int, filled: int) -> KVCache:
-        return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.quantization, filled)
+        return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.kv, filled)
 
     def _fill(self, source: KVCache, slots: slice) -> None:
         stop = self.length + slots.stop - slots.start

@@ -3,16 +3,5 @@
 from ragauge.prompts.graph import LAYOUTS, PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
 from ragauge.prompts.prompt import Prompt, Source, build_prompt, cut_middle
 
-__all__ = [
-    "LAYOUTS",
-    "PREAMBLE",
-    "TASK",
-    "Name",
-    "Prompt",
-    "PromptGraph",
-    "Segment",
-    "Source",
-    "build_prompt",
-    "cut_middle",
-    "unit_steps",
-]
+__all__ = ["LAYOUTS", "PREAMBLE", "TASK", "Name", "Prompt", "PromptGraph", "Segment", "Source", "build_prompt"]
+__all__ += ["cut_middle", "unit_steps"]

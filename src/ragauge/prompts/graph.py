@@ -6,7 +6,7 @@ superposition's fork-join lets parallel paths part after the preamble and meet a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 Name = tuple[str, int]
@@ -82,7 +82,4 @@ def left_aligned(lengths: Sequence[int], start: float) -> Positions:
     return [unit_steps(start, n) for n in lengths], float(max(lengths))
 
 
-LAYOUTS: dict[str, Callable[[Sequence[int], float], Positions]] = {
-    "equilibrium": equilibrium,
-    "left_aligned": left_aligned,
-}
+LAYOUTS = {"equilibrium": equilibrium, "left_aligned": left_aligned}

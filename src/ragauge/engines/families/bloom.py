@@ -11,7 +11,6 @@ from ragauge.engines.families._parts import Names, eos_ids, refuse
 MODEL_TYPES = ("bloom",)
 TRAINED_CONTEXT = 2048  # ALiBi has no limit of its own; the released models were trained on this many tokens
 
-
 NAMES = Names(
     root="transformer.",
     embedding="word_embeddings",
