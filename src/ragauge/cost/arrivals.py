@@ -105,11 +105,9 @@ class OneByOne:
 def drive(
     server: SteppingServer, level: Level, prompts: int, requests: int, clock: Clock, seed: int = 0
 ) -> list[TimedRequest]:
-    """Serve `requests` requests, in the order in which they are answered.
-
-    They ask the prompts in turn, from 0 to `prompts` - 1; with the same `seed`, arrivals are the same for every server.
-    A next turn arrives at its moment, or when the turn before it is answered, if that is later.
-    """
+    """Serve `requests` requests, in the order in which they are answered. They ask the prompts in turn, from 0 to
+    `prompts` - 1; with the same `seed`, arrivals are the same for every server. A next turn arrives at its moment, or
+    when the turn before it is answered, if that is later."""
     start, draw = clock.now(), random.Random(seed)
     if level.rate:
         moments = [start]
@@ -196,11 +194,9 @@ def summarise(
 
 
 def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
-    """{"p50": {"value", "low", "high"}, ...} with 95% intervals, of values in the order of arrival.
-
-    Requests that follow one another share a queue, so blocks of about the square root of n successive ones are drawn
-    (the circular block bootstrap of Politis and Romano, 1992).
-    """
+    """{"p50": {"value", "low", "high"}, ...} with 95% intervals, of values in the order of arrival. Requests that
+    follow one another share a queue, so blocks of about the square root of n successive ones are drawn (the circular
+    block bootstrap of Politis and Romano, 1992)."""
     data, rng = np.asarray(values, float), np.random.default_rng(seed)
     block = math.ceil(math.sqrt(len(data)))
     starts = rng.integers(len(data), size=(RESAMPLES, math.ceil(len(data) / block)))

@@ -29,11 +29,9 @@ def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
 def load(
     name: str, *, data: Path | None = None, limit: int | None = None, seed: int = 0, **options: Any
 ) -> list[Example]:
-    """The first `limit` examples of a data set (all where None), with its own fields as options.
-
-    `data` is a file in its official format (.jsonl or .jsonl.gz), by default its own source; `seed` that of its draws,
-    such as the order of the documents. Raises UserError on an unknown name or option, or a record that cannot be asked.
-    """
+    """The first `limit` examples of a data set (all where None), with its own fields as options. `data` is a file in
+    its official format (.jsonl or .jsonl.gz), by default its own source; `seed` that of its draws, such as the order of
+    the documents. Raises UserError on an unknown name or option, or a record that cannot be asked."""
     if limit is not None and limit < 1:
         raise UserError(f"dataset {name}: limit must be at least 1, not {limit}")
     dataset = make(name, seed=seed, **options)

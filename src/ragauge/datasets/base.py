@@ -107,10 +107,8 @@ class Dataset(ABC):
 
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        """The Example of one official record, a JSON object; `place` is "file:line".
-
-        Raises UserError if a field is missing, of another type, empty or out of range.
-        """
+        """The Example of one official record, a JSON object; `place` is "file:line". Raises UserError if a field is
+        missing, of another type, empty or out of range."""
 
     def default_path(self) -> Path:
         """A local file in the official format, fetched on first use. Raises UserError if it cannot be fetched."""
@@ -243,8 +241,7 @@ def out_of_reach(name: str, source: str, reason: object) -> UserError:
 
 
 def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
-    """Raise UserError for an invalid example: no answer, unless it may be unlabelled, no document, an empty one, gold
-    out of range."""
+    """Raise UserError: no answer, unless it may be unlabelled, no document, an empty one, or gold out of range."""
     if not example.answers and not unlabelled:
         raise UserError(f"{place}: question without answers: {example.question!r}")
     if not example.documents:
@@ -262,8 +259,7 @@ def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
 
 
 def shuffled_order(count: int, seed: int, key: str) -> list[int]:
-    """A permutation of range(count) from a hash of the seed and the example's key: on any version of Python and for any
-    limit."""
+    """A permutation of range(count) from a hash of seed and key: the same on any Python and for any limit."""
     return sorted(range(count), key=lambda i: hashlib.sha256(f"{seed}/{key}/{i}".encode()).digest())
 
 

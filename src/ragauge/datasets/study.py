@@ -13,8 +13,7 @@ RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold p
 
 @dataclass(frozen=True)
 class StudyQuestions(Dataset):
-    """Passages stand in the order of retrieval; gold are those that hold an answer. A question may have no known
-    answer."""
+    """Passages stand in the order of retrieval; gold are those with an answer. A question may have no known one."""
 
     preamble = SEARCH_RESULTS
     metrics = ("contains_answer", "f1")

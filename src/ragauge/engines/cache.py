@@ -45,11 +45,9 @@ class KVCache:
     def __init__(
         self, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device, kv: str = "full", filled: int = 0
     ) -> None:
-        """Keys and values are read in `dtype` and stored as `kv` (`cost.hardware.CACHE_TYPES`) says.
-
-        The caller writes the `filled` slots before anything is read. The others become zero: uninitialized memory may
-        hold NaN, and a key that a mask hides still counts, as 0 times its value.
-        """
+        """Keys and values are read in `dtype` and stored as `kv` (`cost.hardware.CACHE_TYPES`) says. The caller writes
+        the `filled` slots before anything is read. The others become zero: uninitialized memory may hold NaN, and a key
+        that a mask hides still counts, as 0 times its value."""
         self.shape, self.dtype, self.kv = shape, dtype, kv
         self.length = 0  # slots in use
 
@@ -132,11 +130,9 @@ class KVCache:
 
     @torch.inference_mode()
     def move(self, span: Span, positions: Sequence[float]) -> None:
-        """Move a span's tokens to other positions, one per token.
-
-        Rotated keys are rotated further by the difference, k' = R(new - old) k, in fp32 and rounded once; repeated
-        moves accumulate rounding errors. ALiBi's keys do not encode their position and are unchanged.
-        """
+        """Move a span's tokens to other positions, one per token. Rotated keys are rotated further by the difference,
+        k' = R(new - old) k, in fp32 and rounded once; repeated moves accumulate rounding errors. ALiBi's keys do not
+        encode their position and are unchanged."""
         new = torch.tensor(list(positions), dtype=torch.float32, device=self.positions.device)
         at = slice(span.start, span.stop)
         for layer in range(self.shape.layers):

@@ -140,10 +140,8 @@ class Decoder:
         return logits if cap is None else (logits / cap).tanh() * cap
 
     def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """States (token, d_model), a target of each (token,) -> the targets' log-probabilities (token,) in float32.
-
-        On a CPU the vocabulary is read in chunks, so that logits are used before they leave the processor's cache.
-        """
+        """States (token, d_model), a target of each (token,) -> the targets' log-probabilities (token,) in float32. On
+        a CPU the vocabulary is read in chunks, so that logits are used before they leave the processor's cache."""
         parts = self.weights.head.split_rows(VOCAB_CHUNK) if hidden.device.type == "cpu" else [self.weights.head]
         if len(parts) == 1:
             return kernels.log_probabilities(self.logits(hidden), targets)
@@ -242,11 +240,9 @@ class Decoder:
     def _bias(
         self, positions: Tensor, cache: KVCache, layout: Layout, layer: int | None = None, masked: bool = False
     ) -> Tensor | None:
-        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key.
-
-        None where there is no bias besides the mask, unless that is `masked`: not the causal one, and to be observed.
-        In a cache with slots by head the keys' positions and gaps are those of a `layer`.
-        """
+        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key. None
+        where there is no bias besides the mask, unless that is `masked`: not the causal one, and to be observed. In a
+        cache with slots by head the keys' positions and gaps are those of a `layer`."""
         ragged = layer is not None and cache.ragged
         added = (self.slopes, cache.bias, cache.head_bias, cache.tempered)
         if all(one is None for one in added) and not (ragged or masked):
@@ -282,11 +278,9 @@ def _normed(x: Tensor, norm: Norm | None) -> Tensor:
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Attention (row, head, query, dim) under a bias of scores (row, head, query, key).
-
-    Query heads are grouped over key-value heads. In half precision the bias is added to fp32 scores: in bf16, ALiBi's
-    bias alone is off by 2 at position 1,000.
-    """
+    """Attention (row, head, query, dim) under a bias of scores (row, head, query, key). Query heads are grouped over
+    key-value heads. In half precision the bias is added to fp32 scores: in bf16, ALiBi's bias alone is off by 2 at
+    position 1,000."""
     if q.dtype == torch.float32:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1]))
     return _matmul_by_group(scores(q, k, bias).softmax(-1).to(v.dtype), v)

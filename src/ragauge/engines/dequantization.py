@@ -81,9 +81,7 @@ def _compressed_tensors(place: Path, stated: Mapping[str, Any]) -> Quantization:
 
 def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder: Path) -> dict[str, Reader]:
     """The tensors of a checkpoint by name, in floating point: a weight's scales are multiplied in and not listed.
-
-    Reading one raises UserError if its scales are missing or do not fit.
-    """
+    Reading one raises UserError if its scales are missing or do not fit."""
 
     def read(name: str, get: Reader) -> Tensor:
         tensor = get()

@@ -50,11 +50,9 @@ def rope_fields(
 
 
 def trained_context(config: Mapping[str, Any]) -> int:
-    """Tokens within which the frequencies of `rope_fields` hold, whatever the prompt's length.
-
-    A `longrope` model has other frequencies beyond its original length, and keys that were cached with the one set are
-    wrong beside the other. The first is used, unless the config's `max_context`, which `read_shape` adds, is beyond it.
-    """
+    """Tokens within which the frequencies of `rope_fields` hold, whatever the prompt's length. A `longrope` model has
+    other frequencies beyond its original length, and keys that were cached with the one set are wrong beside the other.
+    The first is used, unless the config's `max_context`, which `read_shape` adds, is beyond it."""
     trained: int = config["max_position_embeddings"]
     is_short = rope_type(config) == "longrope" and _reach(config) == "short"
     return min(trained, _original_length(config)) if is_short else trained

@@ -26,10 +26,8 @@ SIZES = (1, MOST_ROWS, MOST_ROWS + 1)  # one number of tokens for each operation
 
 
 def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Linear]:
-    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by `weights`.
-
-    Raises UserError for an unknown value, or 8-bit weights on a device other than a CPU.
-    """
+    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by `weights`. Raises
+    UserError for an unknown value, or 8-bit weights on a device other than a CPU."""
     if weights not in WEIGHTS:
         raise unknown("weights", weights, WEIGHTS)
     if weights == "full":

@@ -103,10 +103,8 @@ class Layout:
 
     def within(self, window: int, positions: Tensor, cached: Tensor, trim: bool) -> "Layout":
         """The layout in which new tokens at positions (token,) attend to keys less than `window` before them alone.
-
         `cached` has the positions of all slots (slot,), the new tokens' included; `trim` leaves out those before the
-        first that any token attends to, where keys are a view of the cache.
-        """
+        first that any token attends to, where keys are a view of the cache."""
         queries = self.pad(positions[:, None, None])[:, 0, :, 0]
         mask = (queries[:, :, None] - self.per_key(cached)[:, None, :] < window)[:, None]
         if self.causal:
@@ -152,11 +150,9 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
 
 
 def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
-    """The same rows packed as one sequence whose keys are a view of the cache: nothing is gathered or padded.
-
-    The mask, (1, 1, token, key) over all slots, has for every row its past's slots and its own new tokens, causally
-    (tree attention). Worth it where rows share most of their past, such as one long document.
-    """
+    """The same rows packed as one sequence whose keys are a view of the cache: nothing is gathered or padded. The mask,
+    (1, 1, token, key) over all slots, has for every row its past's slots and its own new tokens, causally (tree
+    attention). Worth it where rows share most of their past, such as one long document."""
     start, tokens = cache.length, sum(len(r.ids) for r in rows)
     mask = torch.zeros(tokens, start + tokens, dtype=torch.bool, device=cache.positions.device)
     first = 0
@@ -170,11 +166,9 @@ def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
 
 
 def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
-    """One row whose tokens go to slots of their own, over the tokens there or to the next free slots.
-
-    The mask, (1, 1, token, key) over all slots, has those of the row's past and of the row itself whose position is not
-    beyond the token's: recomputed tokens have gaps between them, so a triangular mask would be wrong.
-    """
+    """One row whose tokens go to slots of their own, over the tokens there or to the next free slots. The mask,
+    (1, 1, token, key) over all slots, has those of the row's past and of the row itself whose position is not beyond
+    the token's: recomputed tokens have gaps between them, so a triangular mask would be wrong."""
     [row] = rows
     assert row.slots is not None
     device, length, recomputed = cache.positions.device, cache.length, set(row.recomputed)
@@ -215,10 +209,8 @@ def lay_out_steps(pasts: Sequence[int | None], stride: int, device: torch.device
 
 
 def _mask(lengths: Sequence[int], past: Sequence[int], device: torch.device) -> Tensor:
-    """(row, 1, query, key): query j of a row sees its past and its own tokens up to j.
-
-    Padding queries see one key, so that no softmax is empty.
-    """
+    """(row, 1, query, key): query j of a row sees its past and its own tokens up to j. Padding queries see one key, so
+    that no softmax is empty."""
     new = torch.tensor(lengths, device=device)[:, None, None]
     before = torch.tensor(past, device=device)[:, None, None]
     query = torch.arange(max(lengths), device=device)[None, :, None]

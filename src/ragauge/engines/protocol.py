@@ -196,17 +196,13 @@ class SpanEngine(Engine, Protocol):
         """
 
     def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
-        """Greedy continuation of everything in the cache from the logits (vocab,) of the first new token.
-
-        It stands at `position`, later ones follow by one each. An end-of-text id is left out of the ids, a token that
-        completes a stop string is included.
-        """
+        """Greedy continuation of everything in the cache from the logits (vocab,) of the first new token. It stands at
+        `position`, later ones follow by one each. An end-of-text id is left out of the ids, a token that completes a
+        stop string is included."""
 
     def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
         """A response whose tokens `choose` returns one by one, given those so far; it ends where `generate` would.
-
-        `position` is the largest that the first token has anywhere; the context ends the response, too.
-        """
+        `position` is the largest that the first token has anywhere; the context ends the response, too."""
 
 
 class Traced:

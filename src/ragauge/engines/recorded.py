@@ -59,10 +59,8 @@ class RecordedEngine(Traced, ABC):
 
     @abstractmethod
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
-        """The response from `position` on that continues `ids`, whose last token is not in the cache yet.
-
-        `ended` is called after each token, true where the response ends; None: at `most` tokens.
-        """
+        """The response from `position` on that continues `ids`, whose last token is not in the cache yet. `ended` is
+        called after each token, true where the response ends; None: at `most` tokens."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -75,10 +73,8 @@ class RecordedEngine(Traced, ABC):
 
     def set_finder(self, finder: RecordedEngine | None, template: str | None = None) -> None:
         """Let another decoder find evidence: its calls and caches count in this one's traces and bytes; None: itself.
-
         Requests to it have a `template`; None: that of the prompts. Raises UserError if its vocabulary differs, so that
-        a prompt's tokens would be different text to it; tokens that one of the two has in addition do not matter.
-        """
+        a prompt's tokens would be different text to it; tokens that one of the two has in addition do not matter."""
         if finder is not None:
             first, second = finder.tokenizer.get_vocab(), self.tokenizer.get_vocab()
             added = {*finder.tokenizer.get_added_vocab(), *self.tokenizer.get_added_vocab()}

@@ -38,19 +38,15 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def rotate_further(keys: Tensor, by: Tensor, shape: Shape, layer: int) -> Tensor:
     """Rotate a layer's keys (kv_head, token, dim) further by real distances (token,) or (kv_head, token), in fp32.
-
-    R(a) R(b) = R(a + b), so that this is what rotating the plain keys to the new positions would have given.
-    """
+    R(a) R(b) = R(a + b), so that this is what rotating the plain keys to the new positions would have given."""
     cos, sin = rotation(by.flatten(), shape, layer)
     cos, sin = (x.view(*by.shape, -1) for x in (cos, sin))
     return rotate(keys.float(), cos, sin).to(keys.dtype)
 
 
 def alibi_bias(slopes: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """(head,), (row, query), (row, key) -> the bias (row, head, query, key) = -slope * distance, in fp32.
-
-    Keys may stand at other positions in each head: (row, head, key).
-    """
+    """(head,), (row, query), (row, key) -> the bias (row, head, query, key) = -slope * distance, in fp32. Keys may
+    stand at other positions in each head: (row, head, key)."""
     keys = key_positions if key_positions.ndim == 3 else key_positions[:, None]
     distance = keys[:, :, None, :] - query_positions[:, None, :, None]
     return slopes[None, :, None, None] * distance

@@ -48,8 +48,7 @@ class DocumentStore:
 
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
         """`decoder` has all that changes its results: weights, dtype, device, code, kernels; torch's version and number
-        of threads are added here. Raises UserError if the folder cannot be made.
-        """
+        of threads are added here. Raises UserError if the folder cannot be made."""
         self.folder, self.max_bytes = folder, max_bytes
         self.decoder = f"{decoder} {torch.__version__} {torch.get_num_threads()}"
         try:
@@ -60,10 +59,8 @@ class DocumentStore:
         self._room = 0  # bytes that may be saved before the folder is measured again
 
     def key(self, cache: KVCache, rows: Sequence[Row], tree: bool = False) -> str | None:
-        """The name of what a call on `rows` would add to the cache; None where their past has no name.
-
-        Which rows are read together, and whether as a tree, is part of the name: both affect rounding.
-        """
+        """The name of what a call on `rows` would add to the cache; None where their past has no name. Which rows are
+        read together, and whether as a tree, is part of the name: both affect rounding."""
         total = hashlib.sha256(f"{self.decoder} {tree}".encode())
         for row in rows:
             past = cache.contents(row.past)
@@ -189,10 +186,8 @@ def damage(path: Path) -> str:
 
 
 def read_entry(path: Path, mapped: bool) -> Entry:
-    """An entry of a folder; raises FileNotFoundError if there is none, ValueError if it is not what was written.
-
-    A file that other machines share is not `mapped` into memory: a page that one of them removed would end the process.
-    """
+    """An entry of a folder; raises FileNotFoundError if there is none, ValueError if it is not what was written. A file
+    that other machines share is not `mapped` into memory: a page that one of them removed would end the process."""
     if path.stat().st_size <= 2 * CHECKSUM_BYTES:
         raise ValueError("truncated")
     content = np.memmap(path, np.uint8, "c") if mapped else np.fromfile(path, np.uint8)

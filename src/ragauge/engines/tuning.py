@@ -56,11 +56,9 @@ Run = Callable[[], object]
 
 
 def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
-    """The kernels for the data type on this machine with torch's present number of threads.
-
-    The setting is default (torch's own), measured, or the file of a table, for which see `read_choice`; None: the
-    environment variable RAGAUGE_KERNELS, else measured.
-    """
+    """The kernels for the data type on this machine with torch's present number of threads. The setting is default
+    (torch's own), measured, or the file of a table, for which see `read_choice`; None: the environment variable
+    RAGAUGE_KERNELS, else measured."""
     setting = setting or os.environ.get(KERNELS_VARIABLE) or "measured"
     if setting == "default":
         return kernels.DEFAULT
@@ -214,10 +212,8 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
 
 
 def fastest_dtype(device: str = "cpu", threads: int | None = None, allowed: Sequence[str] = DTYPE_CANDIDATES) -> str:
-    """The fastest of the allowed data types on so many threads; one line on stderr says which and why.
-
-    Raises UserError if the environment variable RAGAUGE_DTYPE names no data type.
-    """
+    """The fastest of the allowed data types on so many threads; one line on stderr says which and why. Raises UserError
+    if the environment variable RAGAUGE_DTYPE names no data type."""
     stated = os.environ.get(DTYPE_VARIABLE)
     if stated and stated not in DTYPES:
         raise unknown("dtype", stated, DTYPES, DTYPE_VARIABLE)

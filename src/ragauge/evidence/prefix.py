@@ -33,8 +33,7 @@ class Node:
 
 
 class Trie:
-    """A trie over sentences' token ids; nodes are made on demand. Identical sentences stay together in one settled
-    node."""
+    """A trie over sentences' token ids; nodes are made on demand. Identical sentences share one settled node."""
 
     def __init__(self, sentences: Sequence[Sequence[int]]) -> None:
         self._ids = [tuple(ids[:LONGEST]) for ids in sentences]

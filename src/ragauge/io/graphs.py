@@ -24,9 +24,8 @@ def write_graph(
     graph: nn.Module, path: Path, arguments: tuple[Any, ...], shapes: Any, inputs: Sequence[str], outputs: Sequence[str]
 ) -> None:
     """Write a module as ONNX, with its weights in a second file; `arguments` are an example of what `forward` takes.
-
-    `shapes`: of each argument the dynamic dimensions, as `torch.export` names them; `inputs`, `outputs`: their names.
-    """
+    `shapes`: of each argument the dynamic dimensions, as `torch.export` names them; `inputs`, `outputs`: their
+    names."""
     import torch
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -49,10 +49,8 @@ class Superposition(Method):
 
     @property
     def selected(self) -> list[int]:
-        """The number of paths that each round selects.
-
-        With hops of one and k = 1 there is a round more: what the compute cycles of Table 2 were counted with.
-        """
+        """The number of paths that each round selects. With hops of one and k = 1 there is a round more: what the
+        compute cycles of Table 2 were counted with."""
         if self.hops == "top_k" or self.iterations == 1:
             return [self.top_k] * self.iterations
         return [1] * (self.iterations - (self.top_k > 1)) + [self.top_k]
@@ -112,10 +110,8 @@ class Superposition(Method):
         return _Round(reading, paths, names, tuple(prefix), start + length, prior)
 
     def _read_queries(self, current: _Round, prompt: Prompt) -> list[float]:
-        """Read a copy of the query on every path; the paths' saliency, empty where nothing is pruned.
-
-        With "attention" it is the mean of the query's tokens' on the document's.
-        """
+        """Read a copy of the query on every path; the paths' saliency, empty where nothing is pruned. With "attention"
+        it is the mean of the query's tokens' on the document's."""
         reading, query = current.reading, self._trim(prompt.query)
         for document, name in zip(current.documents, current.queries, strict=True):
             reading.graph.add(Segment(name, query, unit_steps(current.stop, len(query)), (document,)))

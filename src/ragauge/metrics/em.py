@@ -4,9 +4,7 @@ from ragauge.metrics import Fields, normalise
 
 
 def score(record: Fields) -> float | None:
-    """1.0 if the normalised prediction equals a normalised answer or alias, else 0.0.
-
-    Reads `prediction` and `answers`.
-    """
+    """1.0 if the normalised prediction equals a normalised answer or alias, else 0.0. Reads `prediction` and
+    `answers`."""
     predicted = normalise(record["prediction"])
     return max((float(normalise(answer) == predicted) for answer in record["answers"]), default=None)

@@ -4,8 +4,6 @@ from ragauge.metrics import Fields, token_f1
 
 
 def score(record: Fields) -> float | None:
-    """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1].
-
-    Reads `prediction` and `answers`.
-    """
+    """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1]. Reads `prediction` and
+    `answers`."""
     return max((token_f1(record["prediction"], answer) for answer in record["answers"]), default=None)

@@ -99,11 +99,9 @@ def after_turn(task: str, turn: Sequence[str]) -> list[str]:
 
 
 def token_ids(tokenizer: Any, text: str | Sequence[str], template: str | None = None) -> list[int]:
-    """A piece of a prompt as token ids; control tokens are words except in `TemplateText`.
-
-    One that begins a prompt has its template: the tokenizer adds what it puts before any text, unless that is "chat",
-    which writes its own begin-of-text. Any other piece is tokenised as inside a text.
-    """
+    """A piece of a prompt as token ids; control tokens are words except in `TemplateText`. One that begins a prompt has
+    its template: the tokenizer adds what it puts before any text, unless that is "chat", which writes its own
+    begin-of-text. Any other piece is tokenised as inside a text."""
     if template is None:
         return list(tokens_inside(tokenizer, text)["input_ids"])
     reads, joined = reader(tokenizer, [text] if isinstance(text, str) else text)
@@ -111,8 +109,7 @@ def token_ids(tokenizer: Any, text: str | Sequence[str], template: str | None = 
 
 
 def tokens_inside(tokenizer: Any, text: str | Sequence[str], **options: Any) -> Mapping[str, Any]:
-    """Tokenise a text, or its pieces, as what follows a line end, without the blank that SentencePiece puts before a
-    text."""
+    """Tokenise a text, or its pieces, as what follows a line end, without SentencePiece's blank before a text."""
     options["add_special_tokens"] = False
     anchor = tokenizer(LINE_END, add_special_tokens=False)["input_ids"]
     reads, joined = reader(tokenizer, [text] if isinstance(text, str) else text)

@@ -76,10 +76,8 @@ class Method(ABC):
         """Answer the prompt's question. Raises UserError: the prompt is longer than the model's context."""
 
     def checked(self, where: str = "") -> Self:
-        """Check options against each other and fill in those that depend on others; called by `make` once.
-
-        Raises UserError: options that exclude each other; `where` is the place in a configuration.
-        """
+        """Check options against each other and fill in those that depend on others; called by `make` once. Raises
+        UserError: options that exclude each other; `where` is the place in a configuration."""
         return self
 
     def required(self) -> Capabilities:
@@ -95,10 +93,8 @@ class Method(ABC):
         return ()
 
     def unsupported(self, engine: SpanEngine) -> str | None:
-        """Explain why this model's shape or tokenizer rules the method out; None where it does not.
-
-        Called for engines that have the required capabilities; `refusal` checks both.
-        """
+        """Explain why this model's shape or tokenizer rules the method out; None where it does not. Called for engines
+        that have the required capabilities; `refusal` checks both."""
         return None
 
     def sequential(self) -> bool:

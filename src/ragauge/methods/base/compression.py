@@ -40,10 +40,8 @@ class Press:
     budget: Budget | None = None  # None: the compressor's own
 
     def document(self, cache: KVCache, before: Sequence[Span], span: Span, ids: Sequence[int]) -> KVCache:
-        """Compress a document that was read behind `before`, offline, into a cache of its own.
-
-        Its queries, where the compressor needs them, come from reading it once more: stored documents have none.
-        """
+        """Compress a document that was read behind `before`, offline, into a cache of its own. Its queries, where the
+        compressor needs them, come from reading it once more: stored documents have none."""
         compressor, start = self.compressor(), sum(map(len, before))
         apart = self.engine.join(cache, [*before, span], 0)
         if (watch := compressor.watch()) is not None:
@@ -78,10 +76,8 @@ class Press:
 
 
 def _largest(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[list[int]]]:
-    """Find the slots (layer, kv_head, slot) of the largest scores, `count` a head on average.
-
-    Every head, every layer or all of them have the same share, by `budget`.
-    """
+    """Find the slots (layer, kv_head, slot) of the largest scores, `count` a head on average. Every head, every layer
+    or all of them have the same share, by `budget`."""
     import torch
 
     if budget == "head":

@@ -172,9 +172,8 @@ def answer_from(
     engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits, request: str = ""
 ) -> Answer:
     """The answer generated from these pieces of evidence in place of the documents, in the data set's own prompt.
-
-    Without a piece it is generated from none, and the record's evidence is empty; `request` to the finder is recorded.
-    """
+    Without a piece it is generated from none, and the record's evidence is empty; `request` to the finder is
+    recorded."""
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
     ids = read_plain(engine, prompt, [text], limits)
     documents = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))

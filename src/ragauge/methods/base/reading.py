@@ -83,10 +83,8 @@ class Reading:
 def read_preamble(
     engine: SpanEngine, prompt: Prompt, room: int, *, offline: bool = True, first_apart: bool = False
 ) -> Reading:
-    """Read the preamble into a cache with room for more.
-
-    `first_apart`: its first token, the begin of text where there is one, is a segment of its own.
-    """
+    """Read the preamble into a cache with room for more. `first_apart`: its first token, the begin of text where there
+    is one, is a segment of its own."""
     ids, positions = prompt.preamble, unit_steps(0, len(prompt.preamble))
     first = 1 if first_apart else len(ids)
     reading = Reading(engine, PromptGraph(), engine.new_cache(len(ids) + room))

@@ -47,11 +47,9 @@ class Stored:
         return replace(self, cache=cache, documents=tuple(documents))
 
     def assembled(self, prompt: Prompt, limits: Limits, gap: int = 0) -> Assembled:
-        """Copy everything to where the plain prompt has it, with room for question and response.
-
-        Keys are moved from where they are stored, in one step; copy and move are traced as "move". `gap`: positions
-        left free behind each document.
-        """
+        """Copy everything to where the plain prompt has it, with room for question and response. Keys are moved from
+        where they are stored, in one step; copy and move are traced as "move". `gap`: positions left free behind each
+        document."""
         start, stop = self.preamble.stop, self.documents[-1].stop
         room = len(prompt.documents) * gap + len(prompt.ending) + limits.max_new_tokens
         with traced(self.engine, "move"):
@@ -107,9 +105,7 @@ class Assembled:
 
 def read_apart(engine: SpanEngine, prompt: Prompt, behind: int = 0) -> Stored:
     """Read the preamble and, one by one, each document alone, so that a document store serves it to any prompt.
-
-    `behind`: each document is read behind this many first tokens of the preamble.
-    """
+    `behind`: each document is read behind this many first tokens of the preamble."""
     cache = engine.new_cache(len(prompt.preamble) + sum(map(len, prompt.documents)))
     [preamble] = engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True).spans
     rows = [plain_row(ids, behind) for ids in prompt.documents]
@@ -170,10 +166,8 @@ class Blending(Reuse):
 
 
 def largest(engine: SpanEngine, scores: Tensor, count: int) -> list[int]:
-    """Find the indices of the `count` largest scores (n,), ascending; ties go to the earlier one.
-
-    An engine without weights gives the first ones: its costs do not depend on the choice.
-    """
+    """Find the indices of the `count` largest scores (n,), ascending; ties go to the earlier one. An engine without
+    weights gives the first ones: its costs do not depend on the choice."""
     if Capability.WEIGHTS not in engine.capabilities:
         return list(range(count))
     return sorted(scores.sort(descending=True, stable=True).indices[:count].tolist())
