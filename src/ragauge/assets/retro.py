@@ -7,10 +7,8 @@ Lightning's checkpoint next to `retro.json`. T5's tokenizer is fetched unless th
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import shutil
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ from ragauge.assets import hub
 from ragauge.assets.store import Store, contents, digest
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
+from ragauge.io.state_dict import read_state
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,24 +126,6 @@ def read_sizes(path: Path) -> dict[str, Any]:
     for key, (actual, read) in others.items():
         raise UserError(f"{path}: {key} is {actual!r}; read is {read}")
     return sizes
-
-
-def read_state(path: Path) -> Mapping[str, Tensor]:
-    """Return the tensors by name of a file of torch, or of its `state_dict`; no code in it is run. Raises UserError if
-    it is damaged or holds anything else."""
-    import torch
-
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError:  # torch's own message suggests loading it anyway
-        raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
-    except Exception as error:  # a damaged pickle fails in any way
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise UserError(f"{path}: truncated or damaged ({reason})") from None
-    state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-        raise UserError(f"{path}: not a dictionary of tensors by name")
-    return state
 
 
 def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:

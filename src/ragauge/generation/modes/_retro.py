@@ -19,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ragauge.assets.retro import read_state
 from ragauge.cost.trace import Call
 from ragauge.engines import DTYPES
 from ragauge.engines.protocol import Traced
@@ -29,6 +28,7 @@ from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import Reader, Tokens
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
+from ragauge.io.state_dict import read_state
 
 
 def make_network(checkpoint: Checkpoint) -> RetroNetwork:

@@ -1,0 +1,32 @@
+"""State dictionaries in torch's own files, read without running the code that such a file can hold."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def read_state(path: Path) -> Mapping[str, Tensor]:
+    """Return the tensors by name of a file of torch, or of its `state_dict`; no code in it is run. Raises UserError if
+    it is damaged or holds anything else."""
+    import torch
+
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError:  # torch's own message suggests loading it anyway
+        raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
+    except Exception as error:  # a damaged pickle fails in any way
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(f"{path}: truncated or damaged ({reason})") from None
+    state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        raise UserError(f"{path}: not a dictionary of tensors by name")
+    return state
