@@ -28,7 +28,8 @@ from ragauge.io.files import is_shared
 log = logging.getLogger(__name__)
 
 FILE_NAME = re.compile(r"[0-9a-f]{64}(\.kv|\.[0-9a-f]+\.partial)")  # of files that a store made
-RESERVED_SHARE = 4  # a process fills this part of the remaining room before it measures the folder again
+# A process fills this part of the remaining room before it measures the folder again; one may run on each core.
+RESERVED_SHARE = max(4, os.cpu_count() or 4)
 CHECKSUM_BYTES = 8  # at the beginning of a file; a safetensors file follows
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I8": torch.int8}
 

@@ -75,9 +75,11 @@ class SearchQueue:
             with self._changed:
                 self._unanswered -= 1
 
-    def close(self) -> None:
-        """End the threads, each after its search."""
+    def close(self, grace_s: float) -> bool:
+        """End the threads, each after its search; False if one still searches after `grace_s`."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._changed:  # a search whose caller is gone is no request of the server's any more
+            return self._changed.wait_for(lambda: not self.running, max(0.0, grace_s))
 
     def _abandon(self, job: SearchJob) -> None:
         """Take a request from the queue, or let its search stop; no effect once it is answered."""
@@ -111,6 +113,7 @@ class SearchQueue:
             _search(jobs)
         with self._changed:
             self.running = [job for job in self.running if job not in jobs]
+            self._changed.notify_all()
 
 
 def _search(jobs: Sequence[SearchJob]) -> None:

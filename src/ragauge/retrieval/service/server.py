@@ -109,10 +109,10 @@ class Server:
 
     def stop(self, grace_s: float = 30.0) -> bool:
         """Refuse new requests and wait for running ones; False if a search still runs after `grace_s`."""
+        end = time.monotonic() + grace_s
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
-        self.queue.close()
-        return not self.queue.running
+        return self.queue.close(end - time.monotonic())
 
     def __enter__(self) -> Self:
         self.start()

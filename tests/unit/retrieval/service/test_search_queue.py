@@ -75,6 +75,24 @@ def test_a_search_stops_when_its_caller_cancels() -> None:
         assert toy.stopped.wait(30)
 
 
+def test_a_server_that_stops_waits_for_a_search_whose_caller_is_gone() -> None:
+    toy = Joined()
+
+    def slow_to_stop(requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
+        toy.began.set()
+        while not stop():
+            time.sleep(0.005)
+        time.sleep(0.3)
+        raise CancelledSearchError("stopped")
+
+    toy.search_together = slow_to_stop  # type: ignore[method-assign]
+    with parts.server(toy) as server, Client(server.address, deadline_s=60) as client:
+        long = client.start([LONG])
+        assert toy.began.wait(30)
+        long.cancel()
+        assert server.stop(30)
+
+
 def test_a_search_stops_at_its_callers_deadline() -> None:
     toy = Joined()
     with parts.server(toy) as server, Client(server.address, deadline_s=0.2) as client:
