@@ -7,7 +7,7 @@ from functools import partial
 from math import exp
 from typing import TYPE_CHECKING
 
-from ragauge.compressors.base import ALL, Compressor, Context, Window, read_again
+from ragauge.compressors.base import ALL_QUERIES, Compressor, Context, Window, read_again
 from ragauge.engines.protocol import Span
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AttentionMatching(Compressor):
 
     def __init__(self, question_tokens: int) -> None:
         super().__init__(question_tokens)
-        self.reference = Window(ALL)
+        self.reference = Window(ALL_QUERIES)
         self.biases: list[Tensor] = []  # of the scores, (head, query, token), where positions are biases
 
     def scores(self, context: Context) -> list[Tensor]:

@@ -25,7 +25,7 @@ GO_ON = "\n\nRepeat the part of the previous context exactly, starting with"
 PIECE = 2048  # tokens that are repeated at a time
 LEAD_IN = 8  # of the piece before
 SINKS = 4  # first tokens, which some compressors all keep
-ALL = 1 << 40  # queries: more than any context has
+ALL_QUERIES = 1 << 40  # more than any context has
 
 Budget = Literal["head", "layer", "all"]
 """Which tokens compete: those of one head; of a layer's heads; of all heads in all layers."""

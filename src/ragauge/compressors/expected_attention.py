@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragauge.compressors.base import ALL, SINKS, Compressor, Context, Window, by_group
+from ragauge.compressors.base import ALL_QUERIES, SINKS, Compressor, Context, Window, by_group
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ class ExpectedAttention(Compressor):
 
     def __init__(self, question_tokens: int) -> None:
         super().__init__(question_tokens)
-        self.window: Window = Window(ALL)
+        self.window: Window = Window(ALL_QUERIES)
 
     def scores(self, context: Context) -> list[Tensor]:
         return [self._scores(context, layer) for layer in range(context.cache.shape.layers)]

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ FORKS = Path(".snakemake", "forks")  # the folder of the command `ragauge` of jo
 FEW_JOBS = 3  # import what they need themselves
 ESTIMATED_JOBS, ESTIMATE_S = 30, 90  # fewer jobs are not estimated; an estimate takes some seconds, a minute at most
 _STARTED: list[subprocess.Popen[bytes]] = []
+FAILED_JOB = r"^Error in rule (\S+):\n(?:    .*\n)*?    jobid: (\d+)\n(?:    .*\n)*?    log: (.+?)(?:, .*)? \(check log"
 ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
 
@@ -150,13 +151,17 @@ def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
         write_file(Path(path), "".join(f"{line}\n" for line in made).encode())
 
 
-def failures(logs: Sequence[str]) -> Iterator[str]:
-    """A line for each failed job in Snakemake's logs of a run: its rule, its own log, and how that ends."""
-    for log in logs:
-        text = Path(log).read_text(errors="replace")
-        for rule, path in re.findall(r"^Error in rule (\S+):\n(?:    .*\n)*?    log: (\S+)", text, re.MULTILINE):
-            lines = Path(path).read_text(errors="replace").strip().splitlines() if Path(path).is_file() else []
-            yield f"{rule} failed: {path}: {lines[-1] if lines else 'empty'}"
+def failures(logs: Sequence[str]) -> list[str]:
+    """A line for each job that failed in every attempt, from Snakemake's logs of a run: its rule, its own log, and how
+    that ends."""
+    text = "\n".join(Path(log).read_text(errors="replace") for log in logs if Path(log).is_file())
+    found = {}
+    for match in re.finditer(FAILED_JOB, text, re.MULTILINE):
+        rule, job, path = match.groups()
+        if f"Finished jobid: {job} " not in text[match.end() :]:
+            lines = Path(path).read_text(errors="replace").splitlines() if Path(path).is_file() else ["no log"]
+            found[job] = f"{rule} failed: {path}: {next(filter(str.strip, reversed(lines)), 'empty')}"
+    return list(found.values())
 
 
 def end_left_jobs(patience_s: float = ENDING_S) -> None:

@@ -73,7 +73,7 @@ class FixedSteps:
                 self._step()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # neighbours are read by another thread
+        # another thread reads neighbours: what it calls must not end the capture
         with CAPTURING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._step()
         return graph

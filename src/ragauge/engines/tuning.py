@@ -45,7 +45,6 @@ READ_WIDTH = 1024  # of a matrix whose reading is timed
 COLD_LAYERS = 8  # matrices that one token passes: more than a cache near a core holds
 FEW_ROWS, MANY_ROWS, QUERIES, SCORED = 8, 256, 512, 64
 
-GAIN = 0.95  # the part of torch's own time that another kernel may take at most
 ROUNDS, MIN_S, MAX_S = 6, 0.3, 1.5  # of each operation: rounds, more if they are short and fewer if they are long
 LOADED, LOADED_S = 0.25, 3600.0  # what was measured under more than this load is measured again after this time
 
@@ -146,13 +145,7 @@ def _measured(run: Run, choices: Mapping[str, Choice]) -> dict[str, Any]:
         while done < 2 or (spent := time.perf_counter() - started) < MIN_S or (done < ROUNDS and spent < MAX_S):
             seconds = {kernel: min(seconds[kernel], once(choice)) for kernel, choice in choices.items()}
             done += 1
-    return {"kernel": fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
-
-
-def fastest_kernel(seconds: Mapping[str, float]) -> str:
-    """The fastest kernel, if it is clearly faster than torch's own."""
-    fastest = min(seconds, key=seconds.__getitem__)
-    return fastest if seconds[fastest] < GAIN * seconds["plain"] else "plain"
+    return {"kernel": kernels.fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
 
 
 def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:

@@ -18,12 +18,12 @@ __all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "options
 def make(name: str, where: str = "", **options: Any) -> Method:
     """The method with these options; raises UserError on an unknown name or option and on a value out of range."""
     kind = registry.component("method", name, Method, where)
-    checkers = _checkers(kind)
+    types = _types(kind)
     for option, value in options.items():
-        if option not in checkers:
-            raise unknown(f"option of {name}", option, checkers, where)
+        if option not in types:
+            raise unknown(f"option of {name}", option, types, where)
         try:  # nothing is converted
-            checkers[option].validate_python(value, strict=True)
+            _checker(kind, option).validate_python(value, strict=True)
         except ValidationError as error:
             message = error.errors()[0]["msg"]
             raise UserError(f"{where or name}.{option}: {message}; got {value!r}") from None
@@ -31,10 +31,15 @@ def make(name: str, where: str = "", **options: Any) -> Method:
 
 
 @cache
-def _checkers(kind: type[Method]) -> dict[str, TypeAdapter[Any]]:
-    """What validates each option of a method."""
+def _types(kind: type[Method]) -> dict[str, Any]:
+    """The types of a method's options."""
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: TypeAdapter(hints[field.name]) for field in fields(kind)}
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+@cache
+def _checker(kind: type[Method], option: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_types(kind)[option])
 
 
 def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:

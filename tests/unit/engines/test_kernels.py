@@ -200,12 +200,16 @@ def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_choice_without_a_kernel_has_the_next_fastest() -> None:
-    timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "compiled": 2.0}}
+    timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "widened": 3.0, "of another machine": 2.0}}
+    close = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "widened": 3.9}}
     table = {
         "bfloat16": {Operation.ONE: timed, Operation.MANY: {"kernel": "onednn"}, Operation.FEW: {"kernel": "native"}}
     }
     chosen = Choice("measured", table).without("native")
-    assert chosen.named() == {"bfloat16": {Operation.ONE: "compiled", Operation.MANY: "onednn"}}
+    assert chosen.named() == {"bfloat16": {Operation.ONE: "widened", Operation.MANY: "onednn"}}
+    assert Choice("measured", {"bfloat16": {Operation.ONE: close}}).without("native").named() == {}, (
+        "not clearly faster"
+    )
     assert chosen.origin == "measured"
 
 

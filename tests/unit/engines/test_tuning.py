@@ -94,7 +94,7 @@ def test_a_read_of_weights_is_a_product_with_a_matrix_of_that_size(monkeypatch: 
 
 def test_torchs_own_stays_where_another_is_not_clearly_faster() -> None:
     for seconds, expected in ((0.5, "onednn"), (0.97, "plain"), (1.2, "plain")):
-        assert tuning.fastest_kernel({"plain": 1.0, "onednn": seconds, "native": 1.1}) == expected
+        assert kernels.fastest_kernel({"plain": 1.0, "onednn": seconds, "native": 1.1}) == expected
 
 
 def test_kernels_are_fixed_by_a_file_or_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

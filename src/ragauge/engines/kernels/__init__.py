@@ -26,6 +26,7 @@ from ragauge.engines.quantization import Slots
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 MEASURED = (*FLOATS, torch.int8)  # types of matrices that kernels are chosen for
 COMPILED = "compiled"  # needs a C compiler
+GAIN = 0.95  # the part of torch's own time that another kernel may take at most
 Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """dtype -> operation -> `kernel`, and `seconds` of each candidate."""
 
@@ -147,13 +148,14 @@ class Choice:
         return self._kernels.get((dtype, operation), "plain")
 
     def without(self, kernel: str) -> "Choice":
-        """The same choice, with the next fastest in place of a kernel."""
-
-        def next_fastest(row: Mapping[str, Any]) -> Mapping[str, Any]:
-            others = {name: seconds for name, seconds in row.get("seconds", {"plain": 0.0}).items() if name != kernel}
-            return row if row["kernel"] != kernel else {**row, "kernel": min(others, key=others.__getitem__)}
-
-        table = {dtype: {name: next_fastest(row) for name, row in rows.items()} for dtype, rows in self.table.items()}
+        """The same choice, with the fastest of this machine's other kernels in place of one."""
+        table = {dtype: dict(rows) for dtype, rows in self.table.items()}
+        for dtype, rows in table.items():
+            for operation, row in rows.items():
+                if row["kernel"] == kernel:
+                    others = {*candidates(operation, getattr(torch, dtype))} - {kernel}
+                    timed = {name: s for name, s in row.get("seconds", {}).items() if name in others}
+                    rows[operation] = {**row, "kernel": fastest_kernel({"plain": math.inf} | timed)}
         return Choice(self.origin, table)
 
     def named(self, dtype: torch.dtype | None = None) -> dict[str, Any]:
@@ -168,6 +170,12 @@ class Choice:
         """A hash of the choice for a data type: equal choices give equal numbers, bit for bit."""
         chosen = {**self.named(dtype), **self.named(torch.int8)}
         return hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:16]
+
+
+def fastest_kernel(seconds: Mapping[str, float]) -> str:
+    """The fastest kernel, if it is clearly faster than torch's own."""
+    fastest = min(seconds, key=seconds.__getitem__)
+    return fastest if seconds[fastest] < GAIN * seconds["plain"] else "plain"
 
 
 DEFAULT = Choice("default")

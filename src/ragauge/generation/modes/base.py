@@ -46,8 +46,8 @@ class Checkpoint:
         from ragauge.engines import kernels, load_lm
 
         lm = load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
-        # "native" switches oneDNN off in all threads, also for neighbours that another one reads meanwhile
-        kernels.use(kernels.active().without("native"))
+        if lm.device.type == "cpu":  # "native" switches oneDNN off in all threads; another one may read neighbours
+            kernels.use(kernels.active().without("native"))
         if window := lm.shape.shortest_window:
             raise UnsupportedError(f"{self.model}: a sliding window of {window} tokens; pipelines need full attention")
         return lm

@@ -66,7 +66,7 @@ def test_without_neighbours_it_is_the_decoder() -> None:
 
 def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a product of neighbours that another thread reads meanwhile would be rounded in another way."""
-    timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "compiled": 2.0}}
+    timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "widened": 2.0}}
 
     def load(*_: object, **__: object) -> LM:
         lm = tiny_models.tiny_lm()
@@ -77,7 +77,7 @@ def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch: pytest.Monk
     monkeypatch.setattr(kernels, "_active", kernels.DEFAULT)
     monkeypatch.setattr(kernels, "engines_state", {})
     Checkpoint("tiny").decoder()
-    assert kernels.active().named() == {"bfloat16": {Operation.ONE: "compiled"}}
+    assert kernels.active().named() == {"bfloat16": {Operation.ONE: "widened"}}
 
 
 def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
