@@ -151,7 +151,7 @@ def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
         write_file(Path(path), "".join(f"{line}\n" for line in made).encode())
 
 
-def failures(logs: Sequence[str]) -> list[str]:
+def failed_jobs(logs: Sequence[str]) -> list[str]:
     """A line for each job that failed in every attempt, from Snakemake's logs of a run: its rule, its own log, and how
     that ends."""
     text = "\n".join(Path(log).read_text(errors="replace") for log in logs if Path(log).is_file())

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def read_state(path: Path) -> Mapping[str, Tensor]:
-    """Return the tensors by name of a file of torch, or of its `state_dict`; no code in it is run. Raises UserError if
-    it is damaged or holds anything else."""
+    """Return the tensors, by name, of a file that `torch.save` wrote: of a dictionary, or of the `state_dict` in one.
+    Raises UserError if it is damaged or holds anything else."""
     import torch
 
     try:
