@@ -12,6 +12,7 @@ A page names rows of tables in a comment, and a comment after each number says w
 Formats are Python's own, `points` and `+points` (hundredths as whole numbers), and a suffix `s` (seconds of ms).
 
 Between `<!-- claims: CFIC -->` and `<!-- /claims -->` stands a table of a paper's claims, of reports/directions.csv.
+A † says that p is below 0.05 after Holm's correction, too.
 
 `python docs/page_numbers.py` writes the numbers of all pages again; the site is built with them.
 """
@@ -63,8 +64,10 @@ def _claims(source: str) -> str:
 
 def _verdict(row: dict[str, str]) -> str:
     value, low, high = (f"{float(row[name]):.3g}".replace("-", "−") for name in ("value", "low", "high"))
-    p = f", p = {float(row['p']):.2g}" if row["p"] else ""
-    return f"**{row['verdict']}** {value} [{low}, {high}]{p}, n = {row['n']}"
+    mark = " †" if row["p_holm"] and float(row["p_holm"]) < 0.05 else ""
+    p = f", p = {float(row['p']):.2g}{mark}" if row["p"] else ""
+    trials = " trials" if row["about"] == "times" else ""
+    return f"**{row['verdict']}** {value} [{low}, {high}]{p}, n = {row['n']}{trials}"
 
 
 def _shown(names: dict[str, Any], match: re.Match[str]) -> str:

@@ -74,6 +74,7 @@ def page(cells: Sequence[Shown], directions: Sequence[Row], figure_5: Sequence[R
     groups: dict[str, list[Shown]] = {}
     for cell in cells:
         groups.setdefault(cell.table, []).append(cell)
+    kinds = dict.fromkeys(row["about"] for row in directions)
     template = (files("ragauge.report") / "reproduction.txt").read_text(encoding="utf-8")
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     return environment.from_string(template).render(
@@ -84,7 +85,8 @@ def page(cells: Sequence[Shown], directions: Sequence[Row], figure_5: Sequence[R
         errors=errors,
         directions=[[row[name] for name in ON_PAGE] for row in directions],
         claims=len({row["claim"] for row in directions}),
-        verdicts=Counter(row["verdict"] for row in directions),
+        verdicts={about: Counter(of["verdict"] for of in directions if of["about"] == about) for about in kinds},
+        tests=sum(bool(row["p"]) for row in directions),
         shown=ON_PAGE,
         figure_5=figure_5,
         figure_7=figure_7,

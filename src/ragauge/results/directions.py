@@ -3,7 +3,8 @@
 A claim names one row of a committed table with a difference or ratio and its interval, or two rows, and the tables of
 the readers that were asked. Scores of two variants on the same questions (`scores.csv`) are compared by question.
 Otherwise the distances to the ends of two rows' intervals add as squares (Newcombe, 1998), those of a ratio as
-logarithms, which is mostly wider. A verdict needs the interval and, where the difference was tested, p < 0.05.
+logarithms, which is mostly wider. A verdict needs the interval and, where the difference was tested, p < 0.05; of
+answers, also one side of at least `FLOOR`. Beside each p stands Holm's for all tests together.
 """
 
 import csv
@@ -11,25 +12,30 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import exp, hypot, log
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import Any, Literal
 
 from pydantic import Field
 
 from ragauge.config.reading import checked, read
 from ragauge.errors import UserError
 from ragauge.io.sections import Section
-from ragauge.results.stats import paired_test
+from ragauge.results.measures import FLOOR
+from ragauge.results.stats import holm, paired_test
 
-ON_PAGE = ("claim", "source", "reader", "verdict", "value", "low", "high", "p", "n", "interval", "quantity", "note")
-COLUMNS = (*ON_PAGE, "table", "rows")
+MEASURED = ("value", "low", "high", "p", "p_holm", "n", "interval")
+ON_PAGE = ("claim", "source", "reader", "verdict", *MEASURED, "quantity", "note")
+COLUMNS = (*ON_PAGE, "about", "table", "rows")
 
 
 class Verdict(StrEnum):
     AGREES = "agrees"
     DISAGREES = "disagrees"
     UNDECIDED = "inconclusive"
+    AT_FLOOR = "at the floor"
 
 
+SCORED = ("accuracy", "f1")
 SCORES = "scores.csv"  # what `measures.by_question` has, beside provenance.json
 Keys = dict[str, str | int]
 """Values of a row by column; where it may have one of several, these with | between."""
@@ -58,6 +64,8 @@ class Claim(Section):
     worse: Keys = {}
     above: float = Field(0.0, description="the claim holds above it; 1 where the quantity is a ratio")
     is_lower_better: bool = False
+    level: str = Field("", description="quantity of better and worse, whose difference row has")
+    about: Literal["answers", "times", "compute cycles"] = "answers"
     note: str = ""
 
 
@@ -69,32 +77,46 @@ def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
     """One row for each claim of a YAML file of `Claims` and reader, from tables below `reports`. Raises UserError if
     a key is unknown or missing, or not exactly one row has the values of a claim."""
     claims = checked(Claims, read(path), str(path)).claims
-    return [
+    rows = [
         _direction(claim, reader, f"{path}: claims.{name}", reports)
         for name, claim in claims.items()
         for reader in claim.readers
     ]
+    tested = [row for row in rows if row["p"]]
+    for row, p in zip(tested, holm([float(row["p"]) for row in tested]), strict=True):
+        row["p_holm"] = f"{p:.3g}"
+    return rows
 
 
 def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, Any]:
-    if bool(claim.row) == bool(claim.better and claim.worse):
-        raise UserError(f"{place}: needs either row, or better and worse")
+    has_sides = bool(claim.better and claim.worse)
+    if has_sides == bool(claim.row) and not claim.level:
+        raise UserError(f"{place}: needs either row, or better and worse, or all three and level")
     reader = claim.readers[name]
     # the reader's keys first, as `rows` shows them, and with its own values
-    named = [reader.keys | keys | reader.keys for keys in (claim.row, claim.better, claim.worse) if keys]
-    table, compared = reports / reader.table, "of the row" if claim.row else "of two rows"
-    if claim.better and table.name == SCORES:
-        value, low, high, p, n = _paired(table, named, place)
+    row, *sides = (reader.keys | keys | reader.keys for keys in (claim.row, claim.better, claim.worse))
+    table, named = reports / reader.table, [row] if claim.row else sides
+    levels: list[float] = []  # of the two sides, in accuracy or F1
+    if claim.row:
+        compared = "of the row"
+        value, low, high, p, n = _numbers(table, {"quantity": claim.quantity, **row}, place)
+        levels = [_numbers(table, {"quantity": claim.level, **keys}, place)[0] for keys in sides if claim.level]
+    elif table.name == SCORES:
         compared = "paired"
+        (value, low, high, p, n), levels = _paired(table, sides, place)
     else:
-        numbers = [_numbers(table, {"quantity": claim.quantity, **keys}, place) for keys in named]
-        value, low, high, p, n = numbers[0] if claim.row else _apart(claim.above == 1, *numbers)
+        compared = "of two rows"
+        better, worse = (_numbers(table, {"quantity": claim.quantity, **keys}, place) for keys in sides)
+        value, low, high, p, n = _apart(claim.above == 1, better, worse)
+        levels = [better[0], worse[0]] if claim.quantity in SCORED else []
     verdict = Verdict.UNDECIDED
-    if (low > claim.above or high < claim.above) and (p is None or p < SIGNIFICANT):
+    if levels and max(levels) < FLOOR:
+        verdict = Verdict.AT_FLOOR
+    elif (low > claim.above or high < claim.above) and (p is None or p < SIGNIFICANT):
         verdict = Verdict.DISAGREES if (low > claim.above) == claim.is_lower_better else Verdict.AGREES
     rows = (" / " if claim.above == 1 else " − ").join(", ".join(map(str, keys.values())) for keys in named)
-    texts = [*(f"{number:.6g}" for number in (value, low, high)), "" if p is None else f"{p:.3g}"]
-    about = n, compared, claim.quantity, reader.note or claim.note, reader.table, rows
+    texts = [*(f"{number:.6g}" for number in (value, low, high)), "" if p is None else f"{p:.4g}", ""]
+    about = n, compared, claim.quantity, reader.note or claim.note, claim.about, reader.table, rows
     return dict(zip(COLUMNS, (claim.states, claim.source, name, verdict, *texts, *about), strict=True))
 
 
@@ -106,14 +128,15 @@ def _apart(is_ratio: bool, better: Numbers, worse: Numbers) -> Numbers:
     return back(a - b), back(low), back(high), None, min(better[-1], worse[-1])
 
 
-def _paired(scores: Path, named: Sequence[Keys], place: str) -> Numbers:
-    """The difference of two variants over the questions that both were asked."""
+def _paired(scores: Path, named: Sequence[Keys], place: str) -> tuple[Numbers, list[float]]:
+    """The difference of two variants over the questions that both were asked, and the mean score of each."""
     better, worse = ({row["question"]: float(row["score"]) for row in _rows(scores, keys, place)} for keys in named)
     shared = [question for question in better if question in worse]
     if not shared:
         raise UserError(f"{place}: {scores} has no question of both {' and '.join(map(str, named))}")
-    test = paired_test([better[question] for question in shared], [worse[question] for question in shared])
-    return test["difference"], test["low"], test["high"], test["p"], len(shared)
+    scored = [[side[question] for question in shared] for side in (better, worse)]
+    test = paired_test(*scored)
+    return (test["difference"], test["low"], test["high"], test["p"], len(shared)), [*map(mean, scored)]
 
 
 def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:

@@ -52,6 +52,14 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -
     return {"difference": float(differences.mean()), "low": low, "high": high, "p": p, "n": len(differences)}
 
 
+def holm(p: ArrayLike) -> list[float]:
+    """Each p of a family of tests, such that below 0.05 any one is false with at most that probability (Holm, 1979)."""
+    values = np.array(p, dtype=float)
+    order = np.argsort(values)
+    values[order] = np.minimum(1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)))
+    return values.tolist()
+
+
 def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
     """Interval of mean(a) / mean(b), of the same questions (question,), which are resampled in pairs."""
     pairs = np.column_stack([_checked(a, "a"), _checked(b, "b")])

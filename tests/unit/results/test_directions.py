@@ -18,7 +18,10 @@ once,ratio,3,2,4,,15
 a,accuracy,0.50,0.44,0.58,,100
 b,accuracy,0.30,0.22,0.33,,90
 none,accuracy,,,,,0
+weak,accuracy,0.09,0.05,0.14,,90
+weaker,accuracy,0.01,0.00,0.03,,90
 """
+LEVEL = "quantity: difference, row: {method: gain}, level: accuracy"
 SCORES = "model,variant,question,score\n" + "".join(
     f"{model},{variant},{model} {question},{score}\n"
     for model in ("small", "medium", "large")
@@ -46,9 +49,13 @@ def direction(folder: Path, claim: str) -> dict[str, object]:
         ("quantity: ratio, row: {method: faster}, above: 1", "inconclusive"),
         ("quantity: difference, row: {method: perhaps}", "inconclusive"),
         ("quantity: accuracy, better: {method: b}, worse: {method: a}", "disagrees"),
+        ("quantity: accuracy, better: {method: a}, worse: {method: weaker}", "agrees"),
+        ("quantity: accuracy, better: {method: weak}, worse: {method: weaker}", "at the floor"),
+        (f"{LEVEL}, better: {{method: a}}, worse: {{method: b}}", "agrees"),
+        (f"{LEVEL}, better: {{method: weak}}, worse: {{method: weaker}}", "at the floor"),
     ],
 )
-def test_a_verdict_needs_an_interval_on_one_side_and_a_low_p(tmp_path: Path, claim: str, verdict: str) -> None:
+def test_a_verdict_needs_an_interval_on_one_side_a_low_p_and_a_reader(tmp_path: Path, claim: str, verdict: str) -> None:
     assert direction(tmp_path, claim)["verdict"] == verdict
 
 
@@ -89,6 +96,7 @@ def test_each_reader_has_a_row(tmp_path: Path) -> None:
     (tmp_path / "claims.yaml").write_text(f"claims: {{one: {{{claim}}}}}")
     rows = directions(tmp_path / "claims.yaml", tmp_path)
     assert [(row["reader"], row["verdict"]) for row in rows] == [("small", "agrees"), ("large", "disagrees")]
+    assert [(row["p"], row["p_holm"]) for row in rows] == [("0.01", "0.02"), ("0.02", "0.02")]
 
 
 @pytest.mark.parametrize(
