@@ -27,16 +27,9 @@ def test_a_number_is_written_in_the_form_that_its_comment_states(tmp_path: Path)
 
 
 def test_claims_have_a_row_each_and_a_column_for_each_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = {
-        "source": "CFIC, Table 3",
-        "low": "-0.1",
-        "high": "0.25",
-        "p": "",
-        "p_holm": "",
-        "n": "40",
-        "note": "a note",
-    }
-    same["about"], tested = "answers", {"p": "0.003", "p_holm": "0.03"}
+    same = {"source": "CFIC, Table 3", "low": "-1", "high": "2", "n": "40", "note": "a note", "about": "answers"}
+    same |= {"p": "", "p_holm": ""}
+    tested = {"p": "0.003", "p_holm": "0.03"}
     rows = [
         {"claim": "a beats b", "reader": "small", "verdict": "inconclusive", "value": "0.05", **same, **tested},
         {"claim": "a beats b", "reader": "large", "verdict": "agrees", "value": "0.2", **same, "about": "times"},
@@ -46,10 +39,7 @@ def test_claims_have_a_row_each_and_a_column_for_each_reader(monkeypatch: pytest
     monkeypatch.setattr(page_numbers, "_table", lambda name: rows)
     written = page_numbers.generated("<!-- claims: CFIC -->\nold\n<!-- /claims -->").splitlines()
     assert written[2] == "| claim | source | small | large | note |"
-    small, large = (
-        "**inconclusive** 0.05 [−0.1, 0.25], p = 0.003 †, n = 40",
-        "**agrees** 0.2 [−0.1, 0.25], n = 40 trials",
-    )
+    small, large = "**inconclusive** 0.05 [−1, 2], p = 0.003 †, n = 40", "**agrees** 0.2 [−1, 2], n = 40 trials"
     assert written[4] == f"| a beats b | CFIC, Table 3 | {small} | {large} | a note |"
     assert written[5].startswith("| c beats d | CFIC, Table 3 |  | **disagrees** −0.2 ")
     assert len(written) == 8

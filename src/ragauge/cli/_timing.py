@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from ragauge.cli import _options as options
 from ragauge.config.reading import checked_options
 from ragauge.config.schema import Config, ModelEntry
+from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ def read(
     kind: type[Settings],
     section: Callable[[Config], BaseModel | None],
     changes: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
-) -> tuple[Settings, dict[str, Method], ModelEntry, Questions | None, int]:
+) -> tuple[Settings, dict[str, Method], ModelEntry, ModelEntry | None, Questions | None, int]:
     """Read the objects that the options name: a section of the configuration, if there is one, overridden by options.
 
     Args:
         changes: of the section, given the keys that the options state.
 
-    Returns: the settings, the methods by name, the model, the questions (None: random weights, which answer random
-        tokens) and the seed.
+    Returns: the settings, the methods by name, the model, its finder where a method needs one, the questions (None:
+        random weights, which answer random tokens) and the seed.
 
     Raises:
         UserError: no methods are named, or an option has no valid value.
@@ -61,14 +62,15 @@ def read(
     has_weights = not getattr(args, "random_weights", False)
     variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
     model = options.model(args, config, known=has_weights)
-    if model.finder and any(variant.finds for variant in variants.values()):
-        problem = "answers from evidence that another model finds; such a pair is not timed"
-        raise UserError(f"--model: {args.model} {problem}")
+    finds = any(variant.finds for variant in variants.values())
+    finder = config.models[model.finder] if config and model.finder and finds else None
+    if finder and kind is not LatencySettings:
+        raise UserError(f"--model: {args.model} has a finder; only `ragauge time` times such a pair")
     if model.engine != "torch" and not model.served:
         problem = f"has engine {model.engine!r}; models of 'torch' and served ones (openai:NAME) are timed"
         raise UserError(f"--model: {args.model} {problem}")
     questions = options.questions(args, config) if has_weights else None
-    return settings, variants, model, questions, options.first(args.seed, config and config.seed, 0)
+    return settings, variants, model, finder, questions, options.first(args.seed, config and config.seed, 0)
 
 
 @contextmanager

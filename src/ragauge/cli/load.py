@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> None:
         none: dict[str, Any] = {"rates": [], "clients": [], "speeds": []}
         return {**none, **stated} if stated.keys() & none.keys() else stated
 
-    settings, variants, model, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
+    settings, variants, model, _, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
     assert questions is not None  # `load` has no random weights
     number = settings.warmup + settings.requests if settings.speeds else settings.prompts
     if model.served:

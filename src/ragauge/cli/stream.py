@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge.measure import served, stream, timing
 
-    settings, variants, model, questions, seed = _timing.read(args, StreamSettings, lambda config: config.stream)
+    settings, variants, model, _, questions, seed = _timing.read(args, StreamSettings, lambda config: config.stream)
     assert questions is not None  # `stream` has no random weights
     if model.served:
         with _timing.served_bench(args, model, questions, settings.questions, settings.new_tokens) as bench:

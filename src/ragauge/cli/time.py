@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
         first, *more = stated.get("new_tokens") or [None]
         return stated | ({"new_tokens": first, "more_new_tokens": more} if first else {})
 
-    settings, variants, model, questions, _ = _timing.read(
+    settings, variants, model, finder, questions, _ = _timing.read(
         args, LatencySettings, lambda config: config.protocol(args.dataset) or options.first(*config.protocols), lengths
     )
     longest = max(settings.all_new_tokens)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
         bench = timing.bench_of_random_tokens(settings.tokens, questions.name, model, settings.threads)
     else:
         batch = settings.evidence_batch or 0
-        bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads, batch)
+        bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads, batch, finder)
     result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent)
     runs = (result, *result["other_lengths"])
     _timing.write_result(args, result, runs, "\n".join(map(gap.table, runs)))

@@ -223,9 +223,12 @@ def _check_timed(config: Config) -> None:
             continue
         for label, model in ((label, config.models[label]) for label in protocol.models or ()):
             place = f"{where}.models: {label!r}"
-            if model.finder is not None and config.finds(protocol.methods):
-                reason = f"name {model.finder!r} instead, which finds evidence in the same time"
-                raise UserError(f"{place} has a finder; {reason}")
+            if (
+                model.finder is not None
+                and config.finds(protocol.methods)
+                and not isinstance(protocol, LatencySettings)
+            ):
+                raise UserError(f"{place} has a finder; only `latency` times such a pair")
             if model.engine != "torch" and (where.startswith("latency") or not model.served):
                 also = " here; `ragauge time` times served models" if model.served else ""
                 raise UserError(f"{place} has engine {model.engine!r}; only engine 'torch' can be timed{also}")

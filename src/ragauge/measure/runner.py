@@ -64,22 +64,28 @@ class Engines:
         UserError: a model cannot be loaded, or cannot run the method."""
         engine = self.of(specification)
         wrapper(specification.template, engine.tokenizer, repeats=True)  # one that does not fit fails every question
+        if specification.finder and not method.finds:
+            raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
+        engine = self.pair(specification)
+        if (served := specification.engine.served) and served.own_cache:
+            cast(RemoteEngine, engine).nonce = partial(str, f"[{specification.digest[:8]}]\n")
+        reason = method.refusal(engine)
+        if reason:
+            raise UserError(f"{specification.method} on {specification.model}: {reason}")
+        return engine
+
+    def pair(self, specification: AnswerSpecification) -> Engine:
+        """The engine that answers, with the specification's finder or none."""
+        engine = self.of(specification)
         if Capability.SPANS in engine.capabilities:
             searcher = None
             if finder := specification.finder:
-                if not method.finds:
-                    raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
                 facts = specification.engine.model_copy(update={"max_context": finder.max_context})
                 model = finder.model_dump(exclude={"max_context", "template"}) | {"engine": facts, "finder": None}
                 searcher = cast(RecordedEngine, self.of(specification.model_copy(update=model), finds=True))
             cast(RecordedEngine, engine).set_finder(searcher, finder.template if finder else None)
         elif specification.finder:
             raise UserError(f"{specification.engine.name}: an engine without key-value caches cannot have a finder")
-        if (served := specification.engine.served) and served.own_cache:
-            cast(RemoteEngine, engine).nonce = partial(str, f"[{specification.digest[:8]}]\n")
-        reason = method.refusal(engine)
-        if reason:
-            raise UserError(f"{specification.method} on {specification.model}: {reason}")
         return engine
 
     def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -21,7 +21,7 @@ from ragauge.engines import LM, Engine, Limits, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import prompt_of
+from ragauge.measure.runner import Engines, prompt_of
 from ragauge.methods import Answer, Method, make
 from ragauge.prompts import Prompt
 from ragauge.prompts.templates import set_template_arguments
@@ -62,11 +62,19 @@ class Bench:
 
 
 def bench_of_questions(
-    questions: Questions, count: int, model: ModelEntry, new_tokens: int, threads: int | None = None, batch: int = 0
+    questions: Questions,
+    count: int,
+    model: ModelEntry,
+    new_tokens: int,
+    threads: int | None = None,
+    batch: int = 0,
+    finder: ModelEntry | None = None,
 ) -> Bench:
     """A model with the prompts of the first `count` questions, which are the same for all methods. `batch` is the
-    number of prompts of the bench's `batch`, the first questions in turn where there are fewer."""
-    lm = _load(model, threads)
+    number of prompts of the bench's `batch`, the first questions in turn where there are fewer. `finder` is the model
+    that searches or chooses for it; None: itself."""
+    common = specification("naive", make("naive"), questions, model, new_tokens, finder)
+    lm = cast(LM, Engines(threads).pair(common))
     prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)
     return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))
 

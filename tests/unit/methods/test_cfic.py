@@ -219,6 +219,25 @@ def test_a_record_of_evidence_that_another_model_found_says_so(
     assert "naive: does not search for evidence, so it cannot have a finder" in capsys.readouterr().err
 
 
+def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
+    model, finder = (
+        str(write_checkpoint(tmp_path / name, max_position_embeddings=2500, intermediate_size=size))
+        for name, size in (("model", 64), ("finder", 96))
+    )
+    models = {"alone": {"source": model}, "pair": {"source": model, "finder": "wide"}, "wide": {"source": finder}}
+    variants = {"naive": {}, "cfic": {"d": 32}}
+    config = {"run": "r", "models": models, "datasets": {"longbench_hotpotqa": {}}, "methods": variants}
+    (tmp_path / "c.yaml").write_text(json.dumps(config))
+    options = ["--config", str(tmp_path / "c.yaml"), "--methods", "naive,cfic", "--prompts", "1", "--threads", "1"]
+    quick = ["--trials", "1", "--warmup", "0", "--allow-load", "--new-tokens", "2"]
+    flop = {}
+    for label in ("alone", "pair"):
+        assert main(["time", *_questions(tmp_path), *options, *quick, "--model", label]) == 0
+        flop[label] = {row["variant"]: row["flop"] for row in json.loads((tmp_path / "x.jsonl").read_text())["rows"]}
+    assert flop["pair"]["naive"] == flop["alone"]["naive"]
+    assert flop["pair"]["cfic"] > flop["alone"]["cfic"]
+
+
 def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
     [record] = run(tmp_path, "--method", "naive", "--limit", "1", "--set", "dataset.max_length=900")
     assert record.status == "ok"

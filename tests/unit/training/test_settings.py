@@ -83,8 +83,8 @@ def test_a_model_with_a_finder_is_timed_with_methods_that_do_not_need_it(methods
             "latency.models: 'tuned' does not answer 'wiki_single'",
         ),
         (
-            {"models": FOUND, "latency": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["found"]}},
-            "latency.models: 'found' has a finder; name 'tuned' instead, which finds evidence in the same time",
+            {"models": FOUND, "stream": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["found"]}},
+            "stream.models: 'found' has a finder; only `latency` times such a pair",
         ),
         ({"models": FOUND | {"a": {"source": "x", "finder": "tunde"}}}, "models.a.finder: unknown model 'tunde'; did"),
         ({"models": FOUND | {"a": {"source": "x", "finder": "found"}}}, "models.a.finder: found has a finder itself"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from ragauge.config.plan.answers import AnswerPlan
 from ragauge.config.plan.part import Labels, PlanPart, code_of
-from ragauge.config.schema import Config, Protocol
+from ragauge.config.schema import Config, ModelEntry, Protocol
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 
 NOT_MEASURED: Any = {  # keys of a model
@@ -41,8 +41,11 @@ class TimingPlan(PlanPart):
         def of_job(labels: Labels) -> dict[str, Any]:
             section = self._section(protocol, labels)
             variants = {name: self.config.methods[name] for name in section.methods}
+            model = self.config.models[labels.model]
+            finder = model.finder and self.config.finds(section.methods) and self.config.models[model.finder]
             return {
-                "model": self.config.models[labels.model].model_dump(exclude=NOT_MEASURED, exclude_none=True),
+                "model": _described(model),
+                **({"finder": _described(finder)} if finder else {}),
                 "protocol": section.model_dump(exclude={"models"}),  # each of these is a job of its own
                 "variants": {name: {"method": one.method, **one.options} for name, one in variants.items()},
                 "seed": self.config.seed,
@@ -63,3 +66,7 @@ class TimingPlan(PlanPart):
         section = sections.get(protocol, self.config.stream)
         assert section is not None, labels.dataset  # without a protocol there is no such job
         return section
+
+
+def _described(model: ModelEntry) -> dict[str, Any]:
+    return model.model_dump(exclude=NOT_MEASURED, exclude_none=True)
