@@ -97,23 +97,6 @@ def test_parameters_are_those_of_transformers(family, tmp_path):
     assert parameters(shape) == sum(p.numel() for p in model.parameters())
 
 
-def test_a_decode_loop_is_the_sum_of_its_steps(tmp_path):
-    model, shape = _made("llama", tmp_path)
-    steps = []
-    for past in range(11, 15):
-        step = _Step(model, past, 1)
-        steps.append(_fvcore_macs(step, torch.ones(1, 1, dtype=torch.long)))
-    assert sum(steps) == call_macs(Call("decode", (1,), (11,), logits=(1,), steps=4), shape)
-
-
-def test_a_batch_of_rows_is_counted_as_its_rows(tmp_path):
-    model, shape = _made("llama", tmp_path)
-    step = _Step(model, 0, 0)
-    assert _fvcore_macs(step, torch.ones(3, 7, dtype=torch.long)) == call_macs(
-        Call("documents", (7,) * 3, (0,) * 3, logits=(7,) * 3), shape
-    )
-
-
 @pytest.mark.parametrize("layers", [(0, 1), (1, 3)])
 def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers, tmp_path):
     model, shape = _made("llama", tmp_path)

@@ -23,7 +23,7 @@ from pretended_cuda import host, pretended
 from ragauge import methods, registry
 from ragauge.cli import main
 from ragauge.cost import machine
-from ragauge.engines import LM, Decoder, Limits, Row, Span, layout, load_lm, random_lm, steps
+from ragauge.engines import LM, Decoder, Limits, Row, Span, load_lm, random_lm, steps
 from ragauge.engines.batching import BatchScheduler, max_batch_size
 from ragauge.engines.store import DocumentStore
 from ragauge.generation.evaluation import EvaluationStretch
@@ -104,13 +104,6 @@ def test_cuda_allows_numbers_indices_and_copies_of_the_host() -> None:
 def test_cuda_refuses_other_tensors_of_the_host(mistake: Callable[[Tensor], Any]) -> None:
     with pytest.raises((RuntimeError, TypeError), match=r"(?i)device|cpu"):
         mistake(torch.tensor([0.0, 1.0, 2.0], device="cuda"))
-
-
-def test_a_mask_that_is_left_on_the_host_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, right = on_gpu(tiny_models.tiny_lm()), layout._mask
-    monkeypatch.setattr(layout, "_mask", lambda lengths, past, device: right(lengths, past, torch.device("cpu")))
-    with pytest.raises(RuntimeError, match="device"):
-        answer(lm, "superposition", {})
 
 
 def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ragauge.engines import LM, Decoder, Row, Span
@@ -144,6 +145,13 @@ def openelm_tensors() -> dict[str, Tensor]:
         sizes |= {f"transformer.layers.{i}.{name}.weight": size for name, size in layer.items()}
     generator = torch.Generator().manual_seed(0)
     return {name: torch.randn(size, generator=generator) * 0.4 for name, size in sizes.items()}
+
+
+def write_openelm(folder: Path, tensors: dict[str, Tensor], **changes: Any) -> Path:
+    """OpenELM's checkpoint of these tensors, in a folder that exists."""
+    (folder / "config.json").write_text(json.dumps(OPENELM | changes))
+    save_file(tensors, folder / "model.safetensors")
+    return folder
 
 
 def read(folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None, max_context: int | None = None) -> LM:

@@ -68,26 +68,6 @@ def test_retrying_asks_what_failed_and_nothing_else(arguments: list[str], tmp_pa
     assert [out.read_text().splitlines()[place] for place in (0, 3)] == [lines[0], lines[3]]
 
 
-def test_what_failed_by_chance_is_answered_at_last(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, timed, full = tmp_path / "x.jsonl", runner.timed, ["--limit", "1", *arguments[1:]]
-
-    def without_memory(*args: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(runner, "timed", without_memory)
-    assert main(["run", *full]) == 3
-    monkeypatch.setattr(runner, "timed", timed)
-    capsys.readouterr()
-    assert main(["run", *full, "--retry-failed"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"{out}: 1 answered, 0 failed"]
-    assert [record.status for record in records.read(out)] == ["ok"]
-    meta = records.read_meta(out)
-    assert meta is not None
-    assert meta["counts"] == {"records": 1, "failed": 0}
-
-
 def test_a_killed_retry_has_lost_no_record(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragauge.cost.arrivals import Clock, Level, OneByOne, Request, TimedRequest, drive, percentiles, rows, summarise
+from ragauge.cost.arrivals import Clock, Level, OneByOne, drive, percentiles, rows, summarise
 
 
 class Simulated(Clock):
@@ -67,6 +67,7 @@ def test_clients_ask_again_when_they_are_answered() -> None:
     summary = summarise(result, {"first_token_s": 7.0, "per_token_s": 0.19})
     assert summary["questions_per_s"] == pytest.approx(0.5, rel=0.05)
     assert summary["tokens_per_s"] == pytest.approx(5.0, rel=0.05)
+    assert summary["in_service"] == pytest.approx(1.0, rel=0.05)
     assert summary["total_s"]["p95"]["value"] == pytest.approx(8.0)
     assert summary["good_share"] == 0  # nine further tokens in 1.8 seconds are 0.2 s each
     assert summarise(result, {"first_token_s": 7.0})["good_share"] == 1
@@ -94,34 +95,6 @@ def test_a_trace_arrives_at_its_moments_but_turns_wait(speed: float, service: fl
     assert [row["arrival_at_s"] for row in result] == pytest.approx(expected)
     starts = [row["start_at_s"] for row in result]
     assert starts[3] >= result[2]["end_at_s"]
-
-
-class SideBySide:
-    """Answers all admitted requests together, in one step of a second."""
-
-    def __init__(self, clock: Simulated) -> None:
-        self.clock, self.held = clock, list[Request]()
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.held)
-
-    def admit(self, request: Request) -> None:
-        self.held.append(request)
-
-    def step(self, until: float) -> Sequence[TimedRequest]:
-        begin, held = self.clock.at, self.held
-        self.held, self.clock.at = [], begin + 1.0
-        return [TimedRequest(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
-
-
-def test_a_server_may_work_on_several_requests_at_once() -> None:
-    clock = Simulated()
-    result = rows(drive(SideBySide(clock), Level(rate=20.0), 1, 400, clock), warmup=20)
-    summary = summarise(result)
-    assert summary["questions_per_s"] > 15
-    assert summary["in_service"] > 10
-    assert max(row["total_s"] for row in result) <= 2.0 + 1e-9  # the step under way, and its own
 
 
 def test_intervals_are_wider_where_neighbours_are_alike() -> None:

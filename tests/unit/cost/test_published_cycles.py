@@ -3,7 +3,6 @@
 `tests/unit/measure/test_predictions.py` holds every row of its tables to the numbers that are predicted with them.
 """
 
-from collections.abc import Sequence
 from math import sqrt
 
 import pytest
@@ -12,7 +11,6 @@ from ragauge.cost import cycles, tokens
 from ragauge.cost.flop import attention_macs, layer_weights, output_weights, row_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import named
-from ragauge.cost.tokens import TokenCounts
 from ragauge.cost.trace import Call
 from ragauge.results.publications import read_csv
 
@@ -21,24 +19,6 @@ def plain_tokens(shape: Shape, naive_macs: float) -> int:
     """Tokens of the plain prompt that costs `naive_macs` with the logits of all of them: the root of a quadratic."""
     linear, quadratic = layer_weights(shape) + output_weights(shape), attention_macs(shape, 1, 0)
     return round((sqrt(linear**2 + 4 * quadratic * naive_macs) - linear) / (2 * quadratic))
-
-
-def calibrated(base: TokenCounts, shape: Shape, naive_macs: float) -> TokenCounts:
-    """The same prompt under another model's tokenizer, from one number: the published cycles of its naive cell.
-
-    That number gives the prompt's tokens. Preamble, query and task shrink in proportion, rounded down; the documents
-    take the rest, as uneven as those of `base`.
-    """
-    total = plain_tokens(shape, naive_macs)
-    preamble, query, task = (n * total // base.total for n in (base.preamble, base.query, base.task))
-    return TokenCounts(preamble, _spread(total - preamble - query - task, base.documents), query, task)
-
-
-def _spread(total: int, like: Sequence[int]) -> tuple[int, ...]:
-    """Whole numbers in the proportions of `like` that sum to `total`."""
-    whole = sum(like)
-    ends = [round(total * sum(like[: i + 1]) / whole) for i in range(len(like))]
-    return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
 
 @pytest.mark.parametrize(
@@ -51,11 +31,15 @@ def _spread(total: int, like: Sequence[int]) -> tuple[int, ...]:
     ],
 )
 def test_other_tokenizers_are_calibrated_from_one_naive_cell(number, counts, model, entry):
+    """Its cycles give the prompt's tokens; preamble, query and task shrink in proportion, rounded down."""
     shape = named(model.lower())
     rows = read_csv(f"superposition_table_{number}")
     naive = next(float(r["compute_cycles"]) for r in rows if (r["model"], r["method"]) == (model, "naive"))
-    assert calibrated(tokens.load(counts), shape, naive) == tokens.load(entry)
-    assert tokens.load(counts, vocab=shape.vocab) == tokens.load(entry)
+    base, found = tokens.load(counts), tokens.load(entry)
+    assert found.total == plain_tokens(shape, naive)
+    for part in ("preamble", "query", "task"):
+        assert getattr(found, part) == getattr(base, part) * found.total // base.total
+    assert tokens.load(counts, vocab=shape.vocab) == found
 
 
 @pytest.mark.parametrize(("counts", "naive"), [("nq_open", 2.16e13), ("musique", 1.86e13)])

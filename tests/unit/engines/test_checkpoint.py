@@ -18,11 +18,11 @@ from lm_references import edit
 from ragauge.engines import DTYPES, checkpoint, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UnsupportedError, UserError
+from tiny_models import byte_tokenizer
 
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")
 IDS = tiny.tokens(9)
 MPT_HUB = {"attn_type": "multihead_attention", "attn_impl": "torch", "prefix_lm": False, "qk_ln": False, "alibi": True}
-QWEN3: dict[str, Any] = {"model_type": "qwen3", "use_sliding_window": True}
 SUFFIXES = {"safetensors": "model", "bin": "pytorch_model"}
 
 
@@ -60,8 +60,7 @@ def refused(folder: Path, read: Callable[[Path], object] = tiny.read) -> str:
 
 def write_whole(name: str, folder: Path) -> dict[str, Tensor]:
     if name == "openelm":
-        (folder / "config.json").write_text(json.dumps(tiny.OPENELM))
-        save_file(tiny.openelm_tensors(), folder / "model.safetensors")
+        tiny.write_openelm(folder, tiny.openelm_tensors())
     else:
         tiny.build(name).save_pretrained(folder)
     if name.startswith("mpt"):  # the hub's is of MosaicML's own code, which has more keys
@@ -189,11 +188,11 @@ def test_other_files_of_a_hub_folder_are_left_alone(model: Any, folder: Path) ->
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_folder_by_its_path(dtype: str, folder: Path, tokenizer_files: Callable[[Path], None]) -> None:
-    tokenizer_files(folder)
+def test_a_folder_by_its_path(dtype: str, folder: Path) -> None:
+    byte_tokenizer().save_pretrained(folder)
     lm = load_lm(f"path:{folder}", dtype=dtype)
     assert (lm.dtype, lm.device.type, lm.shape.eos) == (DTYPES[dtype], "cpu", (2,))
-    assert lm.tokenizer.decode(lm.tokenizer("w5 w7").input_ids) == "w5 w7"
+    assert lm.tokenizer.decode(lm.tokenizer("w5 w7").input_ids, skip_special_tokens=True) == "w5 w7"
 
 
 def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> None:
@@ -228,13 +227,6 @@ def test_a_bad_index(index: str, folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(index)
     assert "model.safetensors.index.json: " in refused(folder)
-
-
-@pytest.mark.parametrize("keep", [0.0, 0.001, 0.5, 0.999])
-def test_truncated_safetensors(keep: float, folder: Path) -> None:
-    path = folder / "model.safetensors"
-    os.truncate(path, int(keep * path.stat().st_size))
-    assert f"{path}: truncated or damaged" in refused(folder)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.5, 0.999])
@@ -308,7 +300,6 @@ def test_a_full_gpu_is_no_damage_of_the_checkpoint(folder: Path, monkeypatch: py
         ("{", "not valid JSON"),
         ("\xff", "not valid JSON"),
         ("[1]", "must be a JSON object, not [1]"),
-        ("3", "must be a JSON object, not 3"),
         ("{}", "no 'model_type'"),
         ('{"model_type": "llama"}', "the key 'num_hidden_layers' is missing"),
     ],
@@ -324,16 +315,14 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
     [
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu' is not supported; supported: 'silu'"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers: must be a whole number from 1 to 10,000, not two"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers: must be a whole number from 1 to 10,000"),
-        ({"vocab_size": "x"}, "vocab: 'x' is not a valid size"),
         ({"intermediate_size": -5}, "ffn: '-5' is not a valid size"),
         ({"rope_parameters": [3]}, "not the sizes of a llama model"),
         ({"num_attention_heads": 0, "head_dim": None}, "not the sizes of a llama model"),
-        ({"num_hidden_layers": None}, "the key 'num_hidden_layers' is missing"),
         ({"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "layer_types: "),
-        ({"model_type": "mistral", "sliding_window": -5}, "windows: '-5' is not a valid size"),
-        ({**QWEN3, "layer_types": ["full_attention"]}, "layer_types: must be full_attention or sliding_attention"),
-        ({**QWEN3, "layer_types": ["full_attention", "chunked_attention"]}, "layer_types: must be full_attention or"),
+        (
+            {"model_type": "qwen3", "use_sliding_window": True, "layer_types": ["full_attention", "chunked_attention"]},
+            "layer_types: must be full_attention or sliding_attention",
+        ),
         ({"model_type": "smollm3", "layer_types": ["sliding_attention"] * 2}, "layer_types: sliding_attention needs"),
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
         ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: rotates 3 numbers of a head"),
@@ -378,23 +367,10 @@ def test_a_family_that_is_not_known(folder: Path) -> None:
 # ---- settings
 
 
-@pytest.fixture(scope="module")
-def tokenizer_files() -> Callable[[Path], None]:
-    """Writes a tokenizer of words, `w3` being 3, into a checkpoint folder."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(tiny.VOCAB)}, unk_token="w0"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.decoder = decoders.WordPiece(prefix="##")
-    return lambda folder: PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder) and None
-
-
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
         ({"dtype": "float8"}, "unknown dtype 'float8'"),
-        ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"device": "cuda:x"}, "unknown device 'cuda:x'"),
         ({"device": "cuda:99"}, "device 'cuda:99': torch finds"),
     ],

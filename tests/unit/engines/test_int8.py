@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ragauge.engines import LM, Row, load_lm, random_lm
+from lm_references import all_logits
 from ragauge.engines import int8 as int8_layers
+from ragauge.engines import load_lm, random_lm
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError
 from ragauge.testing import write_checkpoint
@@ -25,12 +26,6 @@ def linear(rows: int, columns: int, bias: bool = True) -> Linear:
 def tokens(count: int, columns: int) -> torch.Tensor:
     x = torch.randn(count, columns, generator=torch.Generator().manual_seed(count))
     return x * torch.arange(1, count + 1)[:, None]  # of unlike magnitudes
-
-
-def logits(lm: LM, rows: list[list[int]]) -> list[torch.Tensor]:
-    cache = lm.new_cache(64)
-    read = [Row(ids, [float(i) for i in range(len(ids))]) for ids in rows]
-    return list(lm.extend(cache, read, stage="prompt", logits_at=[range(len(ids)) for ids in rows]).logits)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -57,7 +52,7 @@ def test_a_token_of_zeros_gives_the_bias():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_decoder_of_any_family_stays_near_its_logits(family, way):
     shape = FAMILIES[family]
-    [exact], [found] = (logits(random_lm(shape, weights=weights), [IDS]) for weights in ("full", way))
+    exact, found = (all_logits(random_lm(shape, weights=weights), IDS) for weights in ("full", way))
     assert (found - exact).norm() / exact.norm() < 0.06
     lm = random_lm(shape, weights=way)
     layers = [m for layer in lm.decoder.weights.layers for m in (layer.qkv, layer.out, layer.up, layer.down)]
@@ -72,7 +67,7 @@ def test_a_token_in_8_bits_does_not_depend_on_the_batch():
 
 def test_a_checkpoint_is_read_in_8_bits(tmp_path: Path):
     folder = write_checkpoint(tmp_path)
-    [exact], [found] = (logits(load_lm(str(folder), weights=weights), [IDS]) for weights in ("full", "int8"))
+    exact, found = (all_logits(load_lm(str(folder), weights=weights), IDS) for weights in ("full", "int8"))
     assert 0 < (found - exact).norm() / exact.norm() < 0.06
 
 

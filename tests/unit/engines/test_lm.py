@@ -10,7 +10,7 @@ import torch
 
 from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Extension, Limits, Span, decoder, passes, random_lm
+from ragauge.engines import LM, Extension, Limits, decoder, passes, random_lm
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 
@@ -59,13 +59,6 @@ def test_a_response_times_its_tokens(lm: LM) -> None:
 # ---- reading
 
 
-def test_a_single_token_has_no_log_probability(lm: LM) -> None:
-    cache = lm.new_cache(9)
-    assert lm.extend(cache, [row([5])], stage="query", logp=True).logp[0].shape == (0,)
-    rows = [row([5]), row([6, 7, 8]), row([9])]
-    assert [len(p) for p in lm.extend(cache, rows, stage="query", logp=True).logp] == [0, 2, 0]
-
-
 def read_all(lm: LM, observed: Any) -> Extension:
     """A preamble, then rows of 1, 70, 23 and 41 tokens behind it, the second behind the first 5 of its tokens."""
     cache = lm.new_cache(64)
@@ -89,19 +82,6 @@ def test_chunks_and_batches_change_nothing(
     for mine, theirs in zip(parts.logp + parts.attention, whole.logp + whole.attention, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
     assert [len(s) for s in parts.spans] == [1, 70, 23, 41]
-
-
-def test_rows_and_a_loop_over_them_agree(lm: LM) -> None:
-    together = read_all(lm, "all")
-    for index, (n, keys) in enumerate(zip((1, 70, 23, 41), (9, 5, 9, 9), strict=True)):
-        cache = lm.new_cache(200)
-        [a] = lm.extend(cache, [row(tokens(9))], stage="preamble").spans
-        behind = row(tokens(n, n), 9.5, [Span(a.start, a.start + keys)], 0.9)
-        alone = lm.extend(cache, [behind], stage="query", last_logits=True, attention="all")
-        torch.testing.assert_close(together.last_logits[index], alone.last_logits[0], atol=1e-5, rtol=0)
-        assert together.attention[index].shape == (keys + n,)
-        torch.testing.assert_close(together.attention[index], alone.attention[0], atol=1e-6, rtol=0)
-        torch.testing.assert_close(together.attention[index].sum(), torch.tensor(1.0))
 
 
 # ---- bad input

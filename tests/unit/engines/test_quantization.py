@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lm_references import row
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.hardware import Precision
 from ragauge.engines import LM, KVCache, Limits, Row, Span, random_lm
@@ -20,20 +21,16 @@ def reader(family: str = "llama", kv: str = "int8") -> LM:
     return random_lm(FAMILIES[family], kv=kv)
 
 
-def row(ids: list[int], first: float, *past: Span) -> Row:
-    return Row(ids, [first + i for i in range(len(ids))], past)
-
-
 def after(lm: LM, cache: KVCache, *past: Span) -> torch.Tensor:
     """The logits of a few more tokens that attend to spans."""
-    found = lm.extend(cache, [row(MORE, 20.0, *past)], stage="query", last_logits=True).last_logits
+    found = lm.extend(cache, [row(MORE, 20.0, past)], stage="query", last_logits=True).last_logits
     assert found is not None
     return found[0]
 
 
 def filled(lm: LM) -> tuple[KVCache, Span]:
     cache = lm.new_cache(4)  # grows
-    [span] = lm.extend(cache, [row(IDS, 0.0)], stage="prompt").spans
+    [span] = lm.extend(cache, [row(IDS)], stage="prompt").spans
     return cache, span
 
 
@@ -102,7 +99,7 @@ def test_responses_side_by_side_and_a_row_over_gathered_spans_agree() -> None:
     lm = reader()
     cache, span = filled(lm)
     alone = after(lm, lm.join(cache, [span], 8), span)
-    rows = [row(MORE, 20.0, span), row(MORE[:2], 20.0, Span(0, 4))]
+    rows = [row(MORE, 20.0, [span]), row(MORE[:2], 20.0, [Span(0, 4)])]
     found = lm.extend(cache, rows, stage="query", parallel=True, last_logits=True).last_logits
     assert found is not None
     torch.testing.assert_close(found[0], alone, atol=1e-5, rtol=1e-4)
@@ -117,7 +114,7 @@ def test_stored_documents_come_back_bit_for_bit(tmp_path: Path) -> None:
         lm.documents = DocumentStore(tmp_path, "tiny", 1 << 20)
         cache = lm.new_cache(20)
         with lm.tracing() as trace:
-            [span] = lm.extend(cache, [row(IDS, 0.0)], stage="documents", offline=True).spans
+            [span] = lm.extend(cache, [row(IDS)], stage="documents", offline=True).spans
         made.append((content(cache, span), trace[0].loading_s))
     (first, computed), (second, loaded) = made
     assert computed is None

@@ -1,17 +1,14 @@
 """Traces: every call as data, the same from a decoder with weights and from its shape alone."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
-from lm_references import VOCAB, row, tokens
-from ragauge.cost.shape import Shape
+from lm_references import row, tokens
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines import LM, Limits, ShapeLM, random_lm
+from tiny_models import LLAMA, SHAPES
 
-ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
-ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
 LIMITS = Limits(6, ignore_stop=True)
 
 
@@ -51,14 +48,14 @@ def untimed(trace: Trace) -> Trace:
     return [replace(call, seconds=None) for call in trace]
 
 
-@pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
-def test_a_trace_holds_every_call(shape: Shape) -> None:
-    assert untimed(session(random_lm(shape))) == EXPECTED
-    assert session(ShapeLM(shape)) == EXPECTED  # nothing ran, so nothing is timed
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_trace_holds_every_call(shape: str) -> None:
+    assert untimed(session(random_lm(SHAPES[shape]))) == EXPECTED
+    assert session(ShapeLM(SHAPES[shape])) == EXPECTED  # nothing ran, so nothing is timed
 
 
 def test_a_shape_alone_fills_its_caches_as_weights_do() -> None:
-    decoders = random_lm(ROPE), ShapeLM(ROPE)
+    decoders = random_lm(LLAMA), ShapeLM(LLAMA)
     caches = [lm.new_cache(4) for lm in decoders]
     for lm, cache in zip(decoders, caches, strict=True):
         read = lm.extend(cache, [row(tokens(9))], stage="prompt", last_logits=True)
@@ -68,32 +65,9 @@ def test_a_shape_alone_fills_its_caches_as_weights_do() -> None:
     assert caches[1].k[0].is_meta
 
 
-def test_a_shape_alone_ends_at_the_context_too() -> None:
-    for lm in (random_lm(ROPE), ShapeLM(ROPE)):
-        cache = lm.new_cache(300)
-        read = lm.extend(cache, [row(tokens(290))], stage="prompt", last_logits=True)
-        with lm.tracing() as trace:
-            lm.generate(cache, read.last_logits[0], 290, Limits(100, ignore_stop=True))
-        assert untimed(trace) == [Call("decode", (1,), (290,), logits=(1,), steps=9)]
-
-
-@pytest.mark.parametrize("lengths", [[30, 5, 80, 1, 40], [1, 2, 400, 800], [137] * 20])
-def test_sorting_by_the_attention_of_a_shape_never_settles(lengths: list[int]) -> None:
-    """Ascending by attention, as attention sorting reads them, the documents change places every round."""
-    lm, order, before = ShapeLM(replace(ROPE, max_context=4000)), list(range(len(lengths))), 39
-    for _ in range(4):
-        edges = [before + sum(lengths[i] for i in order[:n]) for n in range(len(order) + 1)]
-        rows = [row(tokens(edges[-1]))]
-        [weights] = lm.extend(lm.new_cache(1), rows, stage="sort", attention="last").attention
-        by_document = {i: float(weights[a:b].sum()) for i, (a, b) in zip(order, pairwise(edges), strict=True)}
-        ranked = sorted(order, key=by_document.__getitem__)
-        assert ranked != order
-        order = ranked
-
-
 @pytest.mark.parametrize("make", [random_lm, ShapeLM])
 def test_nothing_is_recorded_outside_a_trace(make: type[ShapeLM]) -> None:
-    lm = make(ROPE)
+    lm = make(LLAMA)
     lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt")
     with lm.tracing() as outer:
         lm.extend(lm.new_cache(4), [row(tokens(4))], stage="preamble")
@@ -107,7 +81,7 @@ def test_nothing_is_recorded_outside_a_trace(make: type[ShapeLM]) -> None:
 
 @pytest.mark.parametrize("make", [random_lm, ShapeLM])
 def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) -> None:
-    lm = make(ROPE)
+    lm = make(LLAMA)
     kept = lm.new_cache(4)
     lm.extend(kept, [row(tokens(4))], stage="preamble")
     per_token = lm.cache_bytes // 4

@@ -238,11 +238,6 @@ def test_first_layer_fresh_then_chosen_tokens(lm: LM) -> None:
     torch.testing.assert_close(blended.last_logits[0], logits(lm, expected)[-1], **WITHIN)
 
 
-def test_logits_need_the_last_layer(lm: LM) -> None:
-    with pytest.raises(ValueError, match="last layer"):
-        read(lm, lm.new_cache(3), Row(ids(3), line(0, 3)), layers=(0, 1), last_logits=True)
-
-
 # ---- slots by head
 
 

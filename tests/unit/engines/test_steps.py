@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from lm_references import VOCAB, row, tokens
+from lm_references import row, tokens
 from ragauge.cost.shape import Shape
 from ragauge.engines import LM, Decoder, KVCache, Limits, random_lm, steps
 from ragauge.engines.steps import FixedSteps, StepsByCapacity
 from ragauge.measure import latency
-from tiny_models import LLAMA
+from tiny_models import ALIBI, LLAMA
 
-ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
 SHAPES = pytest.mark.parametrize("shape", [LLAMA, ALIBI], ids=["rope", "alibi"])
 LIMITS = Limits(9, ignore_stop=True)
 

@@ -25,11 +25,11 @@ def lm(request: pytest.FixtureRequest, tmp_path: Path) -> LM:
     return made
 
 
-def read(lm: LM, rows: list[Row] = ROWS, *, logp: bool = True):  # type: ignore[no-untyped-def]
-    """A cache with an opening and rows behind it, what the rows gave, and the trace."""
+def read(lm: LM, rows: list[Row] = ROWS, *, last: int = 4, logp: bool = True):  # type: ignore[no-untyped-def]
+    """A cache with an opening, of which `last` is the last token, and rows behind it; what they gave; the trace."""
     cache = lm.new_cache(64)
     with lm.tracing() as trace:
-        lm.extend(cache, [Row([1, 2, 3, 4], unit_steps(0, 4))], stage="preamble", offline=True)
+        lm.extend(cache, [Row([1, 2, 3, last], unit_steps(0, 4))], stage="preamble", offline=True)
         got = lm.extend(cache, rows, stage="documents", offline=True, logp=logp)
     return cache, got, trace
 
@@ -82,11 +82,7 @@ def test_another_call_is_another_entry(lm: LM, rows: list[Row]) -> None:
 
 def test_another_past_is_another_entry(lm: LM) -> None:
     read(lm)
-    cache = lm.new_cache(64)
-    lm.extend(cache, [Row([1, 2, 3, 9], unit_steps(0, 4))], stage="preamble", offline=True)
-    with lm.tracing() as trace:
-        lm.extend(cache, ROWS, stage="documents", offline=True, logp=True)
-    assert trace[0].loading_s is None
+    assert [c.loading_s is None for c in read(lm, last=9)[2]] == [True, True]
 
 
 def test_another_decoder_and_other_threads_are_other_entries(tmp_path: Path) -> None:
@@ -147,34 +143,24 @@ def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
     assert not entries(lm)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign"])
-def test_a_damaged_entry_is_made_anew(lm: LM, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign", "flipped"])
+def test_a_damaged_entry_is_made_anew(
+    lm: LM, damage: str, shared: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     computed = read(lm)
+    monkeypatch.setattr(store, "is_shared", lambda folder: shared)
+    lm.documents = DocumentStore(entries(lm)[0].parent, "this decoder", 10**9)
     for path in entries(lm):
         whole = path.read_bytes()
         foreign = (entries(lm)[0] if path != entries(lm)[0] else entries(lm)[1]).read_bytes()
         broken = {"truncated": whole[:-7], "garbage": b"\xff" * 99, "empty": b"", "foreign": foreign[:20] + whole[20:]}
+        broken["flipped"] = whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:]
         path.write_bytes(broken[damage])
     with caplog.at_level(logging.WARNING):
         again = read(lm)
     same(lm, computed, again)
-    assert "computed again" in caplog.text
-    assert all(c.loading_s is not None for c in read(lm)[2])
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_flipped_bit_is_told_and_made_anew(
-    lm: LM, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, shared: bool
-) -> None:
-    computed = read(lm)
-    monkeypatch.setattr(store, "is_shared", lambda folder: shared)
-    lm.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
-    for path in entries(lm):
-        content = bytearray(path.read_bytes())
-        content[-5] ^= 1
-        path.write_bytes(content)
-    same(lm, computed, read(lm))
-    assert "not the bytes that were written" in caplog.text
+    assert ("not the bytes that were written" if damage == "flipped" else "computed again") in caplog.text
     loaded = read(lm)
     same(lm, computed, loaded)
     assert all(c.loading_s is not None for c in loaded[2])

@@ -11,11 +11,11 @@ from torch import Tensor
 import lm_references as tiny
 import tiny_models
 from ragauge import methods, registry
-from ragauge.cost.flop import attention_macs, call_macs
+from ragauge.cost.flop import attention_macs
 from ragauge.cost.roofline import call_bytes, weight_bytes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits, Row, ShapeLM, Span, passes, random_lm
+from ragauge.engines import LM, Limits, Row, Span, passes, random_lm
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.kernels import Choice, Operation, compiled, using
 from ragauge.engines.steps import StepsByCapacity
@@ -44,15 +44,6 @@ def read(lm: LM, rows: Sequence[Row], cache: Any = None, **options: Any) -> list
     return list(lm.extend(cache or lm.new_cache(len(IDS)), rows, stage="prompt", logits_at=at, **options).logits)
 
 
-def test_a_token_beyond_the_window_does_not_matter(lm: LM, expected: Tensor) -> None:
-    """In a decoder whose layers all have the window, and not where one has none."""
-    other = [5, *IDS[1:]]
-    local = random_lm(replace(SHAPE, windows=(WINDOW, WINDOW)))
-    differs = (tiny.all_logits(local, other) - tiny.all_logits(local, IDS)).abs().amax(1) > 1e-5
-    assert differs.nonzero()[:, 0].tolist() == list(range(2 * WINDOW - 1))  # two layers see so far
-    assert (tiny.all_logits(lm, other) - expected).abs().amax(1).min() > 1e-5
-
-
 @pytest.mark.parametrize("chunk", [1, 5, 16])
 def test_long_rows_in_pieces(chunk: int, lm: LM, expected: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "MASK_CHUNK", chunk)
@@ -77,26 +68,6 @@ def test_rows_in_place(lm: LM, expected: Tensor) -> None:
     row = Row([IDS[i] for i in again], [float(i) for i in again], (Span(0, 30),), slots=again)
     [logits] = read(lm, [row], cache)
     torch.testing.assert_close(logits, expected[12:], atol=1e-5, rtol=0)
-
-
-def test_moved_keys_are_seen_from_where_they_are(lm: LM) -> None:
-    """Ten tokens read at 0 and moved to 20, 5 before what is read next."""
-    cache = lm.new_cache(64)
-    [span] = lm.extend(cache, [tiny.row(IDS[:10])], stage="documents").spans
-    cache.move(span, [20.0 + i for i in range(10)])
-    [moved] = read(lm, [tiny.row(IDS[10:20], 35, [span])], cache)
-    there = lm.new_cache(64)
-    [span] = lm.extend(there, [tiny.row(IDS[:10], 20)], stage="documents").spans
-    [placed] = read(lm, [tiny.row(IDS[10:20], 35, [span])], there)
-    torch.testing.assert_close(moved, placed, atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("observed", ["all", "last"])
-def test_observed_attention_is_zero_beyond_the_window(observed: Any) -> None:
-    local = random_lm(replace(SHAPE, windows=(WINDOW, WINDOW)))
-    [weights] = local.extend(local.new_cache(41), [tiny.row(IDS)], stage="sort", attention=observed).attention
-    assert weights.sum() == pytest.approx(1)
-    assert (weights[: 41 - WINDOW] == 0).all() == (observed == "last")
 
 
 def respond(lm: LM, ids: list[int]) -> list[int]:
@@ -198,13 +169,3 @@ def test_costs_by_hand(windows: tuple[int, ...], new: int, past: int, steps: int
     assert attention_macs(shape, new, past, steps) == macs
     assert sum(attention_macs(shape, new, past, steps, (i, i + 1)) for i in range(2)) == macs
     assert call_bytes(call, shape, "float32") - steps * weight_bytes(call, shape, "float32") == 4 * numbers
-
-
-def test_a_trace_without_weights_costs_the_same(lm: LM) -> None:
-    costs = []
-    for engine in (lm, ShapeLM(SHAPE)):
-        with engine.tracing() as trace:
-            engine.respond(IDS, LIMITS)
-        costs.append([call_macs(call, SHAPE) for call in trace])
-    assert costs[0] == costs[1]
-    assert costs[0] < [call_macs(call, replace(SHAPE, windows=())) for call in trace]
