@@ -1,18 +1,14 @@
 """Every `rope_type` that is read gives transformers' logits, wherever a config states it; keys move under each."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
 
 import lm_references as tiny
-import tiny_models
 from ragauge.engines.checkpoint import read_shape
-from ragauge.engines.rope import rotate, rotation
 from ragauge.errors import UserError
 
 ORIGINAL = {"original_max_position_embeddings": 64}
@@ -106,16 +102,3 @@ def test_dynamic_scaling_ends_at_the_trained_length(tmp_path: Path) -> None:
     checkpoint(tmp_path, **STATED["dynamic"])
     with pytest.raises(UserError, match="max_context 4096: frequencies of type dynamic change with the length"):
         read_shape(tmp_path, 4096)
-
-
-def test_heads_that_rotate_in_part() -> None:
-    """Of each half the first numbers turn, as Phi-3's do, and are scaled; the others stay as they are."""
-    shape = replace(tiny_models.LLAMA, head_dim=16, rotary_dim=12, rope_theta=50.0, rope_attention_factor=1.3)
-    positions = torch.arange(10.0) * 1.5
-    angles = positions[:, None] * 50.0 ** (-torch.arange(0, 12, 2) / 12)
-    x, rotated = torch.randn(10, 4, 16, generator=torch.Generator().manual_seed(0)), [*range(6), *range(8, 14)]
-    phi3 = [1.3 * torch.cat([part, part], -1) for part in (angles.cos(), angles.sin())]
-    expected = x.clone()
-    expected[..., rotated] = apply_rotary_pos_emb(x[..., rotated], x[..., rotated], *phi3)[0]
-    turned = rotate(x, *rotation(positions, shape, scaled=True))
-    torch.testing.assert_close(turned, expected, atol=1e-5, rtol=1e-5)

@@ -2,7 +2,6 @@
 
 from contextlib import redirect_stderr
 from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,6 @@ from ragauge.testing import write_checkpoint
 )
 def test_sentences_are_grouped_within_tokens(counts: list[int], expected: list[tuple[int, int]]) -> None:
     assert list(passages.groups(counts, tokens=10, overlap=5)) == expected
-
-
-@pytest.mark.parametrize("overlap", [0, 3, 9])
-def test_every_sentence_is_in_a_passage_and_passages_advance(overlap: int) -> None:
-    counts = [1, 4, 12, 3, 3, 3, 7, 2, 8, 1]
-    found = list(passages.groups(counts, tokens=10, overlap=overlap))
-    assert {i for first, last in found for i in range(first, last)} == set(range(len(counts)))
-    assert all(before[0] < after[0] and before[1] < after[1] for before, after in pairwise(found))
-    assert all(sum(counts[a:b]) <= 10 or b == a + 1 for a, b in found)
 
 
 def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:

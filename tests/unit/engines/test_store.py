@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from ragauge import methods
 from ragauge.engines import LM, Limits, Row, Span, random_lm, store
 from ragauge.engines.store import DocumentStore
 from ragauge.prompts import unit_steps
-from tiny_models import SHAPES, tiny_prompt
+from tiny_models import SHAPES
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 ROWS = [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 4),)), Row([8, 9], [4.0, 5.5], (Span(0, 4),))]
@@ -198,14 +197,3 @@ def test_a_disk_that_is_full_costs_the_entry_not_the_answer(
     read(lm)
     assert not entries(lm)
     assert "not stored" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["superposition", "prompt_cache", "bm25"])
-def test_answers_do_not_depend_on_the_store(lm: LM, name: str) -> None:
-    method, prompt = methods.make(name), tiny_prompt()
-    store, lm.documents = lm.documents, None
-    without = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-    lm.documents = store
-    made, loaded = (method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS) for _ in range(2))
-    assert entries(lm)
-    assert without == made == loaded

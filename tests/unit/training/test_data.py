@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tiny_models
+from endpoints import Reply, says, served
 from ragauge.cli import main
 from ragauge.datasets import Document as Passage
 from ragauge.datasets import Example, write_examples
@@ -128,42 +129,26 @@ def test_the_question_in_a_reply() -> None:
     assert sft.first_question(" \n ") == ""
 
 
-def test_questions_written_side_by_side_are_those_written_alone() -> None:
+def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue() -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, eos=(1,)))
-    chat = LocalChat(lm, "chat")
-    spans = [("A", "One."), ("Beta", "The lamp was lit in 1821."), ("C", "x" * 50)]
-    together = sft.write_questions(chat, spans)
-    assert together == [sft.write_questions(chat, [span])[0] for span in spans]
+    title, span = "Beta", "The lamp was lit in 1821."
+    [question] = sft.write_questions(LocalChat(lm, "chat"), [(title, span)])
     opening, task = (token_ids(lm.tokenizer, text) for text in wrapper("chat", lm.tokenizer))
-    text = sft.REQUEST.format(title=spans[1][0], text=spans[1][1])
+    text = sft.REQUEST.format(title=title, text=span)
     ids = [*opening, *token_ids(lm.tokenizer, text), *task, *token_ids(lm.tokenizer, sft.CUE)]
     cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)
     read = lm.extend(cache, [Row(ids, unit_steps(0, len(ids)))], stage="prompt", last_logits=True)
     assert read.last_logits is not None
     alone = lm.generate(cache, read.last_logits[0], len(ids), Limits(max_new_tokens=sft.QUESTION_TOKENS))
-    assert lm.tokenizer.decode(alone, skip_special_tokens=True) == together[1]
-
-
-class FlakyEndpoint(Endpoint):
-    """Fails on texts that hold "down"."""
-
-    def complete(self, messages: Any, max_tokens: int, temperature: float = 0) -> str:
-        if "down" in messages[0]["content"]:
-            raise EndpointError("endpoint: HTTP 503")
-        return "Who lit the lamp?"
+    assert lm.tokenizer.decode(alone, skip_special_tokens=True) == question
 
 
 def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
-    chat = EndpointChat(FlakyEndpoint("http://localhost/v1", model="m"))
-    assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
-    with pytest.raises(EndpointError, match="HTTP 503"):
-        sft.write_questions(chat, [("A", "down")])
-
-
-def test_an_endpoint_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAGAUGE_WRITER_URL", raising=False)
-    with pytest.raises(UserError, match="RAGAUGE_WRITER_URL: is not set"):
-        data.build(settings(tmp_path, writer="endpoint").data(), {}, tmp_path / "data")
+    with served([says("Who lit the lamp?"), Reply(b"", 503)]) as server:
+        chat = EndpointChat(Endpoint(server.url, model="m", attempts=1))
+        assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
+        with pytest.raises(EndpointError, match="HTTP 503"):
+            sft.write_questions(chat, [("A", "down")])
 
 
 # ---- near-duplicates

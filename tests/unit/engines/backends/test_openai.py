@@ -11,7 +11,7 @@ import pytest
 
 from endpoints import Reply, streams
 from endpoints import served as serving
-from ragauge import assets, engines, methods
+from ragauge import engines, methods
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cli import main
 from ragauge.config.schema import ModelEntry, Served
@@ -372,41 +372,3 @@ def test_free_extraction_asks_for_evidence_then_answers_from_it(
     assert record.served is not None
     assert (record.served.prompt_tokens, record.served.cached_tokens, record.served.new_tokens) == (60, 24, 4)
     assert (record.served.attempts, len(record.served.token_s)) == (2, 2)
-
-
-# --- a real server ---
-
-
-def test_llama_cpp_answers_and_counts_what_it_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    llama = pytest.importorskip("xllamacpp")
-    try:
-        [model] = assets.fetch(assets.describe("smollm2-135m-instruct")["source"]).rglob("*.gguf")
-    except UserError as error:
-        pytest.skip(f"the model is not here: {error}")
-    params = llama.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(model), 8192, 1, False
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.api_keys = [KEY]
-    running = llama.Server(params)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{running.listening_address}/v1")
-    out = tmp_path / "x.jsonl"
-    questions = ["--set=dataset.documents=2", "--limit=1", "--max-new-tokens=4", "--out", str(out)]
-    assert main([*command("naive"), *questions]) == 0
-    [record] = records.read(out)
-    assert record.status == "ok"
-    assert record.served is not None
-    assert record.served.stack == "llama.cpp"
-    counted = record.tokens["preamble"] + sum(record.tokens["documents"]) + record.tokens["query"]
-    assert record.served.prompt_tokens == pytest.approx(counted, rel=0.5)  # roughly, by words
-    assert len(record.served.token_s) <= 4
-    engine = engines.load("openai:x", "openai")
-    assert isinstance(engine, ServedEngine)
-    for _ in range(2):
-        with engine.tracing():
-            engine.respond(f"{USER}{'Name a city. ' * 20}{ASSISTANT}", Limits(3))
-    assert engine.exchange is not None
-    assert engine.exchange.cached_tokens is not None
-    assert engine.exchange.cached_tokens > 50
-    monkeypatch.setenv("OPENAI_API_KEY", "another")
-    with pytest.raises(EngineLostError, match="HTTP 401 Unauthorized"):
-        engines.load("openai:x", "openai").respond("Hi", Limits(3))

@@ -11,7 +11,7 @@ import tiny_models
 from ragauge.cli import main
 from ragauge.engines import load_lm
 from ragauge.engines.onnx.graph import export_decoder
-from ragauge.engines.onnx.runtime import Graph, Slots, check_origin
+from ragauge.engines.onnx.runtime import Slots, check_origin
 from ragauge.errors import UserError
 from ragauge.generation.decoding import generate
 from ragauge.generation.modes import Checkpoint
@@ -113,12 +113,6 @@ def test_every_step_binds_the_cache_where_it_lies(
     assert len(past) == steps * len(held.feeds()) - steps  # all but the mask, at each step
     assert all(first <= at < last for at in past)
     assert sum(given.startswith("new_") for given, _ in bound) == len(past)
-
-
-def test_a_binding_of_another_type_is_not_made(models: dict[str, NeighbourModel]) -> None:
-    graph: Graph = models["decoder"].decoder.graph  # type: ignore[attr-defined]
-    with pytest.raises(AssertionError, match="ids"):
-        graph.run({"ids": torch.zeros(2)}, {})
 
 
 def test_slots_keep_what_was_put_when_they_grow() -> None:
