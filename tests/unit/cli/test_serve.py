@@ -1,7 +1,5 @@
 """`ragauge serve` of a real index: its answers are the retriever's, its parts' are those of the whole, and mistakes."""
 
-import json
-import random
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,8 +12,7 @@ import service_parts as parts
 import tiny_database
 import tiny_models
 from ragauge.cli import main
-from ragauge.retrieval import chunking, embed, index
-from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval import chunking, embed
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.retriever import CancelledSearchError, Query, Retriever
 from ragauge.retrieval.service import process
@@ -25,7 +22,7 @@ from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
 
-SHARDS, CHUNK, NLIST = 2, 8, 4
+SHARDS, NLIST = 2, 4
 RECIPE = IvfPq(nlist=NLIST, pq_bytes=4, nprobe=2)
 
 
@@ -33,26 +30,12 @@ RECIPE = IvfPq(nlist=NLIST, pq_bytes=4, nprobe=2)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database of some hundred chunks in two shards, with an index of it and that index in two parts."""
     home = tmp_path_factory.mktemp("retrieval")
-    corpus, draw = home / "corpus.jsonl", random.Random(0)
-    words = ["river", "Vienna", "bridge", "old", "stone", "king", "valley", "music"]
-    with open(corpus, "w") as file:
-        for i in range(60):
-            file.write(json.dumps({"title": f"Page {i}", "text": " ".join(draw.choices(words, k=20))}) + "\n")
-    made = home / "database"
-    encoder = embed.EncoderChoice(str(tiny_models.encoder(home / "encoder")), "torch", 1)
-    recipe = chunking.DatabaseRecipe(
-        Corpus((str(corpus),)), str(write_checkpoint(home / "model")), CHUNK, chunking.Split("none"), SHARDS
-    )
-    for shard in range(SHARDS):
-        chunking.build_shard(made, recipe, shard)
-    tiny_database.gather(made, SHARDS)
+    corpus, tokenizer = tiny_database.write_corpus(home / "corpus.jsonl", 30), write_checkpoint(home / "model")
+    made, encoder = home / "database", embed.EncoderChoice(str(tiny_models.encoder(home / "encoder")), "torch", 1)
+    tiny_database.build_chunks(made, tiny_database.recipe(corpus, tokenizer, SHARDS, chunking.Split("none")))
     for shard in range(SHARDS):
         embed.build_embeddings(made, shard, encoder)
-    index.train(made, "ivf", RECIPE)
-    for shard in range(SHARDS):
-        index.add(made, "ivf", RECIPE, shard)
-    for part in (None, (0, 2), (1, 2)):
-        index.merge(made, "ivf", RECIPE, part)
+    tiny_database.build_index(made, "ivf", RECIPE, parts=SHARDS)
     return made
 
 

@@ -33,10 +33,8 @@ def only(operation: str, name: str, dtype: torch.dtype) -> Choice:
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Any:
+def seeded() -> None:
     torch.manual_seed(0)
-    yield
-    kernels.use(DEFAULT)
 
 
 @pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ONE, Operation.FEW, Operation.MANY), ids=str)
@@ -189,13 +187,13 @@ def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         kernels.PRODUCTS, "spy", lambda x, weight, bias: called.append(x.shape[0]) or F.linear(x, weight, bias)
     )
-    kernels.use(Choice("test", {"float32": {Operation.FEW: {"kernel": "spy"}}}))
     weight = torch.randn(4, 4)
-    with torch.inference_mode():
-        for rows in (1, 2, 16, 17):
-            kernels.project(torch.randn(rows, 4), weight)
-        kernels.project(torch.randn(2, 4).bfloat16(), weight.bfloat16())
-    kernels.project(torch.randn(2, 4), weight)  # with gradients: torch's own
+    with kernels.using(only(Operation.FEW, "spy", torch.float32)):
+        with torch.inference_mode():
+            for rows in (1, 2, 16, 17):
+                kernels.project(torch.randn(rows, 4), weight)
+            kernels.project(torch.randn(2, 4).bfloat16(), weight.bfloat16())
+        kernels.project(torch.randn(2, 4), weight)  # with gradients: torch's own
     assert called == [2, 16]
 
 

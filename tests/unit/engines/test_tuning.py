@@ -9,14 +9,8 @@ import pytest
 import torch
 
 from ragauge.engines import kernels, tuning
-from ragauge.engines.kernels import DEFAULT, Operation, candidates, compiled
+from ragauge.engines.kernels import Operation, candidates, compiled
 from ragauge.errors import UserError
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Any:
-    yield
-    kernels.use(DEFAULT)
 
 
 @pytest.fixture

@@ -118,12 +118,8 @@ def test_pieces_of_a_text_are_the_text(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [
-        *(Reply(b"slow down", 429), Reply(b"", 503), Reply(b"", 0), streams("A", done=False)),
-        *(Reply(b'data: {"choices": [\n\n'), Reply(b'{"choices": []}'), Reply(b"<html>"), Reply(b"data: [1]\n\n")),
-        *(Reply(b'data: {"error": {"message": "out of slots"}}\n\n'), Reply(b"data: [DONE]\n\n")),
-    ],
-    ids=lambda reply: f"{reply.status} {reply.body[-12:]!r}",
+    [Reply(b"", 503), streams("A", done=False), Reply(b'data: {"choices": [\n\n'), Reply(b"data: [DONE]\n\n")],
+    ids=["busy", "torn", "malformed", "empty"],
 )
 def test_trouble_that_passes_is_waited_out_and_not_timed(trouble: Reply, pauses: list[float]) -> None:
     with serving([trouble, trouble, streams("Ada", **USAGE)]) as server:
@@ -140,22 +136,14 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(trouble: Reply, pauses:
     assert 0 <= asking < 2  # of the three seconds of pauses, and of what two attempts took, there is nothing in it
 
 
-def test_the_servers_wish_to_wait_is_kept(pauses: list[float]) -> None:
-    with serving([Reply(b"", 429, {"Retry-After": "7"}), streams("Ada")]) as server:
-        at(server.url).respond(f"{USER}Who{ASSISTANT}", Limits(5))
-    assert pauses == [7.0]
-
-
 @pytest.mark.parametrize(
     ("reply", "told", "requests"),
     [
         (Reply(f"bad key {KEY}".encode(), 401), r"HTTP 401 Unauthorized: bad key \*\*\*$", 1),
-        (Reply(b"no such model", 404), "HTTP 404 Not Found: no such model$", 1),
         (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(asked 2 times\)$", 2),
         (streams("A", done=False), r"the stream broke off before its end \(asked 2 times\)$", 3),
-        (Reply(b"data: {\n\n"), r"is not a JSON object: '\{' \(asked 2 times\)$", 3),
     ],
-    ids=["wrong key", "wrong model", "busy", "torn", "malformed"],
+    ids=["wrong key", "busy", "torn"],
 )
 def test_a_server_that_answers_nothing_is_lost_in_one_line(
     reply: Reply, told: str, requests: int, pauses: list[float]
