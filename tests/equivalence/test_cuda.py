@@ -110,7 +110,6 @@ def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch: pytest.M
     lm, right = on_gpu(tiny_models.tiny_lm()), Decoder.embed
     monkeypatch.setattr(Decoder, "embed", lambda self, ids: right(self, ids[: 1 + int(ids.max())]))
     assert answer(lm, "naive", {}) == answer(tiny_models.tiny_lm(), "naive", {})
-    assert lm.steps
     assert lm.steps.fallback
 
 
@@ -126,7 +125,6 @@ def test_another_thread_may_read_while_a_graph_is_captured(monkeypatch: pytest.M
 
     monkeypatch.setattr(Decoder, "embed", embed)
     answer(lm, "naive", {})
-    assert lm.steps
     assert lm.steps.fallback is None
     assert len(seen) == 1 + steps.WARM_UP + 1  # the prompt, and the steps before and in the capture
 
@@ -151,7 +149,6 @@ def test_a_thread_that_waits_for_the_device_waits_for_a_capture_first(monkeypatc
     for thread in threads:
         thread.join()
     assert not failed
-    assert lm.steps
     assert lm.steps.fallback is None
 
 
@@ -192,7 +189,6 @@ def test_every_method_answers_as_on_the_cpu(family: str, variants: list[tuple[st
     chosen = {"llama": variants, "bloom": one_of_each + compressed}
     for name, options in chosen.get(family, [(name, {}) for name in DIFFERENT]):
         assert_alike(answer(there, name, options), lm, name, options)
-    assert there.steps
     assert there.steps.fallback is None  # graphs were captured
 
 
@@ -230,7 +226,6 @@ def moved(lm: LM) -> list[Tensor]:
     for one in (cache, by_head, joined):
         row = Row(tokens(3, 9), unit_steps(40, 3), (Span(0, one.length),))
         read = lm.extend(one, [row], stage="query", last_logits=True)
-        assert read.last_logits is not None
         contents += [read.last_logits, one.positions[: one.length], *(t[:, : one.length] for t in (*one.k, *one.v))]
     return [tensor.cpu() for tensor in contents]
 
@@ -338,6 +333,5 @@ def test_fine_tuning_has_the_losses_of_the_cpu(tmp_path: Path, monkeypatch: pyte
     for device in ("cpu", "cuda"):
         chosen = settings(tmp_path, device=device, steps=2, gradient_checkpointing=device == "cuda")
         written = finetuning.train(chosen, tmp_path / "data", tmp_path / f"{device}-steps", tmp_path / device)
-        assert written
         losses.append([point["loss"] for point in json.loads(written.read_bytes())["curve"]])
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)

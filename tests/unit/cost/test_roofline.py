@@ -11,30 +11,27 @@ from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
+WEIGHTS = 2 * (32 * 8 * (4 + 4 + 4) + 3 * 32 * 64) + 64 * 32
+ROWS = 2 * (8 * (4 + 2 + 2) + 32 + 2 * 64 + 32) + 64  # of the matrices, each with a scale in 8 bits
+DECODE = Call("decode", (1,), (10,), logits=(1,), steps=3)
+CACHED = (10 + 2) + (11 + 2) + (12 + 2)
 RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
 MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}}
 
 
 def test_roofline_by_hand():
-    decode = Call("decode", (1,), (10,), logits=(1,), steps=3)
-    weights = 2 * (32 * 8 * (4 + 4 + 4) + 3 * 32 * 64) + 64 * 32
-    cached = (10 + 2) + (11 + 2) + (12 + 2)
-    assert call_bytes(decode, SHAPE, "float32") == 4 * (3 * weights + cached * 2 * 2 * 2 * 8)
-    assert floor_seconds(decode, SHAPE, torch.float32, MACHINE) == call_bytes(decode, SHAPE, "float32") / 1e9
+    assert call_bytes(DECODE, SHAPE, "float32") == 4 * (3 * WEIGHTS + CACHED * 2 * 2 * 2 * 8)
+    assert floor_seconds(DECODE, SHAPE, torch.float32, MACHINE) == call_bytes(DECODE, SHAPE, "float32") / 1e9
     encoder = Call("rank", (8,), (0,), macs=10**9)
     assert floor_seconds(encoder, SHAPE, "float32", MACHINE) == 2.0
     with pytest.raises(UserError, match="measured machine: unknown dtype 'bfloat16'"):
-        floor_seconds(decode, SHAPE, "bfloat16", MACHINE)
+        floor_seconds(DECODE, SHAPE, "bfloat16", MACHINE)
 
 
 def test_a_decoder_in_8_bits_moves_bytes_and_scales():
-    decode = Call("decode", (1,), (10,), logits=(1,), steps=3)
-    weights = 2 * (32 * 8 * (4 + 4 + 4) + 3 * 32 * 64) + 64 * 32
-    rows = 2 * (8 * (4 + 2 + 2) + 32 + 2 * 64 + 32) + 64
-    cached = (10 + 2) + (11 + 2) + (12 + 2)
-    kept = 3 * (weights + 4 * rows)
-    assert call_bytes(decode, SHAPE, Precision("float32", "int8")) == kept + 4 * cached * 2 * 2 * 2 * 8
-    assert call_bytes(decode, SHAPE, Precision("float32", "int8", "int8")) == kept + cached * 2 * 2 * 2 * (8 + 4)
+    kept = 3 * (WEIGHTS + 4 * ROWS)
+    assert call_bytes(DECODE, SHAPE, Precision("float32", "int8")) == kept + 4 * CACHED * 2 * 2 * 2 * 8
+    assert call_bytes(DECODE, SHAPE, Precision("float32", "int8", "int8")) == kept + CACHED * 2 * 2 * 2 * (8 + 4)
 
 
 def test_8_bit_products_have_their_own_rate_and_attention_has_the_dtypes():
@@ -48,9 +45,7 @@ def test_8_bit_products_have_their_own_rate_and_attention_has_the_dtypes():
 
 
 def test_weights_in_memory():
-    matrices = 2 * (32 * 8 * (4 + 4 + 4) + 3 * 32 * 64) + 64 * 32
-    rows = 2 * (8 * (4 + 2 + 2) + 32 + 2 * 64 + 32) + 64
     norms = 5 * 32
     assert SHAPE.tied
-    assert model_bytes(SHAPE, "bfloat16") == 2 * (matrices + norms)
-    assert model_bytes(SHAPE, Precision("bfloat16", "int8")) == matrices + 4 * rows + 2 * (64 * 32 + norms)
+    assert model_bytes(SHAPE, "bfloat16") == 2 * (WEIGHTS + norms)
+    assert model_bytes(SHAPE, Precision("bfloat16", "int8")) == WEIGHTS + 4 * ROWS + 2 * (64 * 32 + norms)

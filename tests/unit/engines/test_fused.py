@@ -57,7 +57,6 @@ def logits(lm: LM, choice: Choice) -> torch.Tensor:
         start = cache.length
         row = Row([5] * tokens, [start + 0.5 * i for i in range(tokens)], (Span(0, start),) if start else ())
         read = lm.extend(cache, [row], stage="prompt", last_logits=True)
-        assert read.last_logits is not None
         found.append(read.last_logits[0].float())
     return torch.stack(found)
 
@@ -109,7 +108,6 @@ def test_products_of_any_few_tokens_are_those_of_the_operators(dtype: torch.dtyp
     draw = torch.Generator().manual_seed(tokens)
     x, weight, bias = (torch.randn(*size, generator=draw).to(dtype) for size in ((tokens, 147), (67, 147), (67,)))
     matrix = compiled.Matrix.of(weight, bias)
-    assert matrix is not None
     expected = F.linear(x.double(), weight.double(), bias.double())
     close = 1e-5 if dtype == torch.float32 else 0.01  # the result is rounded once
     torch.testing.assert_close(compiled.multiply(matrix, x).double(), expected, rtol=close, atol=close)
@@ -122,7 +120,6 @@ def test_products_of_integers_are_those_of_the_operators(tokens: int, size: tupl
     draw = torch.Generator().manual_seed(tokens)
     x, before = torch.randn(tokens, size[1], generator=draw), torch.get_num_threads()
     linear = int8(Linear(torch.randn(size, generator=draw), torch.randn(size[0], generator=draw)), both=True)
-    assert linear.panels is not None
     try:
         torch.set_num_threads(threads)
         for dtype, within in ((torch.float32, 1e-3), (torch.bfloat16, 1e-2), (torch.float16, 1e-2)):

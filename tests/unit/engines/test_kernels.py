@@ -126,7 +126,6 @@ def test_the_compiled_attention_is_the_attention(
     if mask == "nothing attended":
         seen[:, :, 3] = False
     found = compiled.attend(q, k, v, None if mask == "none" else seen, causal)
-    assert found is not None
     allowed = torch.ones(queries, keys, dtype=torch.bool).tril(0 if causal else keys) if mask == "none" else seen
     assert found.dtype == dtype
     torch.testing.assert_close(
@@ -145,7 +144,6 @@ def test_keys_are_attended_to_where_they_lie(queries: int, dtype: torch.dtype) -
     found = compiled.attend(q, k[None], v[None], mask, slots=slots)
     gathered = [x[:, slots].transpose(0, 1) for x in (k, v)]
     exact = F.scaled_dot_product_attention(q.double(), *(x.double() for x in gathered), mask, enable_gqa=True)
-    assert found is not None
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
     few = compiled.attend(q[:, :, :3], k[None], v[None], mask[:, :, :3], slots=slots)
     assert few is None, "keys are not laid out for so few"

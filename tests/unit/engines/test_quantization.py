@@ -24,7 +24,6 @@ def reader(family: str = "llama", kv: str = "int8") -> LM:
 def after(lm: LM, cache: KVCache, *past: Span) -> torch.Tensor:
     """The logits of a few more tokens that attend to spans."""
     found = lm.extend(cache, [row(MORE, 20.0, past)], stage="query", last_logits=True).last_logits
-    assert found is not None
     return found[0]
 
 
@@ -101,7 +100,6 @@ def test_responses_side_by_side_and_a_row_over_gathered_spans_agree() -> None:
     alone = after(lm, lm.join(cache, [span], 8), span)
     rows = [row(MORE, 20.0, [span]), row(MORE[:2], 20.0, [Span(0, 4)])]
     found = lm.extend(cache, rows, stage="query", parallel=True, last_logits=True).last_logits
-    assert found is not None
     torch.testing.assert_close(found[0], alone, atol=1e-5, rtol=1e-4)
     ids = lm.generate(lm.join(cache, [span], 8), alone, 12.0, Limits(4, ignore_stop=True))
     assert len(ids) == 4

@@ -96,7 +96,8 @@ def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) ->
 
 
 def test_calls_survive_json() -> None:
-    for call in [*EXPECTED, replace(EXPECTED[5], seconds=0.5, loading_s=0.25)]:
+    timed = replace(EXPECTED[5], seconds=0.5, loading_s=0.25)
+    for call in [*EXPECTED, timed, replace(EXPECTED[2], layers=(0, 1), again=(2, 0))]:
         assert Call.from_json(call.to_json()) == call
     assert EXPECTED[0].to_json() == {"stage": "preamble", "lengths": (5,), "past": (0,), "offline": True}
     with pytest.raises(TypeError):

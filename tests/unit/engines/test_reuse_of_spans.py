@@ -334,9 +334,4 @@ def test_traces_say_layers_and_what_was_read_again(lm: LM) -> None:
         Call("prompt", (3,), (24,), layers=(0, 1)),
     ]
     assert [call.cached for call in traces[0]] == [2, 3]
-    plain = Call("prompt", (4,), (20,), logits=(1,))
-    assert flop(traces[0][:1], lm.shape) == flop([plain], lm.shape)
-    whole = Call("prompt", (3,), (24,))
-    parts = [replace(whole, layers=(0, 1)), replace(whole, layers=(1, lm.shape.layers))]
-    assert flop(parts, lm.shape) == flop([whole], lm.shape)
-    assert [Call.from_json(call.to_json()) for call in traces[0] + parts] == traces[0] + parts
+    assert flop(traces[0][:1], lm.shape) == flop([Call("prompt", (4,), (20,), logits=(1,))], lm.shape)

@@ -34,7 +34,6 @@ def read(lm: LM, rows: list[Row] = ROWS, *, last: int = 4, logp: bool = True):  
 
 
 def entries(lm: LM) -> list[Path]:
-    assert lm.documents
     return sorted(lm.documents.folder.iterdir())
 
 
@@ -169,7 +168,6 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     lm = random_lm(SHAPES["llama"], threads=1)
 
     def entry(token: int) -> Path:
-        assert lm.documents
         row, cache = Row([token] * 8, unit_steps(0, 8)), lm.new_cache(8)
         key = lm.documents.key(cache, [row])
         lm.extend(cache, [row], stage="documents", offline=True)

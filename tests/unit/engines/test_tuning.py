@@ -81,7 +81,6 @@ def test_a_read_of_weights_is_a_product_with_a_matrix_of_that_size(monkeypatch: 
         compiled.Matrix, "of", lambda weight, **more: sizes.append(weight.shape) or made(weight, **more)
     )
     read = tuning.weight_read(1 << 16)
-    assert read is not None
     assert torch.equal(read(), torch.full((1, 64), 1024.0))
     assert sizes == [(64, 1024)]
 

@@ -117,7 +117,6 @@ def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
 def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
     material = trainer(tmp_path).material
     searcher = material.searcher
-    assert isinstance(searcher, ExactRetriever)
     for start in material.starts(held_out=False)[:8]:
         example = material.example(start)
         if example:
