@@ -1,6 +1,9 @@
 """Token counts by name and from files."""
 
+import pytest
+
 from ragauge.cost import tokens
+from ragauge.errors import UserError
 
 
 def test_token_counts_from_a_file(tmp_path):
@@ -8,3 +11,17 @@ def test_token_counts_from_a_file(tmp_path):
     file.write_text('{"preamble": 3, "documents": [5, 6], "query": 2, "task": 1}')
     assert tokens.load(str(file)) == tokens.TokenCounts(3, (5, 6), 2, 1)
     assert tokens.load("nq_open").total == 2914
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"preamble": 3, "documents": [5, 0], "query": 2, "task": 1}', "documents.1: Input should be greater than"),
+        ('{"preamble": 3, "docs": [5], "query": 2}', "unknown key 'docs'"),
+    ],
+)
+def test_bad_token_counts_are_named(tmp_path, text, message):
+    file = tmp_path / "counts.json"
+    file.write_text(text)
+    with pytest.raises(UserError, match=message):
+        tokens.load(str(file))

@@ -106,12 +106,6 @@ def test_the_context_ends_at_its_last_position(start: float, fits: bool, lm: LM)
 # ---- generating
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_a_response_ends_after_so_many_tokens(count: int, lm: LM) -> None:
-    full = respond(lm, Limits(20, stop=()))
-    assert respond(lm, Limits(count, stop=())) == full[:count]
-
-
 def test_blank_lines_before_a_text_end_it_only_where_they_are_not_skipped(
     lm: LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

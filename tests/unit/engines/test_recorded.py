@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lm_references import row, tokens
+from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines import LM, Limits, ShapeLM, random_lm
 from tiny_models import LLAMA, SHAPES
@@ -54,17 +55,6 @@ def test_a_trace_holds_every_call(shape: str) -> None:
     assert session(ShapeLM(SHAPES[shape])) == EXPECTED  # nothing ran, so nothing is timed
 
 
-def test_a_shape_alone_fills_its_caches_as_weights_do() -> None:
-    decoders = random_lm(LLAMA), ShapeLM(LLAMA)
-    caches = [lm.new_cache(4) for lm in decoders]
-    for lm, cache in zip(decoders, caches, strict=True):
-        read = lm.extend(cache, [row(tokens(9))], stage="prompt", last_logits=True)
-        assert len(lm.generate(cache, read.last_logits[0], 9, LIMITS)) == 6
-    assert caches[0].length == caches[1].length == 14
-    assert decoders[0].cache_bytes == decoders[1].cache_bytes
-    assert caches[1].k[0].is_meta
-
-
 @pytest.mark.parametrize("make", [random_lm, ShapeLM])
 def test_nothing_is_recorded_outside_a_trace(make: type[ShapeLM]) -> None:
     lm = make(LLAMA)
@@ -84,7 +74,8 @@ def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) ->
     lm = make(LLAMA)
     kept = lm.new_cache(4)
     lm.extend(kept, [row(tokens(4))], stage="preamble")
-    per_token = lm.cache_bytes // 4
+    per_token = kv_bytes(LLAMA, 1, "float32")
+    assert lm.cache_bytes == 4 * per_token
     with lm.tracing():
         assert lm.peak_cache_bytes == 4 * per_token
         passing = lm.new_cache(9)

@@ -110,7 +110,6 @@ def test_kernels_are_fixed_by_a_file_or_switched_off(tmp_path: Path, monkeypatch
         ('{"kernels": {"float32": {"product": {}}}}', "unknown operation 'product'"),
         ('{"kernels": {"float32": {"product of 1 row": {"kernel": "widened"}}}}', "unknown kernel 'widened'"),
         ('{"kernels": {"float32": {"product of 1 row": 3}}}', "float32: an object of operations is needed"),
-        ('{"kernels": {"float32": 3}}', "float32: an object of operations is needed"),
         (None, "No such file"),
     ],
 )
