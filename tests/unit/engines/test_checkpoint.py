@@ -189,6 +189,7 @@ def test_other_files_of_a_hub_folder_are_left_alone(model: Any, folder: Path) ->
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_folder_by_its_path(dtype: str, folder: Path) -> None:
+    tiny.build("llama", vocab_size=260).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     lm = load_lm(f"path:{folder}", dtype=dtype)
     assert (lm.dtype, lm.device.type, lm.shape.eos) == (DTYPES[dtype], "cpu", (2,))
