@@ -5,27 +5,12 @@ import time
 
 import pytest
 
-import tiny_models
 from endpoints import Reply, says, served
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint, EndpointChat, EndpointError, LocalChat
+from ragauge.evidence.chat import Endpoint, EndpointError
 
 CHAT = [{"role": "user", "content": "Who?"}]
 BUSY = Reply(b"slow down", 429)
-
-
-def test_a_local_model_replies_side_by_side_as_alone() -> None:
-    chat = LocalChat(tiny_models.tiny_lm(), "chat", "tiny")
-    requests = ["Tea?", "Where is it grown, and by whom?"]
-    together = chat.replies(requests, 8, cue="Question:")
-    assert together == [chat.replies([one], 8, cue="Question:")[0] for one in requests]
-
-
-def test_an_endpoint_replies_to_each_request() -> None:
-    with served([says("Where is tea grown?")] * 2) as server:
-        chat = EndpointChat(Endpoint(server.url, model="writer", pause_s=0))
-        assert chat.replies(["a", "b"], 40, instruction=" Alone.") == ["Where is tea grown?"] * 2
-    assert chat.name == "writer"
 
 
 @pytest.fixture

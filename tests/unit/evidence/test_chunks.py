@@ -65,11 +65,6 @@ def test_paragraphs_are_the_documents_own(text: str, rule: Any, expected: list[s
     assert said(cut, sources, sentences) == expected
 
 
-def test_documents_have_paragraphs_of_their_own() -> None:
-    sources, sentences = sentences_of("Ants run.", "Bees run.\nCats run.")
-    assert chunks.paragraphs(sources, sentences, words=9) == [(0, 0), (1, 1), (2, 2)]
-
-
 @given(TEXT, TEXT, st.integers(1, 12))
 def test_chunks_cover_every_sentence_within_a_document_and_the_words(first: str, second: str, words: int) -> None:
     sources, sentences = sentences_of(first, second)

@@ -76,10 +76,6 @@ def shortest_unique(sentences: Sequence[Sequence[int]], index: int) -> int:
     return len(own)
 
 
-def test_a_prefix_ends_where_it_is_unique() -> None:
-    assert leaves(Trie(WORDS)) == {0: 3, 1: 3, 2: 2, 3: 3, 4: 1, 5: 1}
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_every_sentence_has_its_shortest_unique_prefix(seed: int) -> None:
     ids, sentences = document(30, seed, alphabet=2)
@@ -99,11 +95,6 @@ def test_long_sentences_that_agree_for_long_count_as_identical() -> None:
     trie = Trie([[*same, 4], [*same, 5]])
     assert trie.settled(trie.root)
     assert leaves(trie) == {0: 1, 1: 1}
-
-
-def test_a_trie_of_nothing_and_of_one() -> None:
-    assert leaves(Trie([])) == {}
-    assert leaves(Trie([[7, 8, 9]])) == {0: 1}
 
 
 # ---- prefixes
@@ -283,15 +274,6 @@ def test_skip_decoding_copies_nothing(lm: LM, monkeypatch: pytest.MonkeyPatch) -
     found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=3)
     skip.decode(lm, context, ids, sentences, found, 40)
     assert context.cache.k[0].data_ptr() == keys
-
-
-def test_ends_stay_in_the_source_and_within_d() -> None:
-    ends = [Sentence(i // 3, 0, 0, 10 * i, 10 * i + 10, 10 * i + 9) for i in range(6)]
-    assert skip.within(Prefix(0, 2, 0.0), ends, 6) == [0]
-    assert skip.within(Prefix(0, 2, 0.0), ends, 17) == [0, 1]
-    assert skip.within(Prefix(0, 2, 0.0), ends, 16) == [0]
-    assert skip.within(Prefix(1, 2, 0.0), ends, 999) == [1, 2]
-    assert skip.within(Prefix(4, 2, 0.0), ends, 0) == [4]
 
 
 def test_overlapping_and_touching_stretches_are_merged_in_document_order() -> None:

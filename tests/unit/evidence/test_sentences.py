@@ -11,7 +11,7 @@ import tiny_models
 from house_article import long_lm
 from ragauge import methods
 from ragauge.errors import MissingExtraError
-from ragauge.evidence.sentences import Sentence, boundaries_of, split, tokenize
+from ragauge.evidence.sentences import boundaries_of, split, tokenize
 from ragauge.prompts import Source
 
 HEADED = "History\n\nIt began early. It ended late.\n\n1. One item\n2. Another, e.g. this\n\nNotes"
@@ -21,30 +21,9 @@ def texts(document: str) -> list[str]:
     return [document[start:stop] for start, stop in split(document)]
 
 
-def word_tokenizer(*tokens: str) -> Any:
-    """A tokenizer whose tokens are just these strings wherever they occur, single characters otherwise."""
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = [chr(i) for i in range(10, 127)]
-    inner = Tokenizer(models.WordLevel({t: i for i, t in enumerate([*letters, *tokens, "?unk"])}, unk_token="?unk"))
-    pattern = "|".join([*(t.replace(".", r"\.") for t in tokens), r"[\s\S]"])
-    inner.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
-    return PreTrainedTokenizerFast(tokenizer_object=inner)
-
-
-def owned(document: str, tokenizer: Any) -> list[str]:
-    """The text of each sentence's tokens."""
-    ids, sentences = tokenize([Source(0, "", document)], tokenizer)
-    offsets = tokenizer(document, return_offsets_mapping=True)["offset_mapping"]
-    assert len(offsets) == len(ids)
-    return [document[offsets[s.first][0] : offsets[s.last - 1][1]] for s in sentences]
-
-
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        ("", []),
         (" \n\n\t ", []),
         ("One sentence without an end", ["One sentence without an end"]),
         ("  \n\n First. Second.\n", ["  \n\n First. ", "Second.\n"]),
@@ -122,25 +101,23 @@ def test_letters_of_several_tokens_stay_together() -> None:
     assert [tokenizer.decode(ids[s.first : s.last]) for s in sentences] == texts(document)
 
 
-def test_a_token_that_straddles_a_boundary_opens_the_later_sentence() -> None:
-    assert owned("It was. He left.", word_tokenizer(" He")) == ["It was.", " He left."]
-
-
-def test_a_sentence_without_a_token_of_its_own_is_joined_to_the_next() -> None:
-    sentences = _located("Yes. No. He left.", [(0, 8), (8, 17)])
-    assert [(s.start, s.stop, s.first, s.last) for s in sentences] == [(0, 9, 0, 1), (9, 17, 1, 2)]
-
-
-def test_a_last_sentence_without_a_token_is_joined_to_the_one_before() -> None:
-    sentences = _located("One is. Two.", [(0, 7), (7, 8)])
-    assert [(s.start, s.stop, s.first, s.last) for s in sentences] == [(0, 12, 0, 2)]
-
-
-def _located(text: str, offsets: list[tuple[int, int]]) -> list[Sentence]:
-    """The sentences of a text under a tokenizer whose tokens have these spans."""
-    spans = {text: offsets}  # any other text is one token
-    found = lambda one, **_: {"input_ids": [*spans.get(one, [1])], "offset_mapping": spans.get(one)}  # noqa: E731
-    return tokenize([Source(0, "", text)], found)[1]
+@pytest.mark.parametrize(
+    ("text", "offsets", "expected"),
+    [
+        ("It was. He left.", [(0, 7), (7, 10), (10, 16)], [(0, 8, 0, 1), (8, 16, 1, 3)]),
+        ("Yes. No. He left.", [(0, 8), (8, 17)], [(0, 9, 0, 1), (9, 17, 1, 2)]),
+        ("One is. Two.", [(0, 7), (7, 8)], [(0, 12, 0, 2)]),
+    ],
+    ids=["a token over a boundary is the later sentence's", "joined to the next", "at the end to the one before"],
+)
+def test_a_token_is_of_one_sentence_and_no_sentence_without_a_token(
+    text: str, offsets: list[tuple[int, int]], expected: list[tuple[int, int, int, int]]
+) -> None:
+    """Under a tokenizer whose tokens have these spans, and to which any other text is one token."""
+    spans = {text: offsets}
+    tokenizer = lambda one, **_: {"input_ids": [*spans.get(one, [1])], "offset_mapping": spans.get(one)}  # noqa: E731
+    _, sentences = tokenize([Source(0, "", text)], tokenizer)
+    assert [(s.start, s.stop, s.first, s.last) for s in sentences] == expected
 
 
 def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:
