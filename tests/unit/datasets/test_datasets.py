@@ -1,6 +1,5 @@
 """Reading the official formats: what the examples hold, and what is said of bad files."""
 
-import gzip
 import json
 from collections.abc import Callable
 from functools import partial
@@ -142,16 +141,12 @@ def context(**changes: Any) -> dict[str, Any]:
         (nq_record(answers="me"), "field 'answers' must be a list, not \"me\""),
         (nq_record(answers=[]), "question without answers: 'who'"),
         (nq_record(answers=["me", ""]), "field 'answers[1]' is empty"),
-        (nq_record(answers=[None]), "field 'answers[0]' must be text, not null"),
         (nq_record(ctxs=[]), "question without documents"),
-        (nq_record(ctxs={}), "field 'ctxs' must be a list"),
         (nq_record(ctxs=["text"]), "ctxs[0] must be an object"),
         (nq_record(ctxs=[context(), context(text=" \n")]), "ctxs[1]: field 'text' is empty"),
         (nq_record(ctxs=[context(isgold=1)]), "ctxs[0]: field 'isgold' must be true or false, not 1"),
-        (nq_record(ctxs=[context(title=None)]), "ctxs[0]: field 'title' must be text, not null"),
         ([1], "must be a JSON object, not [1]"),
         (musique_record(answerable=False), "MuSiQue-Full"),
-        (musique_record(answer=None), "field 'answer' must be text, not null"),
         (musique_record(answer_aliases=[3]), "'answer_aliases[0]' must be text, not 3"),
         (musique_record(paragraphs=[{"title": "T", "paragraph_text": "p"}]), "no field 'is_supporting'"),
         (musique_record(), "same question as line 1 (key '2hop__1_2')"),
@@ -166,41 +161,15 @@ def test_a_bad_record_is_named(tmp_path: Path, record: Any, said: str) -> None:
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("line", [b'{"question": "wh', b"\xff\xfe", b"[" * 100_000, b"{} {}", b"nonsense"])
-def test_malformed_line_is_named(tmp_path: Path, line: bytes) -> None:
-    path = write(tmp_path, nq_record())
-    path.write_bytes(path.read_bytes() + line)
-    with pytest.raises(UserError, match=r"data\.jsonl:2: not valid JSON"):
-        datasets.load("nq_open", data=path)
-
-
-MANY = gzip.compress(b"".join(json.dumps(nq_record(question=f"who {i}")).encode() + b"\n" for i in range(500)))
-
-
-@pytest.mark.parametrize(
-    ("packed", "said"),
-    [
-        (MANY[: len(MANY) // 2], r"cut\.jsonl\.gz:\d+: gzip file truncated"),
-        (b"\x1f\x8b" + b"\x00" * 50, "truncated or damaged"),
-    ],
-    ids=["half", "damaged"],
-)
-def test_a_truncated_or_damaged_gzip_is_named(tmp_path: Path, packed: bytes, said: str) -> None:
-    path = tmp_path / "cut.jsonl.gz"
-    path.write_bytes(packed)
-    with pytest.raises(UserError, match=said):
-        datasets.load("nq_open", data=path)
-
-
 def test_bad_arguments(tmp_path: Path) -> None:
     path = write(tmp_path, nq_record())
     empty = tmp_path / "empty.jsonl"
     empty.write_bytes(b"\n")
     cases = [
         ({"name": "nq-open", "data": path}, "did you mean 'nq_open'"),
-        ({"name": "nq_open", "data": path, "shufle": True}, "unknown option 'shufle'; did you mean 'shuffle'"),
         ({"name": "nq_open", "data": path, "gold_position": 5}, "gold_position 5 is beyond the 5 documents"),
         ({"name": "nq_open", "data": path, "shuffle": "no"}, "shuffle must be true or false, not 'no'"),
+        ({"name": "nq_open", "data": path, "fold": "tests"}, "unknown fold 'tests'; did you mean 'test'?"),
         ({"name": "nq_open", "data": path, "limit": 0}, "limit must be at least 1, not 0"),
         ({"name": "nq_open", "data": tmp_path / "none.jsonl"}, "none.jsonl: cannot be read: No such file"),
         ({"name": "nq_open", "data": tmp_path}, "cannot be read: Is a directory"),

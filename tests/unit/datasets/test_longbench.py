@@ -17,15 +17,6 @@ from ragauge.prompts import Prompt, Source, build_prompt, cut_middle
 
 SAMPLES = {"narrativeqa": 14, "qasper": 5, "multifieldqa_en": 4, "hotpotqa": 8, "musique": 4}
 LENGTHS = {"narrativeqa": 128, "qasper": 128, "multifieldqa_en": 64, "hotpotqa": 32, "musique": 32}
-QASPER = (
-    "You are given a scientific article and a question. Answer the question as concisely as you can, using a single "
-    "phrase or sentence if possible. If the question cannot be answered based on the information in the article, write "
-    '"unanswerable". If the question is a yes/no question, answer "yes", "no", or "unanswerable". Do not provide any '
-    "explanation.\n\nArticle: {context}\n\n Answer the question based on the above article as concisely as you can, "
-    "using a single phrase or sentence if possible. If the question cannot be answered based on the information in the "
-    'article, write "unanswerable". If the question is a yes/no question, answer "yes", "no", or "unanswerable". Do '
-    "not provide any explanation.\n\nQuestion: {input}\n\nAnswer:"
-)
 TEXT = "".join(f"Sentence {i} is here. " for i in range(50))
 
 
@@ -54,18 +45,10 @@ def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> N
     assert keys[2] == "x1"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"context": " \n"}, "field 'context' is empty"),
-        ({"context": None}, "field 'context' must be text"),
-        ({"answers": []}, "question without answers"),
-        ({"input": 3}, "field 'input' must be text"),
-    ],
-)
-def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=rf"data.jsonl:1: .*{message}|data.jsonl:1: {message}"):
-        datasets.load("longbench_musique", data=write(tmp_path, record(**changes)))
+@pytest.mark.parametrize("name", ["input", "context", "answers"])
+def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=f"data.jsonl:1: field '{name}' must be"):
+        datasets.load("longbench_musique", data=write(tmp_path, record(**{name: 3})))
 
 
 @pytest.mark.parametrize("value", [0, "3500", True])
@@ -102,7 +85,8 @@ def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
 
 
 def test_qasper_rules_are_said_twice() -> None:
-    assert datasets.make("longbench_qasper").preamble == QASPER
+    for rule in ("as concisely as you can", 'write "unanswerable"', 'answer "yes", "no", or "unanswerable"'):
+        assert datasets.make("longbench_qasper").preamble.count(rule) == 2
 
 
 def test_a_prompt_beyond_the_context_loses_its_middle() -> None:

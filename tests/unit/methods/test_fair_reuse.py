@@ -31,11 +31,6 @@ def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path: Path) ->
     assert [key for key in everything if key in tuning] == tuning  # in the order of the file
 
 
-def test_an_unknown_fold_is_refused() -> None:
-    with pytest.raises(UserError, match=r"unknown fold 'tests'; did you mean 'test'\?"):
-        datasets.make("nq_open", fold="tests")
-
-
 @pytest.mark.parametrize("name", ["papers/reuse", "reference/reuse"])
 def test_knobs_that_are_compared_are_run_on_both_folds(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,18 +95,11 @@ FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
 
 
 @pytest.mark.parametrize("idf", FORMULAS)
-@pytest.mark.parametrize("query", ["who got the first nobel prize in physics", "prize prize", "physics", "a", "1901?"])
-def test_bm25_is_its_formula(query: str, idf: bm25.Idf) -> None:
-    scores = bm25.rank(query, DOCUMENTS, **({} if idf == "rank_bm25" else {"idf": idf}))
-    np.testing.assert_allclose(scores, FORMULAS[idf](query, DOCUMENTS), rtol=1e-12)
-
-
-@pytest.mark.parametrize("idf", FORMULAS)
 @settings(max_examples=40, deadline=None)
 @given(
     query=st.text("ab é.,", max_size=12), documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6)
 )
-def test_bm25_is_its_formula_on_any_text(idf: bm25.Idf, query: str, documents: list[str]) -> None:
+def test_bm25_is_its_formula(idf: bm25.Idf, query: str, documents: list[str]) -> None:
     if any(bm25.terms(d) for d in documents):
         expected = FORMULAS[idf](query, documents)
         np.testing.assert_allclose(bm25.rank(query, documents, idf=idf), expected, rtol=1e-9, atol=1e-12)
@@ -136,27 +128,17 @@ def test_tfidf_is_the_cosine_of_sklearn_vectors() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with random weights and a tokenizer of single words."""
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    path = tmp_path_factory.mktemp("encoder")
-    words = sorted({w for d in DOCUMENTS for w in bm25.terms(d)})
-    (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    BertModel(BertConfig(vocab_size=5 + len(words), max_position_embeddings=16, **sizes)).save_pretrained(path)
-    BertTokenizerFast(str(path / "vocab.txt")).save_pretrained(path)
-    return path
+def folder(encoder: str) -> Path:
+    return Path(encoder.removeprefix("path:"))
 
 
 def test_batches_equal_single_texts(folder: Path) -> None:
     encoder = dense.Encoder(folder)
-    texts = [*DOCUMENTS, "", "physics " * 50]  # an empty one and one that is cut
+    texts = [*DOCUMENTS, "", "physics " * 100]  # an empty one and one that is cut
     one_by_one = np.concatenate([encoder.encode([text]) for text in texts])
     np.testing.assert_allclose(encoder.encode(texts, batch_size=4), one_by_one, atol=1e-6)
-    assert encoder.encode([]).shape == (0, 32)
-    assert encoder.count_tokens(["physics " * 50]) == [16]
+    assert encoder.encode([]).shape == (0, 16)
+    assert encoder.count_tokens(["physics " * 100]) == [512]
 
 
 def test_matrix_products_in_bfloat16_give_nearly_the_same(folder: Path) -> None:
@@ -187,7 +169,7 @@ def test_other_poolings_are_refused_and_flags_of_older_folders_read(folder: Path
         config.write_text(json.dumps(refused))
         with pytest.raises(UnsupportedError, match="not mean or first-token pooling"):
             dense.Encoder(tmp_path)
-    flags = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    flags = {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
     config.write_text(json.dumps(flags))
     assert dense.Encoder(tmp_path).pooling == "cls"
 
@@ -200,7 +182,7 @@ def test_embeddings_equal_those_of_sentence_transformers(
     library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers to compare with")
     from sentence_transformers.sentence_transformer import modules as models
 
-    modules = [models.Transformer(str(folder)), models.Pooling(32, pooling_mode=pooling)]
+    modules = [models.Transformer(str(folder)), models.Pooling(16, pooling_mode=pooling)]
     reference = library.SentenceTransformer(modules=[*modules, *([models.Normalize()] if normalised else [])])
     reference.save(str(tmp_path))
     encoder = dense.Encoder(tmp_path, query_prefix="who ", text_prefix="prize ")
