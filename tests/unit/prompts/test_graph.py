@@ -53,12 +53,6 @@ def test_a_part_keeps_the_edges_among_its_segments() -> None:
     assert part.ancestors["query", 1] == (PREAMBLE, ("document", 1))
 
 
-def test_a_copy_grows_alone() -> None:
-    graph = fork_join(1)
-    PromptGraph(graph).add(Segment(("more", 0), [1], [0], (TASK,)))
-    assert ("more", 0) not in graph.segments
-
-
 @pytest.mark.parametrize(
     ("segment", "message"),
     [

@@ -179,27 +179,6 @@ def test_questions_of_the_papers_are_marked_as_released(shared_data: Path) -> No
         assert query_text(question) == f"Question: {question if question.endswith('?') else question + '?'}"
 
 
-@pytest.mark.parametrize("template", ["chat", "alpaca", "plain"])
-def test_joined_segments_are_the_whole_text_begun_once(tokenizer: Any, template: str) -> None:
-    """A byte tokenizer cuts anywhere, so that the segments' ids side by side are the ids of the whole text."""
-    opening, task = wrapper(template, tokenizer)
-    documents = "".join(f"[Document](Title: {title}) {text}\n" for title, text in DOCUMENTS)
-    text = f"{opening}{INSTRUCTION}\n\n{documents}Question: what is tea?{task}"
-    prompt = built(tokenizer, template)
-    ids = prompt.plain(prompt.documents)
-    assert ids == tokenizer(text, add_special_tokens=template != "chat")["input_ids"]
-    assert ids.count(tokenizer.bos_token_id) == 1
-    assert ids[0] == prompt.opening[0] == tokenizer.bos_token_id
-    assert prompt.opening == prompt.preamble[: len(prompt.opening)]
-
-
-def test_a_segment_is_tokenised_by_itself(tokenizer: Any) -> None:
-    alone, among = built(tokenizer, documents=DOCUMENTS[1:]), built(tokenizer, question="where is it")
-    assert among.document_texts == tuple(document_text(*d) for d in DOCUMENTS)  # which rankers get
-    assert alone.documents[0] == among.documents[1]
-    assert alone.preamble == among.preamble
-
-
 def test_the_hash_is_of_the_tokens(tokenizer: Any) -> None:
     assert built(tokenizer).sha256 == built(tokenizer, gold=(1,)).sha256
     assert built(tokenizer).sha256 != built(tokenizer, documents=DOCUMENTS[::-1]).sha256
@@ -212,6 +191,7 @@ def test_token_counts(tokenizer: Any) -> None:
     assert counts["documents"] == [len("[Document](Title: Tea) Tea is a drink.\n"), len(prompt.documents[1])]
     assert (counts["query"], counts["task"]) == (len("Question: what is tea?"), len("\nAnswer:"))
     assert counts["preamble"] == 1 + len(INSTRUCTION) + 2
+    assert prompt.document_texts == tuple(document_text(*d) for d in DOCUMENTS)  # which rankers get
 
 
 @pytest.mark.parametrize("unheard", [INSTRUCTION, "apple", "Question", "Answer"])
