@@ -62,22 +62,6 @@ def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
     assert sum(call["seconds"] for call in record.trace if call["stage"] not in overlapping) <= record.trials_s[0]
 
 
-def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
-    chosen = specified("piperag", 32)
-    whole = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "whole.jsonl")
-    broken = ExactRetriever(DOCUMENTS)
-    broken.fails_at = 5  # of the second sequence
-    with pytest.raises(ConnectionError):
-        pipeline.run(lambda: made(chosen, broken), TEXTS, chosen, tmp_path / "cut.jsonl")
-    assert len((tmp_path / "cut.jsonl.partial").read_text().splitlines()) == 2
-    resumed = ExactRetriever(DOCUMENTS)
-    pipeline.run(lambda: made(chosen, resumed), TEXTS, chosen, tmp_path / "cut.jsonl")
-    assert len(resumed.queries) == 6
-    mine, theirs = (read_kind(path, SequenceRecord) for path in (tmp_path / "cut.jsonl", whole))
-    assert [(r.key, r.nll, r.neighbours) for r in mine] == [(r.key, r.nll, r.neighbours) for r in theirs]
-    pipeline.run(lambda: pytest.fail("nothing is to do"), TEXTS, chosen, tmp_path / "cut.jsonl")
-
-
 def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +320,7 @@ def test_a_configuration_names_a_running_server(
     with service_parts.server(ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=_tokenizer(folder))) as server:
         settings = {
             "run": "x",
+            "seed": 3,
             "models": {"tiny": {"source": str(folder / "model")}},
             "databases": {"cities": {"corpus": str(folder / "c.jsonl")}},
             "pipelines": {"piperag": {**entry, "server": [server.address]}},
@@ -347,8 +332,12 @@ def test_a_configuration_names_a_running_server(
         meta: Any = read_meta(tmp_path / "p.jsonl")
         assert meta["network_s"] == record.network_s
         assert (record.network_s or 0) > 0
-        assert meta["specification"]["index"]["label"] == "ivf"
-        assert meta["specification"]["pipeline"]["server"] == [server.address]
+        specification = PipelineSpecification.model_validate(meta["specification"])
+        assert (specification.model, specification.database, specification.seed) == ("tiny", "cities", 3)
+        assert specification.index
+        assert specification.index.label == "ivf"
+        assert specification.pipeline.server == [server.address]
+        assert (meta["fingerprint"]["seed"], meta["fingerprint"]["interval"]) == (3, 32)
     capsys.readouterr()
     assert main([*common, "--out", str(tmp_path / "dead.jsonl"), "--deadline", "2"]) == 2
     [line] = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
@@ -357,32 +346,6 @@ def test_a_configuration_names_a_running_server(
 
 def _tokenizer(folder: Path) -> str:
     return str(Database(folder / "db").manifest["tokenizer"])
-
-
-def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {
-        "run": "x",
-        "seed": 3,
-        "models": {"tiny": {"source": str(folder / "model")}},
-        "datasets": {"wiki_single": {}},
-        "methods": {"naive": {}},
-        "databases": {"cities": {"corpus": str(folder / "c.jsonl")}},
-        "pipelines": {"chance": {"schedule": "random", "interval": 32, "tokens": 100, "limit": 2, "threads": 1}},
-    }
-    path, out = tmp_path / "c.yaml", tmp_path / "chance.jsonl"
-    path.write_text(json.dumps(settings))
-    common = ["piperag", "run", "--config", str(path), "--database", str(folder / "db"), "--out", str(out)]
-    assert main([*common, "--entry", "chance"]) == 0
-    fingerprint = read_meta(out)["fingerprint"]  # type: ignore[index]
-    assert (fingerprint["seed"], fingerprint["interval"]) == (3, 32)
-    assert len(read_kind(out, SequenceRecord)) == 2
-    specification = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
-    assert (specification.model, specification.database, specification.index) == ("tiny", "cities", None)
-    assert (specification.pipeline.schedule, specification.pipeline.neighbours, specification.seed) == ("random", 2, 3)
-    assert main([*common, "--entry", "chance", "--adapters", "a.safetensors"]) == 2
-    assert "does not take --adapters" in capsys.readouterr().err
-    assert main([*common, "--entry", "chanc"]) == 2
-    assert "did you mean 'chance'" in capsys.readouterr().err
 
 
 def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(

@@ -1,6 +1,6 @@
 """Generation beside the retrieval service is that of this process; a server that dies or hangs ends it by name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,34 +35,26 @@ def test_served_generation_is_that_of_this_process(kind: str) -> None:
     assert [(r.generated, r.neighbours) for r in served] == [(r.generated, r.neighbours) for r in alone]
 
 
-class Failing(ExactRetriever):
-    """Does something at a query."""
-
-    happens: Callable[[], None]  # of a subclass
-    at = 3
-
-    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        if len(self.queries) == self.at:
-            self.happens()
-        return super().search(queries)
-
-
 def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -> None:
     out, servers = tmp_path / "r.jsonl", list[Server]()
 
-    class Lost(Failing):
-        at = 8  # of the second sequence; 6 windows each
-
-        def happens(self) -> None:
-            servers[0]._server.stop(None)
+    class Lost(ExactRetriever):
+        def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+            if len(self.queries) == 8:  # of the second sequence; 6 windows each
+                servers[0]._server.stop(None)
+            return super().search(queries)
 
     with service_parts.server(Lost(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         servers.append(server)
         with pytest.raises(RetrievalError, match=server.address):
             pipeline.run(lambda: made(client), TEXTS, JOB, out)
     assert not out.exists()
-    with service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+    assert len((tmp_path / "r.jsonl.partial").read_text().splitlines()) == 2  # the first sequence, below a header
+    others = ExactRetriever(DOCUMENTS)
+    with service_parts.server(others, EXACT) as server, Client(server.address) as client:
         pipeline.run(lambda: made(client), TEXTS, JOB, out)
+    assert len(others.queries) == 6
     whole = pipeline.run(lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, JOB, tmp_path / "whole.jsonl")
     mine, theirs = (read_kind(path, SequenceRecord) for path in (out, whole))
-    assert [(r.key, r.generated) for r in mine] == [(r.key, r.generated) for r in theirs]
+    assert [(r.key, r.generated, r.neighbours) for r in mine] == [(r.key, r.generated, r.neighbours) for r in theirs]
+    pipeline.run(lambda: pytest.fail("nothing is to do"), TEXTS, JOB, out)

@@ -97,8 +97,11 @@ def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path: Path, c
     common = ["piperag", "run", "--config", str(path), "--database", str(tmp_path), "--out", str(tmp_path / "x.jsonl")]
     assert main([*common, "--entry", "none"]) == 2
     assert "--entry none: requires --onnx" in capsys.readouterr().err
-    assert main([*common, "--entry", "random", "--onnx", str(tmp_path)]) == 2
-    assert "--entry random: does not take --onnx" in capsys.readouterr().err
+    for option in ("--onnx", "--adapters"):
+        assert main([*common, "--entry", "random", option, str(tmp_path)]) == 2
+        assert f"--entry random: does not take {option}" in capsys.readouterr().err
+    assert main([*common, "--entry", "rando"]) == 2
+    assert "did you mean 'random'" in capsys.readouterr().err
 
 
 def test_a_pipeline_needs_a_database() -> None:

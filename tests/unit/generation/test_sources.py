@@ -49,25 +49,17 @@ def stages(trace: Trace, *names: str) -> list[str]:
     return [call.stage for call in trace if call.stage in names]
 
 
+@pytest.mark.parametrize("stale", [False, True], ids=["retro", "piperag"])
 @pytest.mark.parametrize("interval", [16, 64])
-def test_queries_of_retro_are_the_last_64_tokens(interval: int) -> None:
+def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(interval: int, stale: bool) -> None:
     searcher = ExactRetriever(DOCUMENTS)
-    new, trace = run(searcher, Windows(interval))
-    ids = [*PROMPT, *new]
-    starts = range(0, 160 - 64, interval)
-    assert [q.tokens for q in searcher.queries] == [ids[s : s + 64] for s in starts]
-    assert stages(trace, RETRIEVAL, PREFETCH, WAIT) == [RETRIEVAL] * len(starts)
-
-
-@pytest.mark.parametrize("interval", [16, 64])
-def test_piperag_asks_one_window_ahead_and_no_further_than_needed(interval: int) -> None:
-    searcher = ExactRetriever(DOCUMENTS)
-    new, trace = run(searcher, Windows(interval, stale=True))
+    new, trace = run(searcher, Windows(interval, stale))
     ids, count = [*PROMPT, *new], len(range(0, 160 - 64, interval))
-    expected = [max(0, i - 1) * interval for i in range(count)]
-    assert [q.tokens for q in searcher.queries] == [ids[s : s + 64] for s in expected]
-    assert all(q.continuation == 2 for q in searcher.queries)
-    assert stages(trace, RETRIEVAL, PREFETCH, WAIT) == [RETRIEVAL, *[PREFETCH, WAIT] * (count - 1)]
+    starts = [max(0, window - stale) * interval for window in range(count)]
+    assert [q.tokens for q in searcher.queries] == [ids[start : start + 64] for start in starts]
+    assert {q.continuation for q in searcher.queries} == {1 + stale}
+    waits = [PREFETCH, WAIT] if stale else [RETRIEVAL]
+    assert stages(trace, RETRIEVAL, PREFETCH, WAIT) == [RETRIEVAL, *waits * (count - 1)]
 
 
 @pytest.mark.parametrize("interval", [16, 64])
@@ -127,15 +119,6 @@ def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
 
     with pytest.raises(MemoryError, match="no room for neighbours"):
         run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Failing)
-
-
-@pytest.mark.parametrize("stale", [False, True])
-@pytest.mark.parametrize("fails_at", [0, 2])
-def test_a_generation_ends_with_a_failed_retrieval(stale: bool, fails_at: int) -> None:
-    searcher = ExactRetriever(DOCUMENTS)
-    searcher.fails_at = fails_at
-    with pytest.raises(ConnectionError, match="the server is gone"):
-        run(searcher, Windows(16, stale))
 
 
 def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone() -> None:

@@ -24,16 +24,6 @@ def test_the_last_token_of_a_query_is_the_first_to_attend_to_what_it_found() -> 
         assert windows.part(window) == slice(0, 128)
 
 
-def test_a_stale_window_asks_with_the_window_before_and_drops_what_lies_behind() -> None:
-    windows = Windows(16, stale=True)
-    assert windows.query(0) == slice(0, 64)
-    assert windows.part(0) == slice(0, 128)
-    assert windows.query(1) == slice(0, 64)
-    assert windows.query(5) == slice(64, 128)
-    assert windows.part(5) == slice(16, 144)
-    assert (windows.continuation, Windows(16).continuation) == (2, 1)
-
-
 def test_a_stale_neighbour_that_is_the_text_itself_continues_it() -> None:
     """Kept tokens of the query's own text begin where a fresh query's would."""
     text = list(range(1000))
