@@ -1,6 +1,5 @@
 """CFIC as a method: verbatim evidence, one reading of the document, long documents, bad ones, and memory."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,13 @@ import tiny_models
 from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
 from preloaded import Preloaded
 from ragauge import methods
-from ragauge.cli import main
 from ragauge.cost.flop import call_macs
 from ragauge.engines import LM
+from ragauge.engines.protocol import Response
 from ragauge.errors import UserError
-from ragauge.io import records
-from ragauge.io.records import Record
 from ragauge.methods.base import plain_row
 from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.cfic import CFIC
-from ragauge.testing import write_checkpoint
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -90,10 +86,6 @@ def test_a_finder_is_asked_in_its_own_template() -> None:
     asked = "".join(read)
     assert asked.startswith("<s>A chat between a curious user and an artificial intelligence assistant.")
     assert "USER: Below is an article, read the article and answer my question after the article." in asked
-    assert (
-        "Now the article ends.\nSelect several sentences from the article to answer my question.\n"
-        "Question: Where is house 7?" in asked
-    )
     assert "Question: Where is house 7? ASSISTANT:" in asked
     assert "[user]" not in asked
 
@@ -134,16 +126,9 @@ def test_evidence_ends_within_d_of_its_prefix_or_with_its_sentence() -> None:
 
 
 def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, prompt, seen = long_lm(), prompt_of(), []
-    extend = lm.extend
-
-    def watched(cache: Any, rows: Any, **options: Any) -> Any:
-        if options["stage"] == "prompt":
-            seen.append(lm.tokenizer.decode(rows[0].ids))
-        return extend(cache, rows, **options)
-
-    monkeypatch.setattr(lm, "extend", watched)
-    evidence = "\n".join(piece.text for piece in answered("cfic", prompt, lm).evidence)
+    lm, seen = long_lm(), []
+    monkeypatch.setattr(lm, "respond", lambda ids, limits: seen.append(lm.tokenizer.decode(ids)) or Response([]))
+    evidence = "\n".join(piece.text for piece in answered("cfic", prompt_of(), lm).evidence)
     assert seen == [f"<s>[user]Read this.\n{evidence}\n\nQuestion: Where is house 7?\nAnswer:[/][assistant]"]
 
 
@@ -176,74 +161,6 @@ def test_a_long_document_loses_its_middle_and_says_so() -> None:
     tail = answered("cfic", prompt, long_lm(context=1400), top_k=200, d=0)
     assert tail.evidence[-1].stop == len(ARTICLE)
     assert tail.evidence[0].start == 0
-
-
-# ---- records
-
-
-def run(tmp_path: Path, *more: str) -> list[Record]:
-    model = write_checkpoint(tmp_path / "model", max_position_embeddings=2500)
-    assert main(["run", *_questions(tmp_path), "--model", str(model), "--threads", "1", *more]) == 0
-    return records.read(tmp_path / "x.jsonl")
-
-
-def _questions(tmp_path: Path) -> list[str]:
-    data = tmp_path / "hotpotqa.jsonl"
-    lines = [{"input": f"Where is {i}?", "context": ARTICLE, "answers": ["here"], "_id": None} for i in range(2)]
-    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return ["--dataset", "longbench_hotpotqa", "--data", str(data), "--out", str(tmp_path / "x.jsonl")]
-
-
-def test_a_record_of_evidence_that_another_model_found_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finder = write_checkpoint(tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96)
-    [alone] = run(tmp_path, "--method", "cfic", "--limit", "1")
-    assert alone.request.startswith("Below is an article, read the article")
-    assert alone.request.endswith(
-        f"{{article}}\nNow the article ends.\nSelect several sentences from the article "
-        f"to answer my question.\nQuestion: {alone.question}"
-    )
-    assert alone.tokens["generated"] <= 32  # the data set's own
-    [by_other] = run(tmp_path, "--method", "cfic", "--limit", "1", "--finder", str(finder), "--overwrite")
-    assert by_other.evidence != alone.evidence
-    found = (records.read_meta(tmp_path / "x.jsonl") or {})["specification"]["finder"]
-    assert (found["model"], len(found["model_sha256"])) == (str(finder), 64)
-    assert (
-        main(["run", *_questions(tmp_path), "--method", "cfic", "--model", str(tmp_path / "model"), "--finder", "x"])
-        == 2
-    )
-    assert "--finder: unknown model 'x'" in capsys.readouterr().err
-    both = ["--model", str(tmp_path / "model"), "--finder", str(finder), "--overwrite"]
-    assert main(["run", *_questions(tmp_path), "--method", "naive", *both]) == 2
-    assert "naive: does not search for evidence, so it cannot have a finder" in capsys.readouterr().err
-
-
-def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
-    model, finder = (
-        str(write_checkpoint(tmp_path / name, max_position_embeddings=2500, intermediate_size=size))
-        for name, size in (("model", 64), ("finder", 96))
-    )
-    models = {"alone": {"source": model}, "pair": {"source": model, "finder": "wide"}, "wide": {"source": finder}}
-    variants = {"naive": {}, "cfic": {"d": 32}}
-    config = {"run": "r", "models": models, "datasets": {"longbench_hotpotqa": {}}, "methods": variants}
-    (tmp_path / "c.yaml").write_text(json.dumps(config))
-    options = ["--config", str(tmp_path / "c.yaml"), "--methods", "naive,cfic", "--prompts", "1", "--threads", "1"]
-    quick = ["--trials", "1", "--warmup", "0", "--allow-load", "--new-tokens", "2"]
-    flop = {}
-    for label in ("alone", "pair"):
-        assert main(["time", *_questions(tmp_path), *options, *quick, "--model", label]) == 0
-        flop[label] = {row["variant"]: row["flop"] for row in json.loads((tmp_path / "x.jsonl").read_text())["rows"]}
-    assert flop["pair"]["naive"] == flop["alone"]["naive"]
-    assert flop["pair"]["cfic"] > flop["alone"]["cfic"]
-
-
-def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
-    [record] = run(tmp_path, "--method", "naive", "--limit", "1", "--set", "dataset.max_length=900")
-    assert record.status == "ok"
-    assert record.truncated > 0
-    assert record.evidence is None
-    assert sum(record.tokens["documents"]) + record.truncated == len(ARTICLE)
 
 
 # ---- memory

@@ -212,7 +212,7 @@ def test_models_that_cannot_ground_are_refused(name: str) -> None:
 # ---- records
 
 
-def run(tmp_path: Path, name: str, *more: str, context: int = 2500) -> list[Record]:
+def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 0) -> list[Record]:
     data, section = tmp_path / "wiki_long.jsonl", ARTICLE.index("House 9")
     lines = [
         {
@@ -229,7 +229,7 @@ def run(tmp_path: Path, name: str, *more: str, context: int = 2500) -> list[Reco
     out = tmp_path / "x.jsonl"
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
     arguments = ["--dataset", "wiki_long", "--data", str(data), "--model", str(model), "--out", str(out)]
-    assert main(["run", "--method", name, *arguments, "--threads", "1", *more]) == 0
+    assert main(["run", "--method", name, *arguments, "--threads", "1", *more]) == code
     return records.read(out)
 
 
@@ -266,6 +266,37 @@ def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -
         assert record.status == "failed"
         assert "the model's context of 700 tokens has no room for a document; lower d" in (record.reason or "")
         assert record.evidence is None
+
+
+def test_a_record_of_evidence_that_another_model_found_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finder = write_checkpoint(tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96)
+    [alone, _] = run(tmp_path, "cfic", "--set", "d=20")
+    assert alone.request.startswith("Below is an article, read the article")
+    assert alone.request.endswith(
+        f"{{article}}\nNow the article ends.\nSelect several sentences from the article "
+        f"to answer my question.\nQuestion: {alone.question}"
+    )
+    [by_other, _] = run(tmp_path, "cfic", "--set", "d=20", "--finder", str(finder), "--overwrite")
+    assert by_other.evidence != alone.evidence
+    found = (records.read_meta(tmp_path / "x.jsonl") or {})["specification"]["finder"]
+    assert (found["model"], len(found["model_sha256"])) == (str(finder), 64)
+    for name, other, message in (
+        ("cfic", "x", "--finder: unknown model 'x'"),
+        ("naive", str(finder), "naive: does not search for evidence, so it cannot have a finder"),
+    ):
+        run(tmp_path, name, "--finder", other, "--overwrite", code=2)
+        assert message in capsys.readouterr().err
+
+
+def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
+    for record in run(tmp_path, "naive", "--set", "dataset.max_length=900"):
+        assert record.status == "ok"
+        assert record.truncated > 0
+        assert record.evidence is None
+        assert record.tokens["generated"] <= 32  # the data set's own
+        assert sum(record.tokens["documents"]) + record.truncated == len("Houses\n" + ARTICLE)
 
 
 def test_a_kept_document_serves_the_other_methods_too(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Methods that reuse keys and values: anchors where one equals another, and dense passes by hand of what each reads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -18,8 +18,7 @@ from ragauge.compressors import base
 from ragauge.compressors.base import Context
 from ragauge.compressors.expected_attention import ExpectedAttention
 from ragauge.cost.flop import call_macs
-from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
-from ragauge.engines.decoder import scores
+from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span, decoder
 from ragauge.engines.protocol import SERVED
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -162,12 +161,12 @@ def test_ape_merges_two_attentions(lm: LM) -> None:
     prompt, temperature, scale = tiny_prompt(), 0.7, 1.3
     method = methods.make("ape", temperature=temperature, scale=scale)
     state = method.prepare(lm, prompt)
-    cache, seen = state.reading.cache, []
+    cache, seen, attend = state.reading.cache, [], decoder.tempered_attention
     start, stop = state.spans[0].start, state.spans[-1].stop
     outputs: list[Tensor] = []
     cache.watch = lambda layer, q, k, bias: seen.append((layer, q[0], k[0], bias))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ragauge.engines.decoder.tempered_attention", recorded(outputs))
+        patch.setattr(decoder, "tempered_attention", lambda *given: outputs.append(attend(*given)) or outputs[-1])
         method.answer(lm, state, prompt, Limits(2, ignore_stop=True))
     for (layer, q, k, bias), mine in zip(seen, outputs, strict=True):
         v = cache.v[layer][:, : k.shape[1]]
@@ -185,37 +184,18 @@ def test_ape_merges_two_attentions(lm: LM) -> None:
     assert len(seen) == 2 * lm.shape.layers
 
 
-@pytest.mark.parametrize("kv_heads", [1, 3, 9])
-@pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_kv_head_is_read_once_by_its_group(kv_heads: int, count: int, dtype: torch.dtype) -> None:
-    made = torch.Generator().manual_seed(0)
-    q = torch.randn(2, 9, count, 16, generator=made).to(dtype)
-    k = torch.randn(2, kv_heads, 20, 16, generator=made).to(dtype)
-    repeated = k.repeat_interleave(9 // kv_heads, 1).transpose(-1, -2).float()
-    error = 1e-5 if dtype == torch.float32 else 0.03  # the products are rounded to bfloat16
-    torch.testing.assert_close(scores(q, k, None), q.float() @ repeated / 4, atol=error, rtol=error)
-
-
-def recorded(outputs: list[Tensor]) -> Callable[..., Tensor]:
-    from ragauge.engines.decoder import tempered_attention
-
-    def attend(*arguments: Any) -> Tensor:
-        outputs.append(tempered_attention(*arguments))
-        return outputs[-1]
-
-    return attend
-
-
 # ---- stored documents, partly read again
 
 
-def apart(prompt: Prompt) -> PromptGraph:
-    """Preamble and documents, each read alone, in the plain prompt's places."""
+def apart(prompt: Prompt, *before: Sequence[int]) -> PromptGraph:
+    """Preamble and documents in the plain prompt's places, each read alone or behind tokens of its own."""
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
     at = len(prompt.preamble)
     for i, ids in enumerate(prompt.documents):
-        graph.add(Segment(("document", i), ids, unit_steps(at, len(ids))))
+        parents = (("begin", i),) if before else ()
+        for name in parents:
+            graph.add(Segment(name, before[i], unit_steps(at - len(before[i]), len(before[i]))))
+        graph.add(Segment(("document", i), ids, unit_steps(at, len(ids)), parents))
         at += len(ids)
     return graph
 
@@ -254,13 +234,8 @@ def test_epic_reads_first_tokens_again(plain_lm: LM, tokens: int, bos: bool) -> 
 
 def test_epic_without_tokens_drops_a_begin_of_text(plain_lm: LM) -> None:
     prompt = tiny_prompt()
-    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
-    at = len(prompt.preamble)
-    for i, ids in enumerate(prompt.documents):
-        graph.add(Segment(("begin", i), prompt.preamble[:1], [at - 1.0]))
-        graph.add(Segment(("document", i), ids, unit_steps(at, len(ids)), (("begin", i),)))
-        at += len(ids)
-    add_question(graph, prompt, at)
+    graph = apart(prompt, *[prompt.preamble[:1]] * len(prompt.documents))
+    add_question(graph, prompt, len(prompt.preamble) + sum(map(len, prompt.documents)))
     expected, _ = dense(plain_lm, graph, hide_begins(graph))
     _, logits = answered(plain_lm, variant("epic", tokens=0), prompt)
     torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
@@ -434,12 +409,7 @@ def test_cache_clip_reads_windows_that_a_small_model_attends_to(plain_lm: LM, ow
     macs = [call_macs(replace(c, macs=None), small.shape) for c in calls[-3:-1]]
     assert [c.macs for c in calls[-3:-1]] == ([None, None] if own else macs)
     assert [c.past for c in calls if c.stage == "documents"] == [(start,)] * len(prompt.documents)
-    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, start))])
-    at = start
-    for i, document in enumerate(prompt.documents):
-        graph.add(Segment(("begin", i), prompt.preamble, unit_steps(at - start, start)))
-        graph.add(Segment(("document", i), document, unit_steps(at, len(document)), (("begin", i),)))
-        at += len(document)
+    graph = apart(prompt, *[prompt.preamble] * len(prompt.documents))
     expected_logits, _ = dense(lm, *read_again(graph, prompt, again))
     torch.testing.assert_close(answered(lm, clip, prompt)[1], expected_logits[-1], **TOLERANCE)
 
@@ -459,13 +429,7 @@ def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
     """With one neighbour, of two documents each has seen the other; all read again is the plain prompt as before."""
     lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([9, 14])
     encoder = f"path:{tiny_models.encoder(tmp_path)}"
-    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
-    for at, i in ((7.0, 0), (16.0, 1)):
-        other = prompt.documents[1 - i]
-        graph.add(Segment(("begin", i), other, unit_steps(at - len(other), len(other))))
-        graph.add(
-            Segment(("document", i), prompt.documents[i], unit_steps(at, len(prompt.documents[i])), (("begin", i),))
-        )
+    graph = apart(prompt, *reversed(prompt.documents))
     add_question(graph, prompt, 30)
     expected, _ = dense(lm, graph, hide_begins(graph))
     behind = {"neighbours": 3, "encoder": encoder}

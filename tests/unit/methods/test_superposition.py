@@ -551,5 +551,3 @@ def test_dense_scores_are_dot_products_of_embeddings(llama: LM, encoder: str, pr
     documents, question = (c for c in trace if c.stage == "rank")
     assert (documents.offline, question.offline) == (True, False)
     assert question.macs == model.encoding_macs([prompt.question])
-    with pytest.raises(UserError, match="unknown asset 'minilmm'; did you mean 'minilm'"):
-        fresh(llama, make("dense", "minilmm"), prompt)
