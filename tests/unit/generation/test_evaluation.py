@@ -211,38 +211,33 @@ def config(**changes: Any) -> Config:
     return parse(given | changes, "c.yaml")
 
 
+def with_sets(**sets: Any) -> dict[str, Any]:
+    return {"databases": {"c4": {"evaluation_sets": sets}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"pipelines": {"retro": {"evaluation": "wikipedai"}}},
-            "c.yaml: pipelines.retro.evaluation: unknown evaluation set 'wikipedai'; did you mean 'wikipedia'? "
-            "known: c4, news, wikipedia",
-        ),
+        ({"pipelines": {"retro": {"evaluation": "newz"}}}, "pipelines.retro.evaluation: unknown evaluation set 'newz'"),
         (
             {"staleness": {"c4": {"evaluation": "newz"}}},
-            "c.yaml: staleness.c4.evaluation: unknown evaluation set 'newz'; did you mean 'news'? "
-            "known: c4, news, wikipedia",
+            "staleness.c4.evaluation: unknown evaluation set 'newz'; did you mean 'news'? known: c4, news, wikipedia",
         ),
         (
-            {"databases": {"c4": {"evaluation_sets": {"wikipedai": {}}}}},
-            "c.yaml: databases.c4.evaluation_sets.wikipedai.corpus: unknown corpus 'wikipedai'; "
-            "did you mean 'wikipedia'?",
+            with_sets(wikipedai={}),
+            "databases.c4.evaluation_sets.wikipedai.corpus: unknown corpus 'wikipedai'; did you mean 'wikipedia'?",
         ),
+        (with_sets(wikipedia={"part": "half"}), "databases.c4.evaluation_sets.wikipedia.part: "),
         (
-            {"databases": {"c4": {"evaluation_sets": {"wikipedia": {"part": "half"}}}}},
-            "c.yaml: databases.c4.evaluation_sets.wikipedia.part: ",
-        ),
-        (
-            {"databases": {"wikipedia": {}, "c4": {"evaluation_sets": {"wikipedia": {}}}}},
-            "c.yaml: databases.c4.evaluation_sets.wikipedia: a database already has this label",
+            {"databases": {"wikipedia": {}, **with_sets(wikipedia={})["databases"]}},
+            "databases.c4.evaluation_sets.wikipedia: a database already has this label",
         ),
     ],
 )
 def test_a_mistake_is_told_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
         config(**changes)
-    assert str(error.value).startswith(message)
+    assert str(error.value).startswith(f"c.yaml: {message}")
     assert "\n" not in str(error.value)
 
 

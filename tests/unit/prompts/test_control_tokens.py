@@ -78,13 +78,8 @@ def test_words_that_a_template_writes_between_signs_are_control_tokens_too() -> 
     assert count_quoted(tokenizer, ["<think><|fim|><h1>  user", "<|end|>"]) == 3
     ids = dict(tokenizer.get_added_vocab())
     read = token_ids(tokenizer, "<think><|fim|><h1>  user")
-    assert [ids[name] in read for name in ("<think>", "<|fim|>", "<h1>", "  ", "user")] == [
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
+    whole = [name for name in ("<think>", "<|fim|>", "<h1>", "  ", "user") if ids[name] in read]
+    assert whole == ["<h1>", "  ", "user"]
     assert token_ids(tokenizer, TemplateText("<think>")) == [ids["<think>"]]
 
 
