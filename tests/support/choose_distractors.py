@@ -6,7 +6,7 @@ made once and stored beside the questions, as numbers of passages, with a digest
     PYTHONPATH=src python tests/support/choose_distractors.py
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -22,34 +22,22 @@ ENCODER = "minilm"  # its name in the catalog of assets
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> (text, dim) float32, of length 1
 
 
-class NearPassages:
-    """Passages near to a query, by words and by meaning."""
-
-    def __init__(self, corpus: WikiCorpus, embeddings: np.ndarray) -> None:
-        """Take the passages and their embeddings (passage, dim) float32, of length 1."""
-        self.bm25 = CorpusBM25([f"{passage.title} {passage.text}" for passage in corpus.passages])
-        self.embeddings = embeddings
-
-    def orders(self, query: str, embedding: np.ndarray) -> Iterator[list[int]]:
-        """Order passages nearest first, by BM25 where a word agrees, and by the encoder's cosine.
-
-        Ties keep the order of the text; cosines are rounded, for one order whatever library sums the products.
-        """
-        [lexical] = self.bm25.scores([query])
-        yield _descending(lexical)[: np.count_nonzero(lexical)]
-        yield _descending(np.round(self.embeddings @ embedding, 4))
-
-
 def choose(
-    questions: Sequence[WikiQuestion], corpus: WikiCorpus, near: NearPassages, encode: Encode
+    questions: Sequence[WikiQuestion], corpus: WikiCorpus, embeddings: np.ndarray, encode: Encode
 ) -> dict[str, list[int]]:
-    """Choose for each question's id the neighbours of the question and, for two hops, of the bridge."""
-    queries = [[q.question, *q.bridge[:1]] for q in questions]
-    embeddings = iter(encode([query for group in queries for query in group]))
+    """Choose for each question's id the neighbours of the question and, for two hops, of the bridge.
+
+    Passages are ordered nearest first, by BM25 where a word agrees, and by the cosine of their `embeddings`
+    (passage, dim) float32, of length 1. Ties keep the order of the text; cosines are rounded, for one order whatever
+    library sums the products.
+    """
+    lexical = CorpusBM25([f"{passage.title} {passage.text}" for passage in corpus.passages])
     texts, chosen = [normalise(passage.text) for passage in corpus.passages], {}
-    for question, group in zip(questions, queries, strict=True):
-        gold = corpus.gold(question)
-        orders = [order for query in group for order in near.orders(query, next(embeddings))]
+    for question in questions:
+        gold, queries, orders = corpus.gold(question), [question.question, *question.bridge[:1]], list[list[int]]()
+        for scores, embedding in zip(lexical.scores(queries), encode(queries), strict=True):
+            cosines = np.round(embeddings @ embedding, 4)
+            orders += [_descending(scores)[: np.count_nonzero(scores)], _descending(cosines)]
         answers = [normalise(answer) for answer in question.answers]
         excluded = {i for i, text in enumerate(texts) if any(answer in text for answer in answers)} | set(gold)
         chosen[question.id] = in_turns(orders, excluded, DOCUMENTS - len(gold))
@@ -70,10 +58,10 @@ def _descending(scores: np.ndarray) -> list[int]:
 def main() -> None:
     """Choose the distractors of all questions of the package and store them in it."""
     corpus, encode = WikiCorpus(wikipedia.read_passages(assets.resolve(SAMPLE))), load_encoder(ENCODER).encode
-    near = NearPassages(corpus, encode([f"{passage.title}\n{passage.text}" for passage in corpus.passages]))
+    embeddings = encode([f"{passage.title}\n{passage.text}" for passage in corpus.passages])
     for path in sorted(QUESTIONS.glob("*.jsonl")):
         questions = read_questions(path)
-        rows = [f'    "{key}": {rows}' for key, rows in choose(questions, corpus, near, encode).items()]
+        rows = [f'    "{key}": {rows}' for key, rows in choose(questions, corpus, embeddings, encode).items()]
         made_from = digest(questions, corpus.passages)
         lines = ["{", f'  "made_from": "{made_from}",', '  "distractors": {', ",\n".join(rows), "  }", "}"]
         path.with_suffix(".distractors.json").write_text("\n".join(lines) + "\n")

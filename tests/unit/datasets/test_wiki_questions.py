@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from choose_distractors import ENCODER, NearPassages, choose, in_turns
+from choose_distractors import ENCODER, choose, in_turns
 from ragauge import assets, datasets
 from ragauge.datasets._wiki import (
     DOCUMENTS,
@@ -101,7 +101,7 @@ def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiC
     rows = [*stored, *range(0, len(corpus.passages), 300)]  # among others, the chosen ones stand first
     few = WikiCorpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
     embeddings = encode([f"{p.title}\n{p.text}" for p in few.passages])
-    again = choose([question], few, NearPassages(few, embeddings), encode)[question.id]
+    again = choose([question], few, embeddings, encode)[question.id]
     assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in stored}
 
 
@@ -118,13 +118,6 @@ def test_documents_are_shuffled_by_the_seed(name: str) -> None:
     assert first == again != other
     for example in (first, other):
         assert {example.documents[i].text for i in example.gold} == {"text 0", "text 1"}
-
-
-def test_a_record_without_documents_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text('{"id": "a", "question": "what", "answers": ["x"]}\n')
-    with pytest.raises(UserError, match=r"mine\.jsonl:1: no field 'documents'"):
-        datasets.load("wiki_single", data=path)
 
 
 def test_a_place_must_name_one_passage() -> None:
