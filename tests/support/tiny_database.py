@@ -105,6 +105,11 @@ def build_index(folder: Path, label: str, settings: IndexRecipe, parts: int = 1)
         index.merge(folder, label, settings, (number, parts))
 
 
+def queries(count: int = 20) -> np.ndarray:
+    """Random unit vectors."""
+    return embed.normalised(np.random.default_rng(1).standard_normal((count, DIM)).astype(np.float32))
+
+
 def documents(made: database.Database) -> list[dict[str, str]]:
     """Place and title of each document of a database, by number."""
     lines = [line for shard in made.shards for line in (shard.folder / "documents.jsonl").read_text().splitlines()]

@@ -158,13 +158,6 @@ def test_an_empty_corpus_is_told(tmp_path: Path, tokenizer: Path, content: str) 
         chunking.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer), 0)
 
 
-def test_a_damaged_line_leaves_no_shard(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
-    corpus.write_bytes(corpus.read_bytes() + b'{"text": "\xff"}\n')
-    with pytest.raises(UserError, match=r"c\.jsonl:13"):
-        chunking.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 1), 0)
-    assert [path.name for path in (tmp_path / "db").rglob("*.*")] == []
-
-
 def test_near_duplicates_are_those_of_all_shards_evaluation_text(tmp_path: Path, tokenizer: Path) -> None:
     """A copy in one shard of what another holds out, marked in whatever order by jobs of their own."""
     texts = [[f"w{number}-{place}" for place in range(200)] for number in range(20)]

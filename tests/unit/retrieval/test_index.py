@@ -23,47 +23,11 @@ from ragauge.retrieval.recall import exact_search, exact_search_within, recall
 from ragauge.retrieval.retriever import LinearTime, Neighbours, Query, Retriever
 from ragauge.retrieval.vectors import Vectors
 from small_config import parsed
-from tiny_database import CHUNK, DIM, INDEX, CountEncoder
-
-FILLED = INDEX.model_copy(update={"filled": 5_000})
+from tiny_database import CHUNK, DIM, INDEX, CountEncoder, queries
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """A database's folder, its corpus and its tokenizer."""
-    folder = tmp_path_factory.mktemp("database")
-    corpus = tiny_database.write_corpus(folder / "c.jsonl", 120)
-    tokenizer = tiny_database.write_tokenizer(folder / "tokenizer")
-    tiny_database.build(folder / "db", tiny_database.recipe(corpus, tokenizer, 3), parts=3)
-    tiny_database.build_index(folder / "db", "filled", FILLED)
-    return folder / "db", corpus, tokenizer
-
-
-@pytest.fixture(scope="module")
-def folder(parts: tuple[Path, Path, Path]) -> Path:
-    return parts[0]
-
-
-@pytest.fixture
-def retriever(folder: Path) -> Retriever:
-    database = Database(folder)
-    return Retriever(database, Index(database, "ivf"), CountEncoder())
-
-
-def queries(count: int = 20) -> np.ndarray:
-    draw = np.random.default_rng(1)
-    return embed.normalised(draw.standard_normal((count, DIM)).astype(np.float32))
-
-
-def test_every_vector_is_in_the_index_once(folder: Path) -> None:
-    vectors = Vectors.open(folder, INDEX)
-    ids = np.concatenate([ids for shard in range(3) for _, ids in vectors.blocks(shard)])
-    assert ids.tolist() == list(range(len(vectors.database))) == list(range(len(Index(vectors.database, "ivf"))))
-
-
-def test_embeddings_are_those_of_the_detokenised_chunks(folder: Path) -> None:
-    database = Database(folder)
-    [part] = [embed.Embeddings(folder, 1)]
+def test_embeddings_are_those_of_the_detokenised_chunks(folder: Path, database: Database) -> None:
+    part = embed.Embeddings(folder, 1)
     ids = np.arange(database.chunk_starts[1], database.chunk_starts[2])
     rows = zip(database.tokens(ids), database.lengths(ids), strict=True)
     plain = CountEncoder().encode([database.tokenizer.decode(row[:length]) for row, length in rows])
@@ -78,9 +42,10 @@ def test_exact_search_is_the_sorted_list_of_all_distances(folder: Path, metric: 
     vectors_of_queries = queries(5)
     products = vectors_of_queries @ own.T
     distances = -products if metric == "inner_product" else ((vectors_of_queries[:, None] - own[None]) ** 2).sum(-1)
-    found, ids = exact_search(vectors, vectors_of_queries, 7, range(3))
-    np.testing.assert_allclose(np.abs(found), np.abs(np.sort(distances, axis=1)[:, :7]), atol=1e-5)
-    np.testing.assert_allclose(np.take_along_axis(distances, ids, 1), np.sort(distances, axis=1)[:, :7], atol=1e-5)
+    found, ids = exact_search(vectors, vectors_of_queries, len(own), range(3))
+    np.testing.assert_allclose(np.abs(found), np.abs(np.sort(distances, axis=1)), atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(distances, ids, 1), np.sort(distances, axis=1), atol=1e-5)
+    assert (np.sort(ids) == np.arange(len(own))).all(), "every vector once"
 
 
 def test_the_index_on_disk_equals_one_in_memory(folder: Path) -> None:
@@ -133,20 +98,18 @@ def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
     assert others <= 2  # of 24,000: two centroids as near, up to rounding
 
 
-def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(folder: Path) -> None:
-    vectors = Vectors.open(folder, FILLED)
-    filled = Index(vectors.database, "filled")
+def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database: Database) -> None:
+    filled = Index(database, "filled_ivf")
+    vectors = Vectors.open(database.folder, filled.recipe)
     assert len(filled) == filled.recipe.filled == 5_000 == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
     ids = filled.search(queries(), 10, 8)[1]
     assert ids.min() >= 0
-    assert ids.max() < len(vectors.database)
-    raw = filled.search_raw(queries(), 10, 8)[1]
-    assert raw.max() >= len(vectors.database)
-    assert Index(vectors.database, "ivf").recipe.filled is None
+    assert ids.max() < len(database)
+    assert filled.search_raw(queries(), 10, 8)[1].max() >= len(database)
 
 
 def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
-    vectors = Vectors.open(folder, FILLED)
+    vectors = Vectors.open(folder, INDEX.model_copy(update={"filled": 5_000}))
     own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
     cosines = []
     for block, ids in vectors.blocks(1):
@@ -156,18 +119,11 @@ def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
     assert np.mean(np.concatenate(cosines)) == pytest.approx(0.7, abs=0.03)
 
 
-def test_a_prefix_of_the_database_is_its_first_shards(folder: Path) -> None:
-    vectors = Vectors.open(folder, INDEX.model_copy(update={"shards": 2}))
-    assert vectors.total == vectors.database.chunk_starts[2]
-
-
 def test_vectors_in_another_precision_are_other_vectors(folder: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     assert embed.build_embeddings(copy, 0, tiny_database.Choice(engine="torch", dtype="bfloat16"))
     with pytest.raises(UserError, match="trained for another database or with other settings"):
         index.add(copy, "ivf", INDEX, 0)
-    with pytest.raises(UserError, match="engine onnx: runs an encoder in float32, not in bfloat16"):
-        embed.EncoderChoice("minilm", "onnx", dtype="bfloat16").load()
 
 
 @pytest.mark.parametrize(
@@ -276,6 +232,8 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> No
     [
         ({"tokens": [10**6]}, "token 1000000 is beyond the vocabulary"),
         ({"text": "a", "nprobe": 9}, "nprobe 9: must be from 1 to 8"),
+        ({"text": "a", "tokens": [1]}, "query: give tokens or text"),
+        ({"text": "a", "continuation": -1}, "query: continuation must be at least 0"),
     ],
 )
 def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[str, Any], message: str) -> None:
@@ -283,23 +241,17 @@ def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[
         retriever.search([Query(**query)])
 
 
-@pytest.mark.parametrize("query", [{"text": "a", "tokens": [1]}, {"text": "a", "continuation": -1}])
-def test_a_query_that_no_message_holds_is_refused_when_it_is_made(query: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="query: "):
-        Query(**query)
-
-
 # --- killed, damaged
 
 
 def test_a_killed_embedding_goes_on_within_its_shard(
-    parts: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the block that it had reached; the vectors are those of an undisturbed build."""
-    folder, undisturbed = tmp_path / "db", tmp_path / "undisturbed"
+    killed, undisturbed = tmp_path / "db", tmp_path / "undisturbed"
     for name in ("database", "shards", "near_duplicates"):
-        for place in (folder, undisturbed):
-            shutil.copytree(parts[0] / name, place / name)
+        for place in (killed, undisturbed):
+            shutil.copytree(folder / name, place / name)
     monkeypatch.setattr(embed, "BLOCK_CHUNKS", 32)
     embed.build_embeddings(undisturbed, 1, tiny_database.Choice())
     whole = undisturbed / "embeddings/00001/vectors.bin"
@@ -316,10 +268,10 @@ def test_a_killed_embedding_goes_on_within_its_shard(
         patch.setattr(CountEncoder, "encode", counted)
         child = os.fork()
         if not child:
-            embed.build_embeddings(folder, 1, tiny_database.Choice())
+            embed.build_embeddings(killed, 1, tiny_database.Choice())
             os._exit(0)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    (partial,) = (folder / "embeddings").glob(".00001.*.partial")
+    (partial,) = (killed / "embeddings").glob(".00001.*.partial")
     with partial.open("ab") as file:
         file.write(b"part of a block")
     stale = partial.with_name(".00001.of-another-encoder.partial")
@@ -327,9 +279,9 @@ def test_a_killed_embedding_goes_on_within_its_shard(
     blocks = -(-len(np.fromfile(whole, np.float16)) // DIM // 32)
     asked = list[int]()
     monkeypatch.setattr(CountEncoder, "encode", lambda self, texts: asked.append(len(texts)) or encode(self, texts))
-    assert embed.build_embeddings(folder, 1, tiny_database.Choice())
+    assert embed.build_embeddings(killed, 1, tiny_database.Choice())
     assert len(asked) == blocks - 2
-    assert (folder / "embeddings/00001/vectors.bin").read_bytes() == whole.read_bytes()
+    assert (killed / "embeddings/00001/vectors.bin").read_bytes() == whole.read_bytes()
     assert not partial.exists()
     assert not stale.exists()
 

@@ -1,10 +1,10 @@
-"""Budgets: the line of latency on nprobe, and what a budget chooses by it."""
+"""The line of latency on nprobe, by which a budget chooses."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragauge.retrieval.retriever import LinearTime, fit_line, largest_nprobe
+from ragauge.retrieval.retriever import LinearTime, fit_line
 
 CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -37,10 +37,3 @@ def test_neither_part_is_below_zero_and_the_fit_beats_every_constant(points: lis
 def test_measured_times_that_fall_give_a_constant() -> None:
     assert fit_line([(1, 0.2), (64, 0.1)]) == LinearTime(pytest.approx(0.15), 0.0, pytest.approx(0.375))
     assert fit_line([(256, 0.3), (256, 0.1), (256, 0.2)]) == LinearTime(pytest.approx(0.2), 0.0, pytest.approx(1 / 3))
-
-
-@pytest.mark.parametrize(
-    ("budget_s", "nprobe"), [(0.0, 1), (0.0034, 1), (0.0035, 1), (0.0071, 8), (0.011, 16), (0.035, 64), (99.0, 64)]
-)
-def test_a_budget_chooses_the_largest_that_fits_or_the_smallest(budget_s: float, nprobe: int) -> None:
-    assert largest_nprobe(budget_s, LinearTime(0.003, 0.0005), CHOICES) == nprobe

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from ragauge.assets.catalog import entries
-from ragauge.config.loading import parse
 from ragauge.retrieval import sizes
 from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.retrieval.settings import DatabaseSettings
+from small_config import parsed
 
 SMALL = HubCorpus("hf:some/texts", 1000, 446, 2.0)  # 100 tokens a document
 
@@ -19,12 +19,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(**changes: Any) -> DatabaseSettings:
-    data = {"run": "t", "models": {"llama-2-7b": {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-    return parse({**data, "databases": {"d": {"corpus": "wikipedia", **changes}}}, "t.yaml").databases["d"]
+    return parsed(databases={"d": {"corpus": "wikipedia", **changes}}).databases["d"]
 
 
-@pytest.mark.usefixtures("small")
-def test_a_database_by_hand() -> None:
+def test_a_database_by_hand(small: None) -> None:
     made = sizes.size(
         settings(shards=4, indexes={"ivf": {}, "half": {"shards": 2}, "filled": {"filled": 10**6, "parts": 2}})
     )
@@ -36,16 +34,14 @@ def test_a_database_by_hand() -> None:
     assert made.disk_gb == made.chunks_gb + made.embeddings_gb + made.indexes_gb
 
 
-@pytest.mark.usefixtures("small")
-def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets() -> None:
+def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets(small: None) -> None:
     sets = {"wikipedia": {"part": "all", "limit": 30}}
     made = sizes.size(settings(evaluation="documents", evaluation_share=0.1, evaluation_sets=sets))
     assert made.held_out == pytest.approx(100 + 30)
     assert made.download_gb == pytest.approx(2.0 + 0.06)
 
 
-@pytest.mark.usefixtures("small")
-def test_the_first_documents_are_streamed_by_every_shard() -> None:
+def test_the_first_documents_are_streamed_by_every_shard(small: None) -> None:
     made, complete = sizes.size(settings(limit=100, shards=4)), sizes.size(settings(shards=4))
     assert made.chunks == pytest.approx(complete.chunks / 10)
     assert (made.download_gb, complete.download_gb) == (pytest.approx(4 * 0.2), 2.0)

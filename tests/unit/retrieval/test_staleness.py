@@ -9,31 +9,19 @@ import pytest
 
 import tiny_database
 from ragauge import cli
-from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.generation.evaluation import EvaluationStretch
-from ragauge.retrieval.database import Database
 from ragauge.retrieval.retriever import Retriever
 from ragauge.retrieval.staleness import Comparison
-from tiny_database import CHUNK, CountEncoder, build, recipe, write_corpus, write_tokenizer
+from small_config import BASE, parsed
+from tiny_database import CHUNK, CountEncoder
 
 STALE = (1, CHUNK)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of random words with its index."""
-    made = tmp_path_factory.mktemp("database")
-    build(made / "db", recipe(write_corpus(made / "corpus.jsonl"), write_tokenizer(made / "tokenizer")))
-    return made / "db"
-
-
 @pytest.fixture
-def comparison(folder: Path) -> Comparison:
-    database = Database(folder)
-    index = tiny_database.index.Index(database, "ivf")
-    retriever = Retriever(database, index, CountEncoder())
-    return Comparison(retriever, database, CountEncoder(), nprobe=8, stale_tokens=STALE)
+def comparison(retriever: Retriever) -> Comparison:
+    return Comparison(retriever, retriever.database, CountEncoder(), nprobe=8, stale_tokens=STALE)
 
 
 def tokens(comparison: Comparison, count: int) -> list[int]:
@@ -118,29 +106,26 @@ def test_the_command_tells_a_mistake_in_one_line(
     assert not out.exists()
 
 
-CONFIG = {"run": "t", "models": {"smollm2-135m-instruct": {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-
-
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"wiki": {}}, "staleness.wiki.database: unknown database 'wiki'"),
-        ({"wikipedia": {"index": "ivff"}}, "staleness.wikipedia.index: unknown index 'ivff'"),
-        ({"wikipedia": {"encoder": "minilmm"}}, "staleness.wikipedia.encoder: unknown encoder 'minilmm'"),
-        ({"wikipedia": {"tokens": 64}}, "staleness.wikipedia.tokens: must be greater than or equal to 128"),
+        ({"wikipedia": {}}, "staleness.wikipedia.database: unknown database 'wikipedia'"),
+        ({"wiki": {"index": "ivff"}}, "staleness.wiki.index: unknown index 'ivff'"),
+        ({"wiki": {"encoder": "minilmm"}}, "staleness.wiki.encoder: unknown encoder 'minilmm'"),
+        ({"wiki": {"tokens": 64}}, "staleness.wiki.tokens: must be greater than or equal to 128"),
     ],
 )
 def test_a_wrong_entry_is_told_in_one_line(entry: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        parse({**CONFIG, "databases": {"wikipedia": {}}, "staleness": entry}, "c.yaml")
+        parsed(staleness=entry)
 
 
 def test_an_unknown_label_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "c.yaml"
-    config.write_text(json.dumps({**CONFIG, "databases": {"wikipedia": {}}, "staleness": {"wikipedia": {}}}))
-    command = ["piperag", "staleness", "--config", str(config), "--entry", "wiki", "--database", str(tmp_path)]
+    config.write_text(json.dumps({**BASE, "staleness": {"wiki": {}}}))
+    command = ["piperag", "staleness", "--config", str(config), "--entry", "wikii", "--database", str(tmp_path)]
     assert cli.main([*command, "--out", str(tmp_path / "s.json")]) == 2
-    assert "unknown comparison 'wiki'; did you mean 'wikipedia'?" in capsys.readouterr().err
+    assert "unknown comparison 'wikii'; did you mean 'wiki'?" in capsys.readouterr().err
 
 
 def _tokens(comparison: Comparison, chunk: int) -> list[int]:

@@ -73,11 +73,6 @@ def test_seconds_are_the_longest_of_the_parts_and_nprobe_the_smallest() -> None:
     assert (merged.nprobe, merged.seconds) == (2, {"search": 0.3, "queue": 0.2})
 
 
-def test_a_lost_part_is_an_error(clients: list[Client]) -> None:
-    with Client(NOBODY) as lost, pytest.raises(RetrievalError, match=f"retrieval server {NOBODY}, search of 2 queries"):
-        Fanout([*clients[:2], lost]).search(parts.queries(2))
-
-
 def test_where_asked_the_answer_without_it_says_so(clients: list[Client], caplog: pytest.LogCaptureFixture) -> None:
     queries = parts.queries(6)
     with Client(NOBODY) as lost:
@@ -103,16 +98,6 @@ def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None
         for partial in (False, True):
             with pytest.raises(RetrievalError, match="hold parts of different databases: they differ in tokenizer"):
                 Fanout([*clients[:2], client], partial=partial).search(parts.queries(1))
-
-
-def test_a_part_that_is_served_twice_is_refused(clients: list[Client]) -> None:
-    again = parts.server(parts.Toy(part=0, of=3))
-    with (
-        again,
-        Client(again.address) as client,
-        pytest.raises(RetrievalError, match="is held by two retrieval servers"),
-    ):
-        Fanout([clients[0], client], partial=True).search([Query(text="a", k=3, nprobe=16)])
 
 
 def test_parts_that_are_no_set_are_refused(clients: list[Client]) -> None:
