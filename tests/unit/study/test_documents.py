@@ -19,33 +19,12 @@ from tiny_models import byte_tokenizer as tokenizer
 
 STUDY = "takes the packages of the extra study"
 PROSE = "It grows on hills, in shade and rain, and is picked by hand from spring to autumn. " * 4
-PAGE = f"""<html><head><title>A
-title</title><style>p {{}}</style></head><body><nav>Home</nav><article>
-<h1>Tea  plants</h1><p>Tea is <b>grown</b>
-in Assam. {PROSE}<!-- a remark --><table><tr><td>Leaf</td><td>Price</td></tr>
-<tr><td><p>green</p></td><td>2</td></tr></table></article><script>track()</script><footer>imprint</footer></body></html>"""
-
-
-def test_the_content_of_a_page_is_read() -> None:
-    """Without navigation, scripts and footers, its blocks parted by blank lines."""
-    pytest.importorskip("trafilatura", reason=STUDY)
-    made = formats.html(PAGE.encode())
-    prose = f"Tea is grown in Assam. {PROSE}".strip()
-    assert made.text.split("\n\n") == ["# Tea plants", prose, "| Leaf | Price |\n| green | 2 |"]
-    assert (made.title, made.warning) == ("A title", "")
-    left, read = (sum(map(len, text.split())) for text in ("Home imprint", f"Tea plants {prose} Leaf Price green 2"))
-    assert made.left_out == pytest.approx(left / (left + read))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
     assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
-
-
-def test_code_keeps_its_lines() -> None:
-    pytest.importorskip("trafilatura", reason=STUDY)
-    assert "close\n  wait" in formats.html(f"<article><p>{PROSE}</p><pre>close\n  wait</pre></article>".encode()).text
 
 
 def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:

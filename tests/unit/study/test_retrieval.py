@@ -14,7 +14,6 @@ from ragauge.config import loading
 from ragauge.config.plan import Plan
 from ragauge.errors import UserError
 from ragauge.items import study_retrieval
-from ragauge.items import study_retrieval as ranks
 from ragauge.rankers.cross_encoder import CrossEncoder
 from ragauge.rankers.dense import Encoder
 from ragauge.results.runs import Runs
@@ -35,14 +34,6 @@ def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
     [made] = retrieval.fused([[[0, 1, 2]], [[2, 3, 0]]], depth=3)
     scores = {0: 1 / 61 + 1 / 63, 1: 1 / 62, 2: 1 / 63 + 1 / 61, 3: 1 / 62}
     assert made == sorted(scores, key=lambda p: (-scores[p], p))[:3] == [0, 2, 1]
-
-
-def test_dense_retrieval_is_the_encoders_dot_products(tmp_path: Path) -> None:
-    folder = encoder(tmp_path / "encoder")
-    made = retrieval.dense(["Where is tea?"], TEXTS, 4, str(folder), tmp_path)
-    model = Encoder(folder)
-    expected = np.argsort(-(model.encode(TEXTS) @ model.encode(["Where is tea?"], query=True)[0]), kind="stable")
-    assert made == [expected.tolist()]
 
 
 def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None:
@@ -157,14 +148,14 @@ def test_a_document_that_repeats_the_gold_one_is_gold_too() -> None:
 
 def test_measures_are_those_of_the_books() -> None:
     found, gold = [2, 5], 3
-    assert ranks.recall(found, gold, 1) == 0
-    assert ranks.recall(found, gold, 5) == pytest.approx(2 / 3)
-    assert [ranks.success(found, gold, k) for k in (1, 2)] == [0.0, 1.0]
-    assert [ranks.reciprocal_rank(found, gold, k) for k in (1, 2)] == [0.0, 0.5]
-    assert ranks.reciprocal_rank([], gold, 5) == 0
+    assert study_retrieval.recall(found, gold, 1) == 0
+    assert study_retrieval.recall(found, gold, 5) == pytest.approx(2 / 3)
+    assert [study_retrieval.success(found, gold, k) for k in (1, 2)] == [0.0, 1.0]
+    assert [study_retrieval.reciprocal_rank(found, gold, k) for k in (1, 2)] == [0.0, 0.5]
+    assert study_retrieval.reciprocal_rank([], gold, 5) == 0
     ideal = 1 + 1 / math.log2(3) + 1 / 2
-    assert ranks.ndcg(found, gold, 5) == pytest.approx((1 / math.log2(3) + 1 / math.log2(6)) / ideal)
-    assert ranks.ndcg([1, 2], 2, 10) == 1
+    assert study_retrieval.ndcg(found, gold, 5) == pytest.approx((1 / math.log2(3) + 1 / math.log2(6)) / ideal)
+    assert study_retrieval.ndcg([1, 2], 2, 10) == 1
 
 
 def found(**changes: Any) -> dict[str, Any]:
