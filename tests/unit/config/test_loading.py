@@ -44,12 +44,9 @@ NAIVE_ON_MUSIQUE = {"methods": ["naive"], "dataset": "musique", "trials": 4}
 # (path of the change, value, what the one line must hold)
 MISTAKES = [
     ("sede", 1, "c.yaml: sede: unknown key 'sede'; did you mean 'seed'? known: databases, "),
-    ("seed", "one", "c.yaml: seed: must be a valid integer, not 'one'"),
     ("run", "a/b", "c.yaml: run: 'a/b' must be made of letters, digits, '.', '_' and '-'"),
-    ("models", {}, "c.yaml: models: "),
     ("models/x", {"source": "smollm"}, "c.yaml: models.x.source: unknown model 'smollm'; "),
     ("models/x", {"source": "no-model.gguf"}, "models.x.source: 'no-model.gguf': no such path"),
-    ("models/x", {"source": "../no-model"}, "c.yaml: models.x.source: '../no-model': no such path"),
     ("models/x", {"source": "a/b-1"}, "models.x.source: 'a/b-1': no such path; a hub repository is written hf:a/b-1"),
     (f"models/{MODEL}", {"resources": {"gpus": 1}}, "resources.gpus: unknown key 'gpus'; did you mean 'gpu'?"),
     (f"models/{MODEL}", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
@@ -73,22 +70,15 @@ MISTAKES = [
     ),
     ("methods/sp_k4", {"method": "superposition", "top_kk": 1}, "did you mean 'top_k'?"),
     ("methods/sp_k4", {"method": "superposition", "top_k": 0}, "c.yaml: methods.sp_k4"),
-    ("methods/sp_k4", {"method": "superposition", "saliency": "x"}, "'x'"),
     ("methods/naive", {"datasets": ["nq"]}, "c.yaml: methods.naive.datasets: unknown data set 'nq'; "),
-    ("methods/naive", 3, "c.yaml: methods.naive: "),
     ("latency/trails", 3, "c.yaml: latency.trails: unknown key 'trails'; did you mean 'trials'?"),
     ("latency/methods", ["sp_k1"], "c.yaml: latency.methods: unknown variant 'sp_k1'; did you mean 'sp_k4'?"),
-    ("latency/dataset", "nq", "c.yaml: latency.dataset: unknown data set 'nq'"),
     ("latency", [{"methods": ["naive"]}], "c.yaml: latency.0.dataset: is missing"),
     ("latency", [NAIVE_ON_MUSIQUE, {**NAIVE_ON_MUSIQUE, "trails": 3}], "latency.1.trails: unknown key 'trails'; did "),
     ("latency", [NAIVE_ON_MUSIQUE] * 2, "c.yaml: latency.1.dataset: there is already a protocol for 'musique'"),
-    ("latency", [], "c.yaml: latency: "),
-    ("judge", {"methods": ["cfc"]}, "c.yaml: judge.methods: unknown variant 'cfc'; known: naive, "),
     ("judge", {"methods": ["naive"], "model": "gpt"}, "c.yaml: judge.model: unknown model 'gpt'; "),
     ("human_judgements", "no.csv", "c.yaml: human_judgements: no.csv: cannot be read as CSV: [Errno 2]"),
     ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
-    ("databases", {"d": {"indexes": {"ivf": {"nlists": 4}}}}, "indexes.ivf.nlists: unknown key 'nlists'; did "),
-    ("staleness", {"d": {}}, "c.yaml: staleness.d.database: unknown database 'd'; known: none"),
 ]
 
 
@@ -241,20 +231,6 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = loading.load(root / name)
     assert set(checked.item_names()) == set(registry.names("item")) - {"study_retrieval", "study_answers"}  # no study
-
-
-def test_the_default_has_the_main_items_of_each_paper(root: Path) -> None:
-    checked, full = loading.load(root / "config.yaml"), loading.load(root / "configs/full.yaml")
-    main = {
-        "superposition_table_1",
-        "superposition_figure_1",
-        "cfic_table_3",
-        "cfic_figure_3",
-        "piperag_table_1",
-        "frontier",
-    }
-    assert main <= set(checked.item_names()) < set(full.item_names())
-    assert set(checked.methods) < set(full.methods)
 
 
 def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown() -> None:

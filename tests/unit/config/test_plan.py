@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from plugin_packages import forget
-from ragauge import registry
 from ragauge.config import launch
 from ragauge.config.loading import load, parse
 from ragauge.config.plan import Plan, code_of, grown
-from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.io import digest
 
@@ -34,11 +32,6 @@ def full(root: Path) -> Plan:
 def changed(**sections: Any) -> Plan:
     """A small experiment with these sections."""
     return Plan(parse({"run": "r", "models": {MODEL: {}}} | sections, "c.yaml"), cores=4)
-
-
-def test_every_manifest_that_a_job_reads_has_a_source(full: Plan) -> None:
-    for name in ("minilm", MODEL, "wikipedia-sample"):
-        assert full.asset_source(of(asset=name)) == name
 
 
 def test_a_variant_needs_what_its_method_says(full: Plan) -> None:
@@ -271,14 +264,6 @@ def test_values_of_the_command_line_are_what_they_are() -> None:
     assert launch.retyped(["1", "a"], ["1", "a"]) == [1, "a"]
 
 
-def test_a_mistake_of_the_configuration_is_named_with_its_file(root: Path) -> None:
-    file = str(root / "config.yaml")
-    config = launch.experiment({"run": "r", "models": {MODEL: {}}}, [file], None)
-    assert isinstance(config, Config)
-    with pytest.raises(UserError, match=r"config\.yaml: sede: unknown key"):
-        launch.experiment({"run": "r", "models": {MODEL: {}}, "sede": 1}, [file], None)
-
-
 SQUEUE = """#!/bin/sh
 [ -e cancelled ] || printf '7|ragauge_answers|%s\\n8|ragauge_answers|/elsewhere\\n9|other|%s\\n' "$PWD" "$PWD"
 """
@@ -298,9 +283,3 @@ def test_jobs_that_a_killed_run_left_in_slurm_are_ended(tmp_path: Path, monkeypa
     (tmp_path / "scancel").write_text('#!/bin/sh\necho "$@" > cancelled\n')
     launch.end_left_jobs()
     assert (tmp_path / "cancelled").read_text() == "7\n"
-
-
-def test_every_item_has_a_title_and_a_paper(full: Plan) -> None:
-    assert full.items.paper("cfic_table_1") == "CFIC"
-    assert full.items.paper("frontier") == "All papers"
-    assert all(full.items.about(item).partition("\n")[0].endswith(".") for item in registry.names("item"))

@@ -1,13 +1,15 @@
 """Folders that are made whole or not at all: two makers, a maker that fails or is killed, damage."""
 
 import json
+import os
+import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from killed_processes import die_at, in_child
 from ragauge.errors import UserError
 from ragauge.io import folders
 
@@ -64,46 +66,26 @@ def test_only_folders_of_this_program_are_replaced(tmp_path: Path) -> None:
     assert [path.name for path in target.iterdir()] == ["manifest.json"]
 
 
-def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path) -> None:
     """Each call that changes names or waits for the disk is in turn the last one."""
-    step = 0
-    while True:
+    calls = [(os, "fsync"), (os, "replace"), (Path, "rename"), (Path, "mkdir")]
+    step, is_killed = 0, True
+    while is_killed:
         target = tmp_path / f"{step}" / "a"
         folders.build(target, KIND, {"x": 1}, fill)
-        script = KilledAt(step)
-        with monkeypatch.context() as patch:
-            patch.setattr(folders.shutil, "rmtree", lambda *_, **__: None)  # a dead process cleans nothing
-            for owner, name in ((folders.os, "fsync"), (folders.os, "replace"), (Path, "rename"), (Path, "mkdir")):
-                patch.setattr(owner, name, script.before(getattr(owner, name)))
-            with suppress(Killed):
-                folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
+
+        def work(target: Path = target, step: int = step) -> None:
+            die_at(step, calls)
+            folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
+
+        is_killed = in_child(work) == -signal.SIGKILL
         there = target if target.exists() else target.with_name(".a.former")
         assert folders.read(there, KIND, verify=True)["made_from"]["x"] in (1, 2)
         folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
         assert (target / "file").read_bytes() == b"changed"
         assert sorted(path.name for path in target.parent.iterdir()) == ["a"]
-        if script.left >= 0:
-            break
         step += 1
-    assert step > 5
-
-
-class Killed(BaseException):
-    pass
-
-
-class KilledAt:
-    def __init__(self, step: int) -> None:
-        self.left = step
-
-    def before(self, call: Any) -> Any:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.left -= 1
-            if self.left < 0:
-                raise Killed
-            return call(*args, **kwargs)
-
-        return counted
+    assert step > 6
 
 
 def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path) -> None:

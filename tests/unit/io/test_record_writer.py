@@ -4,13 +4,13 @@ import json
 import os
 import resource
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from killed_processes import die_at, in_child
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.files import UNFINISHED, file_sha256
@@ -26,21 +26,6 @@ def interrupted(out: Path, keys: list[str], settings: dict[str, Any] = SETTINGS)
         for key in keys:
             writer.append(answered(key))
     return records.partial_path(out)
-
-
-def in_child(work: Callable[[], Any]) -> int:
-    """Do the work in a forked process; return its exit code (2: a UserError) or minus the signal that killed it."""
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    status = 1
-    try:
-        work()
-        status = 0
-    except UserError:
-        status = 2
-    finally:
-        os._exit(status)
 
 
 @pytest.fixture
@@ -77,27 +62,6 @@ def test_an_unfinished_run_cannot_be_finished(tmp_path: Path) -> None:
 # --- interruptions ---
 
 
-def die_at(operation: int, after: bool) -> None:
-    """From now on the given disk operation of this process, counted from 0, is its last."""
-    left = iter(range(operation, -1, -1))
-
-    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any, **named: Any) -> Any:
-            last = next(left) == 0
-            if last and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            try:
-                return call(*arguments, **named)
-            finally:
-                if last:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        return wrapped
-
-    for name in ("fsync", "replace", "unlink"):
-        setattr(os, name, dying(getattr(os, name)))
-
-
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("earlier", ["nothing", "a shorter run", "another run"])
 def test_killed_at_every_disk_operation(
@@ -113,7 +77,7 @@ def test_killed_at_every_disk_operation(
             run(out, settings={"method": "naive"})
 
         def work(out: Path = out, operation: int = operation) -> None:
-            die_at(operation, after)
+            die_at(operation, [(os, name) for name in ("fsync", "replace", "unlink")], after)
             run(out, overwrite=again)
 
         killed = in_child(work) == -signal.SIGKILL

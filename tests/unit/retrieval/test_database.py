@@ -1,7 +1,6 @@
 """Chunk databases: chunks that never cross a document, shards that resume, held-out text, refusals."""
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 import tiny_database
+from killed_processes import die_at, in_child
 from ragauge.errors import UserError
 from ragauge.retrieval import chunking
 from ragauge.retrieval.chunking import DatabaseRecipe, Split
@@ -125,13 +125,13 @@ def test_a_finished_shard_is_left_and_a_changed_one_made_anew(tmp_path: Path, co
 
 def test_a_killed_build_goes_on_at_the_shard(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     recipe, folder = tiny_database.recipe(corpus, tokenizer, 3), tmp_path / "db"
-    child = os.fork()
-    if not child:
+
+    def work() -> None:
         chunking.build_shard(folder, recipe, 0)
-        chunking.signatures = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
+        die_at(0, [(chunking, "signatures")])
         chunking.build_shard(folder, recipe, 1)
-        os._exit(0)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+
+    assert in_child(work) == -signal.SIGKILL
     with pytest.raises(UserError, match="no shard of a chunk database"):
         tiny_database.gather(folder, 3)
     assert [chunking.build_shard(folder, recipe, n) for n in range(3)] == [False, True, True]

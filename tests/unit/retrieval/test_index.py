@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tiny_database
+from killed_processes import in_child
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.io import folders
@@ -266,11 +267,7 @@ def test_a_killed_embedding_goes_on_within_its_shard(
 
     with monkeypatch.context() as patch:
         patch.setattr(CountEncoder, "encode", counted)
-        child = os.fork()
-        if not child:
-            embed.build_embeddings(killed, 1, tiny_database.Choice())
-            os._exit(0)
-        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+        assert in_child(lambda: embed.build_embeddings(killed, 1, tiny_database.Choice())) == -signal.SIGKILL
     (partial,) = (killed / "embeddings").glob(".00001.*.partial")
     with partial.open("ab") as file:
         file.write(b"part of a block")

@@ -11,10 +11,10 @@ import pytest
 
 import service_parts as parts
 from ragauge.cli import main
-from ragauge.config.loading import parse
 from ragauge.config.plan import Plan
 from ragauge.errors import UserError
 from ragauge.retrieval.service import jobs
+from small_config import parsed
 
 
 def test_a_server_ends_when_all_files_exist_or_have_failed_for_long(tmp_path: Path) -> None:
@@ -63,28 +63,19 @@ SECURED = {"server_cert": "cert.pem", "server_key": "key.pem", "tls_ca": "ca.pem
 
 
 def experiment(**pipelines: dict[str, Any]) -> Any:
-    config = {
-        "run": "t",
-        "models": {"m": {"source": "smollm2-135m-instruct"}},
-        "datasets": {"nq_open": {}},
-        "methods": {"naive": {}},
-        "databases": {"d": {"corpus": "wikipedia-sample", "indexes": {"ivf": {}, "other": {}}}},
-        "pipelines": pipelines,
-    }
-    return parse(config, "t.yaml")
+    databases = {"d": {"corpus": "wikipedia-sample", "indexes": {"ivf": {}, "other": {}}}}
+    return parsed(databases=databases, pipelines=pipelines)
 
 
 @pytest.mark.parametrize(
     ("pipeline", "said"),
     [
         ({"schedule": "retro", "server_cert": "c.pem"}, "pipelines.p.server_cert: only valid with server: job"),
-        ({"schedule": "retro", "server_threads": 2}, "pipelines.p.server_threads: only valid with server: job"),
         (
             {"schedule": "retro", "server": "job", "server_cert": "c.pem", "token_file": "t"},
             "pipelines.p.server: job: a server that other machines may ask requires server_key, tls_ca as well",
         ),
         ({"schedule": "no_retrieval", "server": "job"}, "pipelines.p.server: schedule 'no_retrieval' asks no index"),
-        ({"schedule": "retro", "server": "jobs"}, "pipelines.p.server"),
     ],
 )
 def test_a_configuration_that_no_server_fits_is_refused(pipeline: dict[str, Any], said: str) -> None:
@@ -99,14 +90,14 @@ def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_i
     plan = Plan(config, cores=8)
     label = lambda **values: type("Labels", (), values)()  # noqa: E731
     needs = plan.servers.needs(label(database="d", index="ivf"))
-    assert "results/t/databases/d/indexes/ivf/merged/manifest.json" in needs
+    assert "results/x/databases/d/indexes/ivf/merged/manifest.json" in needs
     assert not any("other" in path for path in needs)
     assert plan.servers.threads(label(database="d", index="ivf")) == 3
     assert plan.pipelines.threads(label(pipeline="b")) == 8 - 3 - 1
     due = [label(pipeline="a"), label(pipeline="c")]
     assert plan.servers.clients(due) == {
-        "results/t/servers/d/ivf/clients": ["results/t/served/a.jsonl"],
-        "results/t/servers/d/other/clients": ["results/t/served/c.jsonl"],
+        "results/x/servers/d/ivf/clients": ["results/x/served/a.jsonl"],
+        "results/x/servers/d/other/clients": ["results/x/served/c.jsonl"],
     }
 
 
