@@ -156,10 +156,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def process(*options: str, start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
+def process(*options: str, stop_s: float = 5.0) -> Iterator[Running]:
     """A server of the toy in a process of its own."""
     command = [sys.executable, __file__, "--while-stdin-open", *options]
-    with running_command(command, start_s=start_s, stop_s=stop_s) as server:
+    with running_command(command, start_s=20.0, stop_s=stop_s) as server:
         yield server
 
 

@@ -65,10 +65,8 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def recipe(
-    corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL, limit: int | None = None
-) -> DatabaseRecipe:
-    return DatabaseRecipe(Corpus((str(corpus),), limit=limit), str(tokenizer), CHUNK, split, shards)
+def recipe(corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL) -> DatabaseRecipe:
+    return DatabaseRecipe(Corpus((str(corpus),)), str(tokenizer), CHUNK, split, shards)
 
 
 def gather(folder: Path, shards: int) -> None:

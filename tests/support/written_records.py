@@ -10,11 +10,11 @@ KEYS = [f"q{i}" for i in range(6)]
 SETTINGS = {"method": "bm25", "top_k": 2}
 
 
-def answered(key: str, **changes: Any) -> Record:
+def answered(key: str) -> Record:
     fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
     call = {"stage": "prompt", "lengths": [9], "past": [0], "seconds": 0.5}
     text = {"key": key, "text": f"x\u2028é{key}", "saliency": [0.1, None], "trace": [call]}
-    return Record.model_validate({**fields, **text, **changes})
+    return Record.model_validate(fields | text)
 
 
 def run(out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any) -> list[str]:

@@ -19,7 +19,6 @@ READ = {
 @pytest.mark.parametrize(("written", "read"), READ.items())
 def test_texts_are_read_in_one_form(written: str, read: str) -> None:
     assert text.clean(written) == read
-    assert text.clean(read) == read
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,6 @@ def test_texts_are_read_in_one_form(written: str, read: str) -> None:
 )
 def test_equal_words_are_equal_strings(one: str, other: str) -> None:
     assert text.fold(one) == text.fold(other)
-    assert text.fold(text.fold(one)) == text.fold(one)
 
 
 @given(st.text())

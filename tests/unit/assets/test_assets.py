@@ -23,10 +23,7 @@ from ragauge.errors import UserError
 # --- names, sources, paths
 
 
-def test_the_catalog_holds_the_embedded_default_and_the_papers_models() -> None:
-    names = set(entries())
-    assert {"smollm2-135m-instruct", "minilm", "wikipedia-sample", "contriever"} <= names
-    assert {"mpt-7b-instruct", "bloomz-3b", "bloomz-7b1", "openelm-3b-instruct", "llama-2-7b"} <= names
+def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> None:
     for name, entry in entries().items():
         assert (entry.template is not None) == (entry.kind == "model"), name
         assert not entry.source.startswith("pypi:") or entry.sha256, f"{name}: a wheel without a pinned hash"

@@ -271,7 +271,6 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
         ('{"version": 2}', "version: Input should be 1"),
         ('{"assets": {"a": {"sha256": "1"}}}', "assets.a.sha256: "),
-        ('{"assets": {"a": {"branch": "1"}}}', "assets.a.branch: "),
     ],
 )
 def test_a_lock_that_is_none_is_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def test_a_line_goes_through_its_points_and_never_falls() -> None:
     assert below(3000) > 0
 
 
+def test_more_jobs_than_cores_take_rounds() -> None:
+    embed = planned()["embed"]
+    assert embed.hours == pytest.approx(3 * embed.job_hours), "ten jobs on four cores"
+
+
 def test_an_index_without_lists_holds_its_shard_in_memory() -> None:
     graph = INDEX.model_copy(update={"type": "hnsw", "nlist": None, "iterations": 0})
     jobs = tuple(job(one.step, one.chunks, 100 + one.chunks / 10) if one.step == "add" else one for one in JOBS)
@@ -103,13 +108,6 @@ def test_memory_is_flat_over_shards_of_one_size_and_disk_is_linear(path: Path) -
             assert predicted == pytest.approx(sum(job.disk_bytes for job in seen), rel=0.1, abs=1000), (step, size)
 
 
-def write(path: Path, jobs: tuple[Any, ...]) -> Path:
-    names = list(builds.BuildJob.model_fields)
-    path.write_text("\n".join([",".join(names), *(",".join(map(str, job.model_dump().values())) for job in jobs)]))
-    path.with_suffix(".json").write_text('{"nlist": 64, "iterations": 10, "dim": 384, "flop_per_s": 5e10}')
-    return path
-
-
 def planned_by_script(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """What the script prints for these arguments."""
     monkeypatch.setattr(sys, "argv", ["builds.py", *arguments])
@@ -129,12 +127,11 @@ def test_the_page_holds_what_the_script_prints(
 
 
 def test_chunks_may_be_stated_where_the_corpus_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path / "scale.csv", JOBS)
     (texts := tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "own.yaml").write_text(CONFIG.replace("c4-en", str(texts)))
-    files = [str(tmp_path / "own.yaml"), str(path)]
+    files = [str(tmp_path / "own.yaml"), str(root / "benchmarks/results/epyc-2core/scale.csv")]
     assert "state --chunks" in planned_by_script(files, monkeypatch, capsys)
     stated = planned_by_script([*files, "--chunks", "3000000"], monkeypatch, capsys)
     assert "build of c4, 3,000,000 chunks" in stated

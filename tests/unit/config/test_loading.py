@@ -166,7 +166,6 @@ PLACE = f"nq_open,{MODEL},naive,k"
             f"{PLACE},ann,fully,yes",
             "{}:3: label: Input should be 'supported', 'partially_supported' or 'not_supported'",
         ),
-        (f"{PLACE},ann,supported", "{}:3: faithful: Input should be 'yes' or 'no'"),
         (f"{PLACE},ann,supported,yes,no", "{}:3: None: Extra inputs are not permitted"),
         (f"{PLACE},bob,supported,yes", "{}:3: bob judges the same evidence twice"),
         (
@@ -204,9 +203,7 @@ def test_what_a_run_writes_reads_back_the_same_and_is_not_checked_again(
     ("text", "message"),
     [
         ("run: a\nrun: b\n", "c.yaml:2: the key 'run' again"),
-        ("run: [a\n", "c.yaml:2: "),
         ("- run\n", "c.yaml: must hold keys and values"),
-        ("", "c.yaml: must hold keys and values"),
         (None, "c.yaml: cannot be read: No such file"),
     ],
 )

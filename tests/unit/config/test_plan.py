@@ -101,8 +101,6 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     questions: dict[str, Any] = {"datasets": {"wiki_long": {}}, "methods": {"cfic": {}}}
     here = changed(**questions, judge={"methods": ["cfic"], "model": MODEL, "device": "cuda"})
     assert here.judgements.judge(of()) == [f"{ASSETS}/{MODEL}.json"]
-    assert here.judgements.options(of()) == [f"--model={MODEL}", "--dtype=float32", "--device=cuda"]
-    assert here.judgements.gpus(of()) == 1
     endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
     assert (endpoint.judgements.judge(of()), endpoint.judgements.options(of())) == ([], ["--limit=50"])
     assert [tuple(job) for job in endpoint.config.judged()] == [("wiki_long", MODEL, "cfic")]

@@ -139,3 +139,19 @@ def test_where_nothing_can_be_compared_the_smallest_is_read() -> None:
 def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none() -> None:
     mine = VariantJob("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
     assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "kinds"),
+    [
+        ("single_hop", ["single_hop"]),
+        ("short", ["single_hop", "multi_hop"]),
+        ("long", ["long"]),
+        ("any", ["single_hop", "multi_hop", "long"]),
+    ],
+)
+def test_answers_are_read_of_the_data_sets_of_a_kind(datasets: Any, kinds: list[Any]) -> None:
+    candidates = [
+        VariantJob(kind, "tiny", "naive", "naive", {}, (), kind) for kind in ("single_hop", "multi_hop", "long")
+    ]
+    assert [one.kind for one in Reads(answers=[every()], datasets=datasets).select(candidates)] == kinds

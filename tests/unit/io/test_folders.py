@@ -100,15 +100,6 @@ def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path)
     assert (target / "file").read_bytes() == b"content"
 
 
-def test_verifying_reads_every_file_and_says_how_much_that_was(tmp_path: Path) -> None:
-    for name in ("a", "below/b"):
-        folders.build(tmp_path / name, KIND, {}, fill)
-    assert folders.verify(tmp_path) == (2, 14)
-    (tmp_path / "below/b/file").write_bytes(b"CONTENT")
-    with pytest.raises(UserError, match="below/b/file: not the bytes that its test folder was made with"):
-        folders.verify(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

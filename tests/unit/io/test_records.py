@@ -16,19 +16,11 @@ def undisturbed(tmp_path: Path) -> bytes:
     return (tmp_path / "undisturbed.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{", "Invalid JSON"),
-        ('{"key": "a"}', "status: Field required"),
-        (answered("a").model_dump_json()[:-1] + ',"extra":1}', "extra: Extra inputs are not permitted"),
-        (answered("a").model_dump_json().replace('"documents":2', '"documents":"two"'), "documents: Input should be"),
-    ],
-)
-def test_a_foreign_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_foreign_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
+    line = answered("a").model_dump_json()[:-1] + ',"extra":1}'
     path.write_text(answered("q0").model_dump_json() + "\n" + line + "\n")
-    with pytest.raises(UserError, match=rf"^{path}:2: not a record: .*{said}") as error:
+    with pytest.raises(UserError, match=rf"^{path}:2: not a record: .*extra: Extra inputs are not permitted") as error:
         records.read(path)
     assert "\n" not in str(error.value)
 

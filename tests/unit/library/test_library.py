@@ -58,16 +58,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return keys
 
 
-# --- import ---
-
-
-def test_the_names_are_there_and_no_others() -> None:
-    assert set(ragauge.__all__) <= set(dir(ragauge))
-    assert all(getattr(ragauge, name).__doc__ for name in ragauge.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'evaluat'"):
-        _ = ragauge.evaluat  # type: ignore[attr-defined]
-
-
 # --- answers ---
 
 

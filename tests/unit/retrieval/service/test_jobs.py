@@ -88,13 +88,12 @@ def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_i
     made = {"schedule": "retro", "server": "job"}
     config = experiment(a={**made, "server_threads": 3}, b={**made, "task": "generate"}, c={**made, "index": "other"})
     plan = Plan(config, cores=8)
-    label = lambda **values: type("Labels", (), values)()  # noqa: E731
-    needs = plan.servers.needs(label(database="d", index="ivf"))
+    needs = plan.servers.needs(SimpleNamespace(database="d", index="ivf"))
     assert "results/x/databases/d/indexes/ivf/merged/manifest.json" in needs
     assert not any("other" in path for path in needs)
-    assert plan.servers.threads(label(database="d", index="ivf")) == 3
-    assert plan.pipelines.threads(label(pipeline="b")) == 8 - 3 - 1
-    due = [label(pipeline="a"), label(pipeline="c")]
+    assert plan.servers.threads(SimpleNamespace(database="d", index="ivf")) == 3
+    assert plan.pipelines.threads(SimpleNamespace(pipeline="b")) == 8 - 3 - 1
+    due = [SimpleNamespace(pipeline="a"), SimpleNamespace(pipeline="c")]
     assert plan.servers.clients(due) == {
         "results/x/servers/d/ivf/clients": ["results/x/served/a.jsonl"],
         "results/x/servers/d/other/clients": ["results/x/served/c.jsonl"],
@@ -113,7 +112,7 @@ def test_servers_need_room_beside_a_pipeline_and_on_a_cluster_credentials() -> N
         plan.check(pending, 100, cluster=True)
     secured = Plan(experiment(a={**made, **SECURED})).servers
     secured.check(pending, None, cluster=True)
-    label = type("Labels", (), {"database": "d", "index": "ivf"})()
+    label = SimpleNamespace(database="d", index="ivf")
     options = secured.options(label)
     assert "--host=0.0.0.0" in options
     assert "--tls-cert=cert.pem" in options
