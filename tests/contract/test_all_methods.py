@@ -113,11 +113,6 @@ def test_a_value_of_another_type_or_out_of_range_is_one_line_with_the_place(name
         assert "\n" not in message
 
 
-def test_a_wrong_choice_lists_the_choices() -> None:
-    with pytest.raises(UserError, match=r"superposition.saliency: .*'bayesian', 'query', 'attention' or 'none'"):
-        methods.make("superposition", saliency="baysian")
-
-
 # ---- costs without weights
 
 

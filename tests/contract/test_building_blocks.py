@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import ragauge.methods.base
-from ragauge.engines import protocol
 
 BASES = [
     "ragauge.methods.base",
@@ -43,11 +42,3 @@ def test_the_page_names_what_a_module_defines(module: str, named: dict[str, set[
         and value.__module__ == module
     }
     assert own <= named[module]
-
-
-def test_the_names_of_the_engine_are_there(root: Path) -> None:
-    page = (root / "docs/building-blocks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.*?`) \|", page.split("## The engine")[1].split("## Prompts")[0], re.MULTILINE)
-    names = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert len(names) > 8
-    assert all(hasattr(protocol, name) for name in names)

@@ -48,36 +48,26 @@ MISTAKES = [
     ("fetch --dataset nq_open --set shufle=1 --out x.jsonl", "did you mean 'shuffle'?"),
     ("cost --method naive --model mpt-7b-instruct --tokens nqopen", "did you mean 'nq_open'?"),
     (RUN.replace("nq_open", "nq_opn"), "--dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
-    (RUN.replace("smollm2-135m-instruct", "smollm"), "--model: unknown model 'smollm';"),
     (f"{RUN} --set top_k", "--set 'top_k': must be key=value"),
     (f"{RUN} --set top_k=[", "--set 'top_k=[': the value is not valid YAML"),
-    (f"{RUN} --set no_such=1", "'no_such'"),
     (f"{RUN} --data no-such.jsonl", "no-such.jsonl"),
     (f"{RUN} --set dataset.gold_position=-1", "gold_position must be a non-negative integer, not -1"),
-    ("score --metric f2 none.jsonl", "--metric: unknown metric 'f2'; known: "),
     ("score --metric f1 a.jsonl b.jsonl", "--metric f1: takes one file"),
     ("score --metric perplexity none.jsonl", "none.jsonl: No such file or directory"),
     ("run --gather none.jsonl --out x.jsonl", "none.jsonl: none.meta.json is missing or not valid"),
-    (f"{LOAD} --rates -1", "--rates: must be greater than 0, not '-1'"),
     (f"{LOAD} --rates nan", "--rates: must be"),
     ("cost --method naive", "--model: must be given with --method or --schedule"),
-    ("cost --published --model mpt-7b-instruct", "--model: must be given with --method or --schedule"),
     ("serve --database d --index i --part 2/2", "'2/2' must be I/N with I from 0 to N-1"),
     (f"{RUN} --top-k 2", "unknown option '--top-k'; did you mean '--set top_k=2'?"),
-    (f"{RUN} --topk=2", "unknown option '--topk'; did you mean '--set top_k=2'?"),
     (f"time --methods bm25 {GIVEN} --path-caching", "'--path-caching'; did you mean '--set path_caching=VALUE'?"),
     (f"{RUN} --gold-position 3", "'--gold-position'; did you mean '--set dataset.gold_position=3'?"),
     ("cost --method bm25 --model mpt-7b-instruct --top_k 2", "unknown option '--top_k'; did you mean '--top-k'?"),
-    (f"{RUN} --limt=3", "unknown option '--limt'; did you mean '--limit'?"),
     ("index build --databse x", "unknown option '--databse'; did you mean '--database'?"),
-    ("--print-completion zhs", "unknown value 'zhs'; did you mean 'zsh'?"),
     ("rnu", "unknown verb 'rnu'; did you mean 'run'?"),
     ("", "the following arguments are required: VERB (see ragauge --help)"),
-    ("list", "the following arguments are required: kind"),
     (f"{RUN} --limit 0", "argument --limit: '0' must be a whole number from 1"),
     (f"{RUN} --device tpu", "argument --device: unknown device 'tpu'; did you mean 'cpu'? known: auto, cpu, cuda"),
     ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but this needs the files"),
-    ("fetch", "give either an asset or --dataset NAME or --config"),
     ("fetch minilm --config x.yaml", "give either an asset or --dataset NAME or --config"),
     ("fetch --dataset nq_open", "--out: required with --dataset"),
     ("fetch minilm --seed 1", "--data, --set, --seed: only valid with --dataset"),
@@ -87,7 +77,6 @@ MISTAKES = [
     (f"{COST} --method naive {XEON}", "--search-machine: must be given with --schedule"),
     (f"{COST} --schedule piperag --set nprobe=hide {XEON}", "must be a number"),
     (f"{COST} --schedule retro --search-machine xeon", "xeon-8259cl"),
-    (f"{COST} --schedule waltz", "waltz"),
     (f"{COST} --schedule piperag --set interval=30", "30 does not divide"),
     (f"{COST} --schedule piperag --set beat=3", "beat"),
     ("piperag export --mode retro --out x", "--mode retro: requires --database"),
@@ -97,14 +86,12 @@ MISTAKES = [
     ("piperag export --adapters nowhere --out x", "--adapters: no such file: nowhere"),
     ("new method naive --out mine", "method 'naive' is in ragauge already"),
     ("new ranker superposition --out mine", "method 'superposition' is in ragauge already"),
-    ("new metric Loud --out mine", "'Loud' must be words of small letters and digits joined by '_'"),
     ("new metric ../up --out mine", "must be words of small letters"),
     ("new metric class --out mine", "'class' is a word of Python"),
     ("piperag retrofit --database d --out o --minutes 0", "--minutes: must be greater than 0, not '0'"),
-    ("piperag retrofit --database d --out o --encoder-layers x", "--encoder-layers: must be a valid integer"),
     ("piperag retrofit --database d --out o", "give --index or --server"),
+    ("piperag run --schedule piperag --database d --out x", "--schedule: 'piperag' requires retrieval; give --index"),
     (f"{TIME} 0", "must be a whole number from 1"),
-    (f"{TIME} 5,", "must be a whole number from 1"),
     (f"{TIME} 5,x", "must be a whole number from 1"),
     ("cache prune --remove", "--older-than-days N, --keep-gb X or both"),
     ("cost --model mpt-7b-instruct --method cfic", "cfic on the shape of mpt-7b-instruct: requires an engine with"),
@@ -125,17 +112,6 @@ def code_of(arguments: list[str]) -> int:
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of([verb, "--help"]) == 0
     assert f"usage: ragauge {verb}" in capsys.readouterr().out
-
-
-def test_a_pipeline_without_an_index_is_refused_before_a_dtype_is_measured(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def measured(*arguments: object) -> None:
-        pytest.fail("a dtype was measured")
-
-    monkeypatch.setattr("ragauge.cli.piperag.with_dtype", measured)
-    assert code_of(["piperag", "run", "--schedule", "piperag", "--database", "none", "--out", "x.jsonl"]) == 2
-    assert "--schedule: 'piperag' requires retrieval; give --index or --server" in capsys.readouterr().err
 
 
 def test_every_verb_has_a_mistake_here() -> None:
@@ -197,16 +173,6 @@ def test_score_prints_one_json_object_last(tmp_path: Path, capsys: pytest.Captur
     assert main(["score", "--metric", "best_subspan_em", str(path), *keys, "--json"]) == 0
     scored = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (scored["mean"], scored["n"]) == (0.5, 2)
-
-
-def test_data_writes_what_run_reads(tmp_path: Path, shared_data: Path) -> None:
-    from ragauge import datasets
-    from ragauge.datasets import read_examples as read
-
-    official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
-    out = tmp_path / "m.jsonl"
-    assert main(["fetch", "--dataset", "musique", "--data", str(official), "--seed", "3", "--out", str(out)]) == 0
-    assert read(out) == datasets.load("musique", data=official, seed=3)
 
 
 def test_skipped_questions_are_left_out_of_what_is_asked(

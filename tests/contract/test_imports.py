@@ -70,7 +70,6 @@ def stated(path: Path) -> list[ast.ImportFrom]:
 
 @pytest.fixture(scope="module")
 def imports() -> dict[str, list[ast.ImportFrom]]:
-    """What each module imports."""
     return dict(zip(modules(), map(stated, FILES), strict=True))
 
 
@@ -154,13 +153,6 @@ def test_libraries_are_imported_where_they_are_used() -> None:
     code = "\n".join(["import sys, ragauge; dir(ragauge)", *steps])
     printed = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert printed.splitlines() == list(FOREIGN)
-
-
-def test_the_workflow_calls_the_command_line_alone(root: Path) -> None:
-    for path in (root / "workflow" / "rules").glob("*.smk"):
-        text = path.read_text()
-        assert not re.search(r"^\s*(run|script|notebook):", text, re.MULTILINE), path
-        assert not re.search(r"\blambda\b", text), path
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ import re
 import subprocess
 from collections import Counter
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 from ragauge.config import loading
 from ragauge.measure.predictions import predict
 from ragauge.measure.recomputed import figure_7, recomputed
-from ragauge.report.reproduction import Shown, State, page, planned, published, states
+from ragauge.report.reproduction import Shown, State, page, planned, states
 from ragauge.results.directions import directions
 from ragauge.results.runs import Runs
 
@@ -43,7 +42,7 @@ def test_the_committed_page_is_what_the_code_writes(runs: Runs, cells: list[Show
 
 
 def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(runs: Runs, cells: list[Shown]) -> None:
-    """Counted here from the CSVs: numbers, predictions and their errors, times, judges; and from the page itself."""
+    """Counted here from the CSVs: numbers, predictions, times, judges; and from the page itself."""
     columns: Counter[tuple[str, str]] = Counter()
     for path in PUBLISHED.glob("*.csv"):
         if path.stem.startswith(("superposition", "cfic", "piperag")) and not path.stem.endswith("from_logs"):
@@ -53,9 +52,9 @@ def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(ru
     keys += " saliency pruning caching parallelism stale_tokens"
     numbers = {column: n for column, n in columns.items() if column[1] not in keys.split()}
     text = (ROOT / "reports/reproduction.md").read_text(encoding="utf-8")
-    total, measured, shapes, middle, largest, known = re.search(  # type: ignore[union-attr]
+    total, measured, shapes, known = re.search(  # type: ignore[union-attr]
         r"Of the (\d+) numbers in .*, (\d+) were measured on the paper's model and data;\n(\d+) are predicted from .*"
-        r"error of ([\d.]+)% in the median and ([\d.]+)% at most;\n(\d+) are recomputed",
+        r"error of .*% at most;\n(\d+) are recomputed",
         text,
     ).groups()
     assert int(total) == sum(numbers.values()) == len(cells)
@@ -63,18 +62,6 @@ def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(ru
     guesses = [row for row in runs.predictions if row["item"] in {name for name, _ in numbers}]  # not of figures
     cycles = ("compute_cycles", "theoretical_speedup")
     assert int(shapes) == sum(n for (_, name), n in numbers.items() if name in cycles) == len(cycles) * len(guesses)
-    differences = []
-    for name in {row["item"] for row in guesses}:
-        with open(PUBLISHED / f"{name}.csv", newline="") as file:
-            for line in csv.DictReader(file):
-                [row] = (
-                    r
-                    for r in guesses
-                    if r["item"] == name and r["keys"].items() <= line.items() and r["model"] == line["model"]
-                )
-                differences += [abs(row[quantity] / float(line[quantity]) - 1) for quantity in cycles]
-    assert float(middle) == pytest.approx(100 * median(differences), abs=0.051)
-    assert float(largest) == pytest.approx(100 * max(differences), abs=0.051)
     count = Counter(cell.state for cell in cells)
     papers_models = {label for label, m in runs.config.models.items() if m.source and "smollm2" not in m.source}  # type: ignore[union-attr]
     committed = 0
@@ -91,21 +78,6 @@ def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(ru
     assert by_times == [State.NO_RATIO] * sum(n for (_, name), n in numbers.items() if name == "cuda_speedup")
     [line] = (line for line in text.splitlines() if line.startswith("| **all**"))
     assert line.split(" | ")[2 : 2 + len(State)] == [str(count[state] or "") for state in State]
-
-
-def test_states_follow_what_the_configuration_runs(cells: list[Shown]) -> None:
-    def counted(table: str, quantity: str = "", **keys: str) -> Counter[State]:
-        same = (c for c in cells if c.table == table and quantity in c.quantity and keys.items() <= c.keys.items())
-        return Counter(cell.state for cell in same)
-
-    assert counted("cfic_table_7", judge="human") == {State.INPUT: 12}
-    assert counted("piperag_table_1", "perplexity") == {State.PLANNED: 9, State.RECOMPUTED: 6}
-    assert counted("piperag_table_1", "latency_s") == {State.NO_RATIO: 9}
-    assert counted("piperag_table_1", "difference") == {State.RECOMPUTED: 12}
-    assert counted("piperag_table_2") == {State.PLANNED: 21, State.RECOMPUTED: 3}
-    assert counted("cfic_table_8", "f1") == {State.PLANNED: 6}
-    assert counted("cfic_table_4") == {State.PLANNED: 30}
-    assert not any(cell.state is State.CANNOT for cell in cells)
 
 
 def test_people_whose_judgements_the_configuration_has_are_no_missing_input(runs: Runs, tmp_path: Path) -> None:
@@ -149,8 +121,3 @@ def test_a_run_that_git_ignores_measures_nothing(runs: Runs, tmp_path: Path) -> 
         (tmp_path / "reports" / run / "superposition_table_1.csv").write_text(TABLE)
     found = {cell.why for cell in states(runs, tmp_path / "reports", {}) if cell.state is State.MEASURED}
     assert found == {"in gpu"}
-
-
-def test_every_printed_number_has_one_state() -> None:
-    counted = Counter((cell.table, tuple(cell.keys.items()), cell.quantity) for cell in published())
-    assert set(counted.values()) == {1}
