@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,16 @@ def run(browser: Chrome, script: str) -> Any:
     return browser.execute_script(f"return {script}")
 
 
+@contextmanager
+def screen(browser: Chrome, width: int, height: int, mobile: bool = False) -> Iterator[None]:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def fill_in(browser: Chrome, name: str, value: Any) -> None:
     """Set a control as its user does."""
     browser.execute_script(
@@ -165,14 +176,10 @@ def test_the_first_screen_recommends_what_the_command_prints(page: Chrome, folde
 
 @pytest.mark.parametrize("width", [390, 1366])
 def test_the_recommendation_is_on_the_first_screen(page: Chrome, width: int) -> None:
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 800}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
+    with screen(page, width, 844, mobile=width < 800):
         place = run(page, "document.getElementById('recommended').getBoundingClientRect().bottom + scrollY")
         assert place < (844 if width < 800 else 2 * 844)
         assert run(page, "document.documentElement.scrollWidth") <= width
-    finally:
-        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:
@@ -278,13 +285,9 @@ def test_controls_have_names_and_tables_have_heads(page: Chrome) -> None:
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_no_width_scrolls_sideways(page: Chrome, width: int) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
+    with screen(page, width, 900):
         open_records(page, "naive")
         assert run(page, "document.documentElement.scrollWidth") <= width
-    finally:
-        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.mark.parametrize("kind", ["nothing", "one point", "no cost"])

@@ -1,6 +1,6 @@
 """The kinds of cells that an experiment plans: what of it differs by more than a number."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,12 @@ Kind = tuple[Any, ...]
 
 def laid_over(files: Sequence[Path]) -> dict[str, Any]:
     """Configurations one over the other as Snakemake merges them: mappings by their keys, all else as a whole."""
+    from snakemake.utils import update_config
+
     merged: dict[str, Any] = {}
     for file in files:
-        merged = _merged(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
+        update_config(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
     return merged
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    both = {key: _merged(below[key], above[key]) for key in below.keys() & above if isinstance(below[key], dict)}
-    return {**below, **above, **both}
 
 
 @cache

@@ -40,8 +40,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
-    """What a script prints."""
-
     def run(script: str, *arguments: str, threads: bool = True) -> str:
         one = ["--threads", "1"] if threads else []
         folders = (str(root / "tests/support"), str(root / "benchmarks"))

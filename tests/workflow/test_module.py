@@ -36,15 +36,13 @@ use rule * from ragauge{named}
 def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
     """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the declaration."""
 
-    def deployed(
-        *, experiment: Any = None, config: str = "config", snakefile: str = "workflow/Snakefile", **parts: str
-    ) -> Path:
+    def deployed(*, experiment: Any = None, config: str = "config", **parts: str) -> Path:
         shutil.copytree(root / "config", tmp_path / "config")
         if experiment:
             (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
         parts = {"before": "", "paths": "", "named": "", "after": "", **parts}
         (tmp_path / "workflow").mkdir()
-        workflow_text = DEPLOYED.format(snakefile=root / snakefile, config=config, **parts)
+        workflow_text = DEPLOYED.format(snakefile=root / "workflow/Snakefile", config=config, **parts)
         (tmp_path / "workflow/Snakefile").write_text(workflow_text)
         return tmp_path
 
@@ -57,14 +55,6 @@ def planned(folder: Path, commands: Preloaded, *arguments: str) -> Planned:
     return Planned(done.stdout + done.stderr)
 
 
-def test_the_layout_is_that_of_the_catalogue(root: Path) -> None:
-    for name in ("Snakefile", "workflow/Snakefile", "workflow/schemas/config.schema.json", "config/README.md"):
-        assert (root / name).is_file(), name
-    assert (root / "config/config.yaml").resolve() == root / "config.yaml"
-    usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text(encoding="utf-8"))["usage"]
-    assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"}
-
-
 def test_the_declaration_plans_what_the_clone_plans(
     deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
 ) -> None:
@@ -75,26 +65,11 @@ def test_the_declaration_plans_what_the_clone_plans(
     assert planned(folder, preloaded).counts == counts == plan("--snakefile", "workflow/Snakefile").counts
 
 
-def test_rules_are_renamed_changed_and_left_out(
-    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
-) -> None:
-    changed = "\nuse rule data from ragauge as rag_data with:\n    resources:\n        mem_mb=4321\n"
-    folder = deploy(snakefile="Snakefile", named=" exclude staleness as rag_*", after=changed)
-    jobs = planned(folder, preloaded, "rag_superposition_table_3")
-    assert jobs.counts == {f"rag_{name}": count for name, count in plan("superposition_table_3").counts.items()}
-    assert [told["mem_mb"] for rule, told in jobs.resources if rule == "rag_data"] == ["4321"]
-
-
 @pytest.mark.parametrize(
     ("parts", "changed", "message"),
     [
         ({}, {"sede": 1}, "config/config.yaml: sede: unknown key 'sede'; did you mean 'seed'?"),
         ({"paths": '    prefix: "elsewhere"\n'}, {}, "module: prefix and replace_prefix are not supported"),
-        (
-            {"paths": '    replace_prefix: {"results/": "r/"}\n'},
-            {},
-            "module: prefix and replace_prefix are not supported",
-        ),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -18,16 +18,7 @@ Plan = Callable[..., Planned]
 FULL = ("--configfile", "configs/full.yaml")
 SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
-# The smoke experiment with what it does not have.
-ONNX = "schedule: random, engine: onnx"
-EXPORTED = f"one: {{{ONNX}}}, two: {{{ONNX}, interval: 32}}, trained: {{{ONNX}, retrofit_minutes: 1.0}}"
-MORE = (
-    *(*SMOKE, "--config", "judge={methods: [cfic, free_extraction], model: smollm2-135m-instruct}"),
-    "models={smollm2-135m-instruct: {dtype: float32}}",
-    f"pipelines={{{EXPORTED}, torch: {{schedule: random}}}}",
-    "training={cfic: {device: cuda, processes: 8}}",
-)
-# And on GPUs.
+# The smoke experiment on GPUs, with what it does not have.
 ON_GPUS = (
     *(*SMOKE, "--config", "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}"),
     "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}",
@@ -94,31 +85,10 @@ def test_a_paper_is_a_target(plan: Plan) -> None:
     assert "index_recall" not in jobs, "a recall that fails costs no table"
 
 
-def test_an_item_of_pipelines_plans_no_answers(plan: Plan) -> None:
-    jobs = plan("piperag_figure_8", *SMOKE).counts
-    assert jobs["pipeline"] > 0
-    assert not {"answers", "latency", "sft_train", "staleness"} & jobs.keys()
-
-
 def test_a_training_has_the_gpus_that_the_run_may_take(plan: Plan) -> None:
-    assert "--gpus 8 " in plan(*MORE).output
-    assert "--gpus 1 " in plan("cfic_table_4", "--resources", "gpu=1", *MORE).output
-
-
-def test_a_judge_that_is_named_judges_before_its_table_is_made(plan: Plan, checkout: Path) -> None:
-    planned = plan(*MORE)
-    jobs = load(checkout / "configs/ci/smoke.yaml").answers()
-    assert planned.counts["judgements"] == sum(job.variant in ("cfic", "free_extraction") for job in jobs)
-    assert "--model=smollm2-135m-instruct --dtype=float32 --device=cpu" in planned.output
-
-
-def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: Plan) -> None:
-    planned = plan(*MORE)
-    assert planned.counts["export"] == 2
-    assert planned.counts["retrofit"] == 1
-    exported = re.findall(r"--onnx=results/smoke/onnx/(\S+)", planned.output)
-    names = ("untrained", "untrained", "wikipedia-ivf-1.0")
-    assert sorted(exported) == [f"joint/smollm2-135m-instruct/{name}" for name in names]
+    training = (*SMOKE, "--config", "training={cfic: {device: cuda, processes: 8}}")
+    assert "--gpus 8 " in plan(*training).output
+    assert "--gpus 1 " in plan("cfic_table_4", "--resources", "gpu=1", *training).output
 
 
 def test_every_job_says_its_memory_and_minutes(plan: Plan) -> None:
@@ -168,15 +138,6 @@ def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
     planned = plan("superposition_table_3", *FULL, "--config", change)
     assert planned.counts == {"asset": 2, "data": 1, "answers": 2, "superposition_table_3": 1}
     assert "--method superposition_k2 " in planned.output
-
-
-def test_every_item_is_a_rule_named_and_described_after_it(checkout: Path, preloaded: Preloaded) -> None:
-    done = snakemake(checkout, "--list-rules", commands=preloaded)
-    assert done.returncode == 0, done.stderr
-    listed = (done.stdout + done.stderr).splitlines()
-    for item in registry.names("item"):
-        about = registry.module("item", item).__doc__ or ""
-        assert f"{item} ({about.splitlines()[0]})" in listed
 
 
 def test_a_wrong_configuration_is_one_line_and_exit_2(checkout: Path, preloaded: Preloaded) -> None:

@@ -121,14 +121,3 @@ def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: 
     assert "reports/tiny/frontier.csv" in written
     assert not [path for path in written if "/data/" in path]
     assert [len(r["kept"]) for r in records(folder / answers / "bm25_k1.jsonl")] == [2, 2, 2]
-
-
-def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
-    out = finished / "answers" / "nq_open" / "tiny" / "naive.jsonl"
-    target = str(out.relative_to(folder))
-    run(folder, {"naive": {"limit": 1}}, preloaded, target)
-    before = out.read_text()
-    assert before.count("\n") == 1
-    run(folder, {"naive": {}}, preloaded, target)
-    assert out.read_text().count("\n") == 3
-    assert out.read_text().startswith(before)  # its clocks, too

@@ -83,18 +83,3 @@ def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:
     written = {path.relative_to(tmp_path / "mine") for path in (tmp_path / "mine").rglob("*") if path.is_file()}
     assert set(map(Path, ("Snakefile", "workflow/Snakefile", "config.yaml", "workflow/rules/common.smk"))) <= written
     assert all((tmp_path / "mine" / path).read_bytes() == (root / path).read_bytes() for path in written)
-
-
-def test_the_example_is_documents_that_answer_its_questions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ragauge.study import questions
-
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["init", "example", "--example"]) == 0
-    assert "ragauge study --documents example/documents" in capsys.readouterr().out
-    found = {path.stem: " ".join(path.read_text().split()) for path in Path("example", "documents").glob("*.txt")}
-    asked = questions.read_questions(Path("example", "questions.csv"))
-    assert (len(found), len(asked)) == (26, 12)
-    for one in asked:
-        assert any(answer in found[one.gold] for answer in one.answers), one
