@@ -87,13 +87,6 @@ def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path: Path) -> None:
     assert "the best of 1, 4" in cell["note"]
 
 
-def test_rows_come_from_settings_and_not_from_names(tmp_path: Path) -> None:
-    write_variant(tmp_path, "superposition", "naive", [True])
-    write_variant(tmp_path, "naive", "superposition", [False], params={"top_k": 1})
-    rows = table("superposition_table_1", tmp_path)
-    assert line(rows, method="naive", quantity="accuracy", model=MODEL)["variant"] == "superposition"
-
-
 def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
     methods = {"naive": {}, "mine": {"method": "prompt_cache"}}
     config = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods}
@@ -104,10 +97,6 @@ def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
     assert cell["note"] == "not run: unfinished for variant mine"
     other = line(rows, method="attention_sort", quantity="accuracy", model=MODEL)
     assert other["note"] == "not run: not in this experiment"
-    write_variant(tmp_path, "naive", "naive", [None, None])
-    cell = line(table("superposition_table_1", tmp_path), method="naive", quantity="accuracy", model=MODEL)
-    assert math.isnan(cell["measured"])
-    assert cell["note"] == "all 2 questions failed: too long for the context"
 
 
 def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
@@ -253,15 +242,6 @@ def test_dataset_statistics_by_hand(tmp_path: Path) -> None:
     assert values["average_document_tokens"] == pytest.approx(DOCUMENT + 0.25)
     assert values["average_longest_document_tokens"] == pytest.approx(DOCUMENT + 5)
     assert values["average_left_align_gap_tokens"] == pytest.approx(4.75)
-
-
-def test_the_gold_documents_take_no_place_on_the_frontier(small: Path) -> None:
-    write_variant(small, "gold", "oracle", [True] * 4)
-    rows = table("frontier", small)
-    chances = rows[rows["quantity"] == "frontier_probability_cycles"].set_index("variant")["measured"]
-    assert set(chances.index) == {"plain", "sp"}
-    assert chances["sp"] == 1.0
-    assert chances["plain"] < 0.5
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,6 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(rendered: Path, tmp_path: Path) -> Path:
-    """The results of that run."""
     return shutil.copytree(rendered / "results", tmp_path / "results")
 
 
@@ -96,7 +95,6 @@ def out(rendered: Path, tmp_path: Path) -> Path:
 
 
 def made(results: Path, out: Path, **more: Any) -> str:
-    """The page of a run."""
     return report.write(settings(**more), results, out).read_text(encoding="utf-8")
 
 
@@ -253,10 +251,6 @@ def test_a_report_says_that_no_answer_is_known(tmp_path: Path, labels: list[str]
 def test_a_damaged_file_is_named(small: Path, out: Path) -> None:
     answers = small / "answers/nq_open" / MODEL / "naive.jsonl"
     whole = answers.read_bytes()
-    answers.write_bytes(whole[:-40])
-    with pytest.raises(UserError, match=r"naive\.jsonl:6: not a record"):
-        made(small, out)
-    answers.write_bytes(whole)
     write_question(answers, {"trace": [{"span": 1}]})
     with pytest.raises(UserError, match=r"naive\.jsonl: unsupported trace or shape"):
         made(small, out)
@@ -302,8 +296,6 @@ def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "taken").write_text("")
     assert main([*arguments, str(tmp_path / "taken" / "out")]) == 2
     assert "Not a directory" in capsys.readouterr().err
-    assert main(["report", "page", "--config", str(tmp_path / "none.yaml")]) == 2
-    assert "none.yaml: cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,3 @@ def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path: Path) -> 
     with pytest.raises(UserError, match="data set nq_oben: unknown data set 'nq_oben'"):
         runs.metrics("nq_oben")
     assert runs.metrics("nq_open")[0] == "best_subspan_em"
-
-
-def test_a_label_stands_for_the_data_set_that_it_names(tmp_path: Path) -> None:
-    path = write_variant(tmp_path, "x", "naive", [True], dataset="nq_open")
-    (tmp_path / "answers/nq_open").rename(tmp_path / "answers/mine")
-    runs = Runs(tmp_path)
-    assert [v.dataset for v in runs.run] == ["mine"]
-    assert runs.metrics("mine")[0] == "best_subspan_em"
-    assert not path.exists()
