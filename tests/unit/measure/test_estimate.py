@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import tiny_models
 from preloaded import Preloaded
 from ragauge.cli import main
 from ragauge.config import launch
@@ -19,18 +18,11 @@ from ragauge.cost.shapes import named
 from ragauge.cost.trace import Call
 from ragauge.datasets.nq_open import NQOpen
 from ragauge.errors import UserError
-from ragauge.generation.cost import calls
-from ragauge.generation.evaluation import EvaluationStretch
-from ragauge.generation.modes._joint import JointDecoder
-from ragauge.generation.modes.joint import JointAttention
-from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.settings import PipelineSettings
 from ragauge.measure import estimate as estimates
 from ragauge.measure.estimate import Section, Span, duration, estimate, time_text
 from ragauge.measure.speed import DATA_SHEET, Machine, MeasuredRates
 from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.testing import write_checkpoint
-from retro_parts import ExactRetriever, specified, tokens
 
 # Weights of MPT-7B: 32 layers of 12 x 4096^2, and 50,432 x 4096 of the embedding, which is the output matrix as well.
 LAYERS_WEIGHTS, OUTPUT_WEIGHTS = 32 * 12 * 4096**2, 50_432 * 4096
@@ -109,23 +101,6 @@ def test_training_is_four_passes_over_every_document() -> None:
     assert short.wall == Span(0.06, 0.06, 0.06)
 
 
-@pytest.mark.parametrize("kind", ["no_retrieval", "retrieve_once", "random", "retro_plus", "piperag"])
-@pytest.mark.parametrize("task", ["perplexity", "generate"])
-def test_a_pipelines_calls_are_those_of_a_real_one(kind: Any, task: Any) -> None:
-    retriever = ExactRetriever([tokens(300, 2), tokens(400, 4)])
-    lm = JointDecoder(tiny_models.tiny_lm(), JointAttention())
-    pipeline = Pipeline(lm, specified(kind, 32, task), retriever, retriever)
-    record = pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 7))))
-    real = [call for call in record.trace if call["stage"] in ("read", "decode")]
-    entry = PipelineSettings(schedule=kind, task=task, interval=32, tokens=150)
-    planned = list(calls(entry))
-    read = sum(sum(call.lengths) * call.steps for call in planned if call.stage != "neighbours")
-    assert read - sum(sum(call["lengths"]) * call.get("steps", 1) for call in real) in (0, 1)  # the last is not read
-    neighbours = sum(call["stage"].startswith("neighbours") for call in record.trace)
-    windows = sum(call.stage == "neighbours" for call in planned)
-    assert min(1, windows) <= neighbours <= windows  # what an earlier window found is not read again
-
-
 def test_generation_is_bound_by_memory_and_timed_once_more_than_it_is_recorded() -> None:
     layer = 2 * 960 * 960 + 2 * 960 * 320 + 3 * 960 * 2560  # q and o, k and v of a third of the heads, the MLP
     weights = 4 * (32 * layer + 49_152 * 960)  # bytes in float32
@@ -159,12 +134,6 @@ def test_a_data_set_of_unknown_size_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(NQOpen, "counts", None)
     [unknown] = estimate(experiment()).sections[0].unknown
     assert unknown == "nq_open, mpt-7b-instruct: the size of 'nq_open' is not known"
-
-
-def test_the_smoke_experiment_can_be_estimated(root: Path) -> None:
-    made = estimate(load(root / "configs/ci/smoke.yaml"))
-    assert made.wall.low > 0
-    json.dumps(made.to_json())
 
 
 # --- a measured machine ---
@@ -229,14 +198,6 @@ def test_a_method_of_chunks_reads_its_volume_and_free_extraction_writes_it() -> 
 def test_without_its_gpu_an_experiment_gets_lower_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates.torch.cuda, "is_available", lambda: False)
     assert estimates.machine_for(experiment()) is DATA_SHEET
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(40, "40 s"), (150, "2.5 min"), (720, "12 min"), (12600, "3.5 h"), (172800 * 1.5, "3.0 days")],
-)
-def test_durations_are_in_words(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_a_run_takes_what_was_estimated(

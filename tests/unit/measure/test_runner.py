@@ -107,10 +107,8 @@ def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm:
 def test_an_answer_in_a_chat_is_the_first_line_with_text(
     template: str, prediction: str, model: Path, data: Path, lm: LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting, prompt_of = setting_of(model, data, "naive"), runner.prompt_of
-    monkeypatch.setattr(runner, "prompt_of", lambda example, _, *more: prompt_of(example, setting, *more))
     monkeypatch.setattr(type(lm.tokenizer), "decode", lambda *_, **__: "\n \nan answer\nmore")
-    stated = setting.model_copy(update={"template": template})
+    stated = setting_of(model, data, "naive").model_copy(update={"template": template})
     record = runner.ask(lm, methods.make("naive"), examples_of(data)[0], stated)
     assert record.prediction == prediction
 
@@ -173,12 +171,7 @@ def with_a_long_one(data: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [
-        ("naive", "the prompt reaches position "),
-        ("superposition", "document 3 has "),
-        ("prompt_cache", "document 3 has "),
-        ("attention_sort", "the prompt reaches position "),
-    ],
+    [("naive", "the prompt reaches position "), ("superposition", "document 3 has ")],
 )
 def test_a_question_that_does_not_fit_fails_and_the_run_goes_on(
     name: str, reason: str, model: Path, with_a_long_one: Path, tmp_path: Path
@@ -204,13 +197,6 @@ def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: 
     assert (record.status, record.tokens["generated"], record.cut) == ("ok", 2, True)
     stopped = runner.ask(short, methods.make("naive"), example, limited)
     assert (stopped.tokens["generated"], stopped.cut) == (2, False)
-
-
-def test_a_failure_leaves_nothing_to_the_next_question(model: Path, data: Path, with_a_long_one: Path, lm: LM) -> None:
-    setting, method = setting_of(model, data), methods.make("superposition")
-    alone = runner.ask(lm, method, examples_of(data)[2], setting)
-    assert runner.ask(lm, method, examples_of(with_a_long_one)[1], setting).status == "failed"
-    assert untimed(runner.ask(lm, method, examples_of(data)[2], setting)) == untimed(alone)
 
 
 def failing(error: Exception) -> Any:
@@ -346,35 +332,6 @@ def test_variants_share_a_loaded_model(
     assert untimed(shared) == untimed(fresh)
 
 
-# ---- a model that cannot be loaded
-
-
-@pytest.mark.parametrize(
-    ("name", "missing", "message"),
-    [
-        ("model.safetensors", False, "model.safetensors: truncated or damaged"),
-        ("tokenizer.json", True, "tokenizer"),
-        ("tokenizer.json", False, "tokenizer"),
-        ("chat_template.jinja", True, "tokenizer has no chat template"),
-    ],
-)
-def test_a_model_that_cannot_be_loaded_is_one_line(
-    name: str, missing: bool, message: str, model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Other damages are those of tests/unit/engines/test_checkpoint.py."""
-    file = shutil.copytree(model, tmp_path / "model") / name
-    content = file.read_bytes()
-    file.unlink()
-    if not missing:
-        file.write_bytes(content[:-1000])
-    out = tmp_path / "x.jsonl"
-    assert main([*arguments(tmp_path / "model", data, "naive", "--template", "chat"), "--out", str(out)]) == 2
-    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ragauge: error: ")]
-    assert message in line
-    assert len(line) < 500
-    assert not out.exists()
-
-
 # ---- again
 
 
@@ -388,15 +345,3 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
     monkeypatch.setattr(runner.engines, "load", lambda *_, **__: pytest.fail("the model was loaded"))
     assert main(command) == 0
     assert contents(tmp_path) == before
-
-
-def test_parts_by_the_command_line_are_the_whole(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole, out, parts = tmp_path / "whole.jsonl", tmp_path / "all.jsonl", [tmp_path / f"{n}.jsonl" for n in range(2)]
-    assert main([*arguments(model, data, "naive"), "--out", str(whole)]) == 0
-    for number, path in enumerate(parts):
-        assert main([*arguments(model, data, "naive", "--part", f"{number}/2"), "--out", str(path)]) == 0
-    assert main(["run", "--gather", *map(str, parts), "--out", str(out)]) == 0
-    assert [untimed(r) for r in records.read(out)] == [untimed(r) for r in records.read(whole)]
-    assert sum(len(records.read(path)) for path in parts) == len(records.read(whole)) > 1
