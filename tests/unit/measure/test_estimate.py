@@ -176,9 +176,7 @@ def test_one_line_has_the_time_and_what_is_not_estimated() -> None:
     line = estimates.brief(estimated)
     assert line.startswith(f"about {duration(estimated.wall.likely)} here ({duration(estimated.wall.low)} to ")
     assert line.endswith("; part of retrieval is not estimated")
-    assert [part.rpartition(" ")[0] for part in line.partition(": ")[2].partition(";")[0].split(", ")][:1] == [
-        "answers 9.1"
-    ]
+    assert ": answers 9.1 " in line
 
 
 def test_a_method_of_chunks_reads_its_volume_and_free_extraction_writes_it() -> None:

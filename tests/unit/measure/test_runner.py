@@ -169,23 +169,6 @@ def with_a_long_one(data: Path, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("naive", "the prompt reaches position "), ("superposition", "document 3 has ")],
-)
-def test_a_question_that_does_not_fit_fails_and_the_run_goes_on(
-    name: str, reason: str, model: Path, with_a_long_one: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "x.jsonl"
-    assert main([*arguments(model, with_a_long_one, name), "--out", str(out)]) == 3
-    found = records.read(out)
-    assert [r.status for r in found] == ["ok", "failed", "ok", "ok"]
-    assert re.fullmatch(rf"{reason}.*the model's context is 1024 tokens", found[1].reason)
-    assert found[1].prompt_sha256
-    assert (found[1].trace, found[1].prediction) == ([], "")
-    assert records.read_meta(out)["counts"] == {"records": 4, "failed": 1}
-
-
 def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: LM) -> None:
     """Not one that ends by itself there, nor at its limit."""
     setting, example = setting_of(model, data, "naive"), examples_of(data)[0]
@@ -234,14 +217,20 @@ def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
 # ---- side by side
 
 
-def test_side_by_side_the_answers_are_the_same(model: Path, with_a_long_one: Path, tmp_path: Path) -> None:
-    """A question that fails, fails by itself; without seconds of their own, records say how many shared them."""
+def test_side_by_side_the_answers_are_the_same_and_a_question_that_does_not_fit_fails_by_itself(
+    model: Path, with_a_long_one: Path, tmp_path: Path
+) -> None:
+    """Without seconds of their own, records say how many shared them."""
     found = {}
     for batch in ("1", "3", "auto"):
         out = tmp_path / f"{batch}.jsonl"
         assert main([*arguments(model, with_a_long_one, "superposition", "--batch", batch), "--out", str(out)]) == 3
         found[batch] = records.read(out)
     assert [r.status for r in found["1"]] == ["ok", "failed", "ok", "ok"]
+    assert records.read_meta(tmp_path / "1.jsonl")["counts"] == {"records": 4, "failed": 1}
+    failed = found["1"][1]
+    assert re.fullmatch("document 3 has .*the model's context is 1024 tokens", failed.reason)
+    assert (failed.trace, failed.prediction, len(failed.prompt_sha256)) == ([], "", 64)
     assert {r.batch for r in found["1"]} == {1}
     assert {r.batch for r in found["3"]} == {3}
     assert {r.batch for r in found["auto"]} == {QUESTIONS}
