@@ -212,7 +212,8 @@ def test_models_that_cannot_ground_are_refused(name: str) -> None:
 # ---- records
 
 
-def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 0) -> list[Record]:
+def questions(tmp_path: Path) -> list[str]:
+    """The options that name two questions on one article, and where what comes of them is written."""
     data, section = tmp_path / "wiki_long.jsonl", ARTICLE.index("House 9")
     lines = [
         {
@@ -226,11 +227,13 @@ def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 
         for i in range(2)
     ]
     data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out = tmp_path / "x.jsonl"
+    return ["--dataset", "wiki_long", "--data", str(data), "--threads", "1", "--out", str(tmp_path / "x.jsonl")]
+
+
+def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 0) -> list[Record]:
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
-    arguments = ["--dataset", "wiki_long", "--data", str(data), "--model", str(model), "--out", str(out)]
-    assert main(["run", "--method", name, *arguments, "--threads", "1", *more]) == code
-    return records.read(out)
+    assert main(["run", "--method", name, *questions(tmp_path), "--model", str(model), *more]) == code
+    return records.read(tmp_path / "x.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -288,6 +291,25 @@ def test_a_record_of_evidence_that_another_model_found_says_so(
     ):
         run(tmp_path, name, "--finder", other, "--overwrite", code=2)
         assert message in capsys.readouterr().err
+
+
+def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
+    model, finder = (
+        str(write_checkpoint(tmp_path / name, max_position_embeddings=2500, intermediate_size=size))
+        for name, size in (("model", 64), ("finder", 96))
+    )
+    models = {"alone": {"source": model}, "pair": {"source": model, "finder": "wide"}, "wide": {"source": finder}}
+    variants = {"naive": {}, "cfic": {"d": 32}}
+    config = {"run": "r", "models": models, "datasets": {"wiki_long": {}}, "methods": variants}
+    (tmp_path / "c.yaml").write_text(json.dumps(config))
+    options = ["--config", str(tmp_path / "c.yaml"), "--methods", "naive,cfic", "--prompts", "1"]
+    quick = ["--trials", "1", "--warmup", "0", "--allow-load", "--new-tokens", "2"]
+    flop = {}
+    for label in ("alone", "pair"):
+        assert main(["time", *questions(tmp_path), *options, *quick, "--model", label]) == 0
+        flop[label] = {row["variant"]: row["flop"] for row in json.loads((tmp_path / "x.jsonl").read_text())["rows"]}
+    assert flop["pair"]["naive"] == flop["alone"]["naive"]
+    assert flop["pair"]["cfic"] > flop["alone"]["cfic"]
 
 
 def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
