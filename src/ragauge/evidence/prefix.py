@@ -145,7 +145,8 @@ def _search(
     """The candidates, best first; each step reads every growing candidate's last token in one pass."""
     families = [_grown(_Beam(root), context.logits.float().log_softmax(-1), branches, "beam")]
     if rule == "first_token":  # where a token both ends a sentence and goes on, the earlier sentence stands for it
-        families = [list({beam.ids: beam for beam in reversed(families[0])}.values())]
+        latest_first = sorted(families[0], key=lambda beam: beam.node.sentences[0], reverse=True)
+        families = [list({beam.ids: beam for beam in latest_first}.values())]
     pool = _survivors(families, k, rule)
     while growing := [beam for beam in pool if not settled(beam.node)]:
         rows = [Row([b.ids[-1]], [context.position + len(b.ids) - 1], (context.span, *b.read)) for b in growing]

@@ -66,6 +66,11 @@ def _prepare(tree: Element) -> None:
         element.tail = f" {element.tail or ''}" if element.tag == "summary" else element.tail
         holds_blocks = any(inner.tag in BLOCKS for inner in element.iterdescendants())
         element.tag = AS_BLOCK.get(element.tag, "div" if holds_blocks else "span")
+    for element in tree.xpath("//pre[not(.//code)]"):  # whose line ends trafilatura drops
+        code = element.makeelement("code")
+        code.text, element.text = element.text, None
+        code.extend(list(element))
+        element.append(code)
     for element in tree.xpath("//ol[@start > 1]"):  # whose number trafilatura drops
         for number, item in enumerate(element.findall("li"), int(element.get("start"))):
             first = item if (item.text or "").strip() or item.find("p") is None else item.find("p")

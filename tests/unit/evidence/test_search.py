@@ -210,6 +210,7 @@ def test_the_greedy_rule_goes_by_first_tokens(lm: LM) -> None:
     firsts = list(dict.fromkeys(WORDS[p.sentence][0] for p in found))
     assert firsts == tokens[: len(firsts)]
     assert [p.score for p in found] == pytest.approx([float(logp[WORDS[p.sentence][0]]) for p in found])
+    assert {p.sentence for p in found} & {2, 4} == {2}  # [10, 11] stands before [10]
 
 
 def test_fewer_sentences_than_asked_for(lm: LM) -> None:

@@ -62,6 +62,7 @@ INSERTED = {
     "<h2>Head<br>line</h2>after": "## Head line\n\nafter",
     "<section><header><h2>Sec</h2></header>text</section>": "## Sec\n\ntext",
     "<pre><code>close\n  wait</code></pre>": "close\n  wait",
+    "<pre>close\n  wait</pre>": "close\n  wait",
     "<p>Gre<b>ta</b> <i>Holm</i>&shy;berg</p>": "Greta Holm\u00adberg",
 }
 
