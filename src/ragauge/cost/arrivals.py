@@ -13,6 +13,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -129,12 +130,12 @@ def drive(
             continue
         for served in server.step(coming[0].arrival_s if coming else math.inf):
             done.append(served)
+            ready_s = served.end_s + served.pause_s  # when its client may send again
             if level.clients and sent < requests:
-                coming.append(Request(sent, sent % prompts, served.end_s + served.pause_s))
+                insort(coming, Request(sent, sent % prompts, ready_s), key=attrgetter("arrival_s"))
                 sent += 1
             if turn := turns.get(level.next_turns.get(served.request.number, -1)):
-                moment = max(turn.arrival_s, served.end_s + served.pause_s)
-                insort(coming, replace(turn, arrival_s=moment), key=lambda one: one.arrival_s)
+                insort(coming, replace(turn, arrival_s=max(turn.arrival_s, ready_s)), key=attrgetter("arrival_s"))
     return done
 
 

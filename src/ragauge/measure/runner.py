@@ -113,8 +113,8 @@ class DocumentFolder:
     def store(self, specification: AnswerSpecification) -> DocumentStore:
         """The store for the decoder that answers. Call it once the number of threads is set."""
         weights, engine = specification.model_sha256 or specification.model, specification.engine
-        precision = f"{engine.dtype} {engine.weights} {engine.kv}"
-        decoder = f"{weights} {engine.name} {precision} {engine.device} {digest('ragauge.engines')}"
+        stored = f"{engine.dtype} {engine.weights} {engine.kv} {engine.max_context}"
+        decoder = f"{weights} {engine.name} {stored} {engine.device} {digest('ragauge.engines')}"
         decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
         decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"  # to the last bit, only there
         return DocumentStore(self.path, decoder, self.max_bytes)

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -95,6 +96,36 @@ def test_a_trace_arrives_at_its_moments_but_turns_wait(speed: float, service: fl
     assert [row["arrival_at_s"] for row in result] == pytest.approx(expected)
     starts = [row["start_at_s"] for row in result]
     assert starts[3] >= result[2]["end_at_s"]
+
+
+def test_a_client_that_pauses_holds_up_no_other() -> None:
+    clock, pauses = Simulated(), iter([30.0, *[0.0] * 5])
+
+    class Failing(SideBySide):
+        def step(self, until: float) -> Sequence[TimedRequest]:
+            return [replace(one, pause_s=next(pauses)) for one in super().step(until)]
+
+    result = rows(drive(Failing(clock), Level(clients=2), 1, 6, clock), warmup=0)
+    assert sorted(row["arrival_at_s"] for row in result) == [0, 0, 1, 2, 3, 31]
+
+
+class SideBySide:
+    """Answers all admitted requests together, in one step of a second."""
+
+    def __init__(self, clock: Simulated) -> None:
+        self.clock, self.held = clock, list[Request]()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.held)
+
+    def admit(self, request: Request) -> None:
+        self.held.append(request)
+
+    def step(self, until: float) -> Sequence[TimedRequest]:
+        begin, held = self.clock.at, self.held
+        self.held, self.clock.at = [], begin + 1.0
+        return [TimedRequest(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
 
 
 def test_intervals_are_wider_where_neighbours_are_alike() -> None:

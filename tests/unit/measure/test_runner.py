@@ -285,12 +285,14 @@ def unclocked(record: Record) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "other"), [("cpu_model", "Another CPU"), ("digest", "0123456789ab")])
-def test_kept_documents_are_known_by_processor_code_and_kernels(
+def test_kept_documents_are_known_by_context_processor_code_and_kernels(
     name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, setting = runner.DocumentFolder(tmp_path, 10**6), setting_of(model, data)
     before = kept.store(setting).decoder
     assert kept.store(setting).decoder == before
+    longer = setting.engine.model_copy(update={"max_context": 9})  # LongRoPE has other frequencies beyond a length
+    assert kept.store(setting.model_copy(update={"engine": longer})).decoder != before
     monkeypatch.setattr(runner, name, lambda *_: other)
     assert kept.store(setting).decoder != before
     monkeypatch.undo()
