@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragauge import registry
+from ragauge.assets.store import has_manifest
 from ragauge.cli import _options as options
 from ragauge.config import loading
 from ragauge.config.checks import check_source
@@ -378,7 +379,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 def _export(args: argparse.Namespace) -> None:
     from ragauge.retrieval.database import Database
 
-    folders.check_replaceable(args.out, _is_export)
+    folders.check_replaceable(args.out, has_manifest)
     mode = modes.make(args.mode, {})
     if "onnx" not in mode.engines:
         raise UserError(f"--mode {args.mode}: cannot be exported to ONNX")
@@ -398,12 +399,5 @@ def _export(args: argparse.Namespace) -> None:
         vocabulary=Database(args.database).vocabulary if args.database else 0,
     )
     checkpoint = replace(checkpoint, sha256=mode.origin(checkpoint)[1])
-    folders.replace(args.out, lambda folder: mode.export(checkpoint, folder), _is_export)
+    folders.replace(args.out, lambda folder: mode.export(checkpoint, folder), has_manifest)
     options.print_result(args, args.out, out=args.out)
-
-
-def _is_export(folder: Path) -> bool:
-    try:
-        return b'"model_sha256"' in (folder / "about.json").read_bytes()
-    except OSError:
-        return False

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ragauge.cost.shape import Shape
     from ragauge.cost.trace import Call, Trace
     from ragauge.engines.cache import KVCache
+    from ragauge.io.records import ServedResponse
 
 Observed = Literal["all", "last"]
 
@@ -78,25 +79,6 @@ class Response:
 
     ids: list[int]
     token_s: tuple[float, ...] = ()  # seconds from the request until each token was known, where the engine times them
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """Counts and times of one request to a server; counts that the server does not state are None."""
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt, in the server's cache already
-    new_tokens: int | None = None
-    token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text, thoughts included
-    first_answer_s: float | None = None  # of them, to the first piece of the answer
-    thought_tokens: int = 0
-    thought_tokens_source: Literal["server", "pieces"] | None = None  # who counted them
-    thoughts: str = ""
-    attempts: int = 1
-    concurrency: int = 1  # requests at a time
-    finish: str | None = None
-    stack: str = ""  # the server's name for itself
-    remarks: tuple[str, ...] = ()  # how the request was changed for the server, and "not streamed"
 
 
 class ExtendOptions(TypedDict, total=False):
@@ -157,7 +139,7 @@ class Engine(Protocol):
 class RemoteEngine(Engine, Protocol):
     """The level of engines with `Capability.SERVER`, which answers several requests at a time."""
 
-    exchange: Exchange | None  # while tracing: counts of all requests, times of the last
+    exchange: ServedResponse | None  # while tracing: counts of all requests, times of the last
     concurrency: int | None  # requests at a time; None: as the run says
     nonce: Callable[[], str]  # what stands in front of a prompt
 

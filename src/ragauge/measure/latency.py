@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import torch
 
-from ragauge.cost import cold, gap
+from ragauge.cost import gap
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.gpu_load import GpuWatch, watch
@@ -29,11 +29,10 @@ from ragauge.cost.settings import LatencySettings
 from ragauge.cost.trace import online, stage_seconds
 from ragauge.engines import LM
 from ragauge.engines.batching import BatchScheduler
-from ragauge.engines.store import DocumentStore
 from ragauge.engines.tuning import weight_read
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
-from ragauge.measure import timing
+from ragauge.measure import cold, timing
 from ragauge.measure.timing import Bench
 from ragauge.methods import Method
 from ragauge.methods.base.grounding import Finding
@@ -45,7 +44,6 @@ MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their re
 RETRIES = 3  # of one disturbed trial, and at least of all
 RETRIED = 0.25  # of the trials: a machine that stays busy does not stretch the run
 TIMES = ("first_token_s", "per_token_s", "total_s")
-UNBOUNDED = 1 << 62  # bytes of a store that is temporary
 
 
 def measure_latency(
@@ -62,7 +60,7 @@ def measure_latency(
     device = bench.lm.device.type
     rates = machine or measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
     on_disk = settings.documents == "cold" or device == "cpu"  # a GPU computes documents faster than a disk stores them
-    disk = cold.Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
+    disk = folder if on_disk else None
     result = run(variants, bench, settings, rates, disk=disk)
     others = [settings.model_copy(update={"new_tokens": n, "documents": "ready"}) for n in settings.all_new_tokens[1:]]
     alone = replace(bench, batch=())
@@ -76,14 +74,14 @@ def run(
     machine: Mapping[str, Any],
     *,
     seed: int = 0,
-    disk: cold.Disk | None = None,
+    disk: Path | None = None,
 ) -> dict[str, Any]:
     """Time every method variant on the prompts with responses of `new_tokens` tokens.
 
     The trials are divided over the prompts of `bench`, and one prompt's prepared states are in memory at a time; every
     method that looks for evidence has as many trials on its batch. With a `disk`, variants that read the same documents
     compute them once between them; their keys and values are the same bits. For `documents: cold`, what a method
-    prepares is also timed as it comes from there.
+    prepares is also timed as it comes from there. `disk` is a folder on it.
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
         "rows", "documents" (the trials of cold documents; None without), "evidence_batches" (those of evidence for
@@ -185,7 +183,7 @@ class _Trials:
     settings: LatencySettings
     machine: Mapping[str, Any]
     order: random.Random
-    disk: cold.Disk | None
+    disk: Path | None  # a folder on it
     progress: Any  # a bar of trials, moved between them, never in one
     retried: int = 0
     load: Load = field(default_factory=Load)  # of all undisturbed trials together: what was too short to see in each
@@ -203,7 +201,7 @@ class _Trials:
     def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
         self.progress.set_postfix_str("preparing documents")
-        with self.disk.storing_documents(self.engine) if self.disk else nullcontext():
+        with cold.storing_documents(self.engine, self.disk, cold.UNBOUNDED) if self.disk else nullcontext():
             states = {name: method.prepare(self.engine, prompt) for name, method in self.variants.items()}
         costs = {name: self._warm_up(name, states[name], prompt) for name in self.variants}
         self.progress.set_postfix_str("")

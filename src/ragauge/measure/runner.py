@@ -340,8 +340,7 @@ def ask(
 
 def _served(engine: Engine) -> ServedResponse | None:
     """What a server reported of the last request; None if it did not respond, or the engine has none."""
-    exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
-    return ServedResponse.model_validate(asdict(exchange)) if exchange else None
+    return cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
 
 
 def _question_fields(example: Example) -> dict[str, Any]:

@@ -13,15 +13,15 @@ import numpy as np
 
 from ragauge.cost import arrivals
 from ragauge.cost.arrivals import Request, TimedRequest
-from ragauge.cost.cold import STATE, Disk, drop_page_cache
 from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.cost.settings import StreamSettings
 from ragauge.cost.trace import Call
 from ragauge.engines import LM
-from ragauge.engines.store import DocumentStore, MemoryStore
+from ragauge.engines.store import MemoryStore
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure import timing
+from ragauge.measure.cold import STATE, drop_page_cache, storing_documents
 from ragauge.measure.timing import Bench
 from ragauge.methods import Method
 from ragauge.methods.base.tree import TreeMethod
@@ -155,8 +155,7 @@ class _Stream:
                 self.lm.documents = MemoryStore("stream", size)
                 yield
                 return
-            disk = Disk(self.folder, lambda place: DocumentStore(place, "stream", size))
-            with disk.storing_documents(self.lm) as place:
+            with storing_documents(self.lm, self.folder, size) as place:
                 self.after_request = lambda: drop_page_cache(place)
                 yield
         finally:

@@ -20,10 +20,11 @@ from threading import Lock
 from typing import Any
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Exchange, Limits, Response, Traced
+from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Limits, Response, Traced
 from ragauge.errors import UserError
 from ragauge.io.completions import Completion, count, read_completion, text_of
 from ragauge.io.http import EndpointError, JsonServer
+from ragauge.io.records import ServedResponse
 from ragauge.io.streams import StreamClient
 
 PREFIX = "openai:"  # of sources
@@ -107,7 +108,7 @@ class ServedEngine(Traced):
         self.concurrency = concurrency
         self.first_token_at: float | None = None
         self.cut = False
-        self.exchange: Exchange | None = None
+        self.exchange: ServedResponse | None = None
         self.completion: Completion | None = None  # the last one
         self.client: StreamClient | None = None  # of measurements: sends each request once, in place of the server
         self.nonce: Callable[[], str] = str
@@ -214,16 +215,16 @@ class ServedEngine(Traced):
             return False
         return True
 
-    def _exchange(self, completion: Completion, sent: Sequence[float]) -> Exchange:
+    def _exchange(self, completion: Completion, sent: Sequence[float]) -> ServedResponse:
         answer, thoughts = completion.split()
         tokens, source = completion.thought_tokens()
         instead = {key: f"{other} in place of {key}" if other else f"without {key}" for key, other in REFUSABLE.items()}
         remarks = [instead[key] for key in REFUSABLE if key in self._quirks.refused]
-        return Exchange(
+        return ServedResponse(
             prompt_tokens=count(completion.usage, "prompt_tokens"),
             cached_tokens=count(completion.usage.get("prompt_tokens_details"), "cached_tokens"),
             new_tokens=count(completion.usage, "completion_tokens"),
-            token_s=tuple(piece.at - sent[-1] for piece in completion.pieces),
+            token_s=[piece.at - sent[-1] for piece in completion.pieces],
             first_answer_s=answer[0].at - sent[-1] if answer else None,
             thought_tokens=tokens,
             thought_tokens_source=source,
@@ -232,10 +233,10 @@ class ServedEngine(Traced):
             concurrency=1 if self._turn is None else self.concurrency or 1,
             finish=completion.finish,
             stack=completion.stack,
-            remarks=(*remarks, *(["not streamed"] if completion.events == 1 else [])),
+            remarks=[*remarks, *(["not streamed"] if completion.events == 1 else [])],
         )
 
-    def _record_calls(self, text: str, completion: Completion, exchange: Exchange, sent: float) -> None:
+    def _record_calls(self, text: str, completion: Completion, exchange: ServedResponse, sent: float) -> None:
         """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
         tokens = exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
         cached = min(exchange.cached_tokens or 0, tokens - 1)
@@ -291,14 +292,14 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
     return split
 
 
-def _added(earlier: Exchange | None, last: Exchange) -> Exchange:
+def _added(earlier: ServedResponse | None, last: ServedResponse) -> ServedResponse:
     """The exchange of a question with the counts of its earlier requests; times and end are the last one's."""
     if earlier is None:
         return last
     pairs: dict[str, Any] = {name: (getattr(earlier, name), getattr(last, name)) for name in COUNTS}
     counts: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
     source = last.thought_tokens_source or earlier.thought_tokens_source
-    return replace(last, **counts, thought_tokens_source=source)
+    return last.model_copy(update={**counts, "thought_tokens_source": source})
 
 
 def _refused_key(error: EndpointError, body: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,6 @@ addresses ONNX Runtime gets. So keys and values stay on a GPU, and are not copie
 """
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ragauge.assets import store
 from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError
-from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.graphs import open_session
-from ragauge.io.jsonl import read_object
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
@@ -61,26 +59,15 @@ def attend(
     return mixed.view(heads, tokens, dim).transpose(0, 1).reshape(tokens, heads * dim)
 
 
-def write_origin(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Record what a folder's graphs come from, and their hashes; written last, it also marks the folder as complete."""
-    graphs = {path.name: file_sha256(path) for path in sorted(folder.glob("*.onnx"))}
-    replace_atomically(folder / "about.json", (json.dumps({**origin, "graphs": graphs}, indent=1) + "\n").encode())
-
-
 def check_origin(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Raise UserError if what `write_origin` wrote is missing, differs from `origin`, or a graph has changed."""
-    path = folder / "about.json"
-    try:
-        stated = read_object(path)
-    except UserError as error:
-        raise UserError(f"{error}; `ragauge piperag export` writes it") from None
+    """Raise UserError if an export's manifest is missing, has other facts than `origin`, or a file has changed."""
+    if (stated := store.manifest(folder)) is None:
+        raise UserError(f"{folder}: has no manifest; `ragauge piperag export` writes it with the graphs")
     for key, value in origin.items():
         if stated.get(key) != value:
-            raise UserError(f"{path}: {key} is {stated.get(key)}, not {value}: exported from something else")
-    known: Any = stated.get("graphs")
-    for graph in sorted(folder.glob("*.onnx")):
-        if not isinstance(known, dict) or file_sha256(graph) != known.get(graph.name):
-            raise UserError(f"{graph}: not the graph that was exported here (sha256 differs); export it again")
+            raise UserError(f"{folder}: {key} is {stated.get(key)}, not {value}: exported from something else")
+    if problem := store.damage(folder, verify=True):
+        raise UserError(f"{folder}: {problem}; export it again")
 
 
 class OnnxModel(Traced):

@@ -10,10 +10,11 @@ from pathlib import Path
 from torch import Tensor
 
 from ragauge.assets import resolve
+from ragauge.assets.store import write_manifest
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.trace import Call
 from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
-from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin, write_origin
+from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin
 from ragauge.generation.modes._joint import JointStates, Placement, load_adapted
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import Tokens
@@ -25,7 +26,7 @@ def export(checkpoint: Checkpoint, folder: Path) -> None:
     export_decoder(lm.decoder, folder / "decoder.onnx")
     if adapted is not None:
         export_decoder(adapted.decoder, folder / "adapted.onnx")
-    write_origin(folder, {"model": checkpoint.model, **_origin(checkpoint)})
+    write_manifest(folder, {"model": checkpoint.model, **_origin(checkpoint)})
 
 
 def load_exported(checkpoint: Checkpoint, mode: Placement) -> OnnxJointDecoder:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ragauge.engines.onnx.runtime import SLOTS, TOKENS, OnnxModel, Slots, attend, causal, check_origin, write_origin
+from ragauge.assets.store import write_manifest
+from ragauge.engines.onnx.runtime import SLOTS, TOKENS, OnnxModel, Slots, attend, causal, check_origin
 from ragauge.generation.modes._retro import OwnReader, make_network
 from ragauge.generation.modes._retro_network import RetroLayer, RetroNetwork
 from ragauge.generation.modes.base import Checkpoint
@@ -100,7 +101,7 @@ def _after_attention(
 def export(checkpoint: Checkpoint, name: str, folder: Path) -> None:
     """Write the graphs of RETRO, and their origin; `name` is that of its weights."""
     export_network(make_network(checkpoint), folder)
-    write_origin(folder, {"model": name, **_origin(checkpoint)})
+    write_manifest(folder, {"model": name, **_origin(checkpoint)})
 
 
 def export_network(model: RetroNetwork, folder: Path) -> None:

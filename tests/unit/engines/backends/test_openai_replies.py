@@ -104,7 +104,7 @@ def test_the_answer_of_a_reply_is_told_from_the_rest(case: str, monkeypatch: pyt
     assert engine.tokenizer.decode(response.ids) == answer == judge
     assert engine.exchange.thought_tokens == thoughts
     assert engine.exchange.thought_tokens_source == ("pieces" if thoughts else None)
-    assert engine.exchange.remarks == (("not streamed",) if "not a stream" in case else ())
+    assert engine.exchange.remarks == (["not streamed"] if "not a stream" in case else [])
     assert engine.exchange.first_answer_s == response.token_s[0]
     assert engine.exchange.token_s[0] <= response.token_s[0]
 
@@ -191,7 +191,7 @@ def test_a_key_that_the_server_refuses_is_left_out_once_for_all(
     with served(whole=reply) as server:
         engine, response = ask(server.url, monkeypatch, prompt="Who?")
         assert engine.tokenizer.decode(response.ids) == "Greta Holm"
-        assert engine.exchange.remarks == remarks
+        assert engine.exchange.remarks == list(remarks)
         assert engine.exchange.attempts == len(server.requests) == 1 + len(remarks)
         engine.respond("Who?", Limits(5))
         assert engine.exchange.attempts == 1
@@ -208,7 +208,7 @@ def test_a_refusal_for_another_reason_changes_no_later_request(monkeypatch: pyte
         with pytest.raises(UserError, match="is too large"):
             engine.respond("Who?", Limits(5))
         engine.respond("Who?", Limits(5))
-    assert engine.exchange.remarks == ()
+    assert engine.exchange.remarks == []
     assert server.requests[-1]["body"]["max_tokens"] == 5
 
 
@@ -234,7 +234,7 @@ def test_a_line_end_in_thoughts_does_not_end_the_response(monkeypatch: pytest.Mo
     with served(replies) as server:
         engine, _ = ask(server.url, monkeypatch)
         assert engine.tokenizer.decode(engine.respond(CHAT, Limits(5)).ids) == "Holm"  # it thinks now and then
-        assert engine.exchange.remarks == ("without stop",)
+        assert engine.exchange.remarks == ["without stop"]
 
 
 # --- a run ---

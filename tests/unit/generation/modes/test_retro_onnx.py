@@ -103,14 +103,14 @@ def test_random_weights_are_exported_under_their_seed(
     monkeypatch.setattr(_retro_onnx, "export_network", lambda *_: None)
     given = ["--mode", "retro", "--database", str(root / "own"), "--seed", "1"]
     assert main(["piperag", "export", *given, "--out", str(tmp_path / "x")]) == 0
-    assert json.loads((tmp_path / "x/about.json").read_bytes())["model_sha256"] == "random, seed 1"
+    assert json.loads((tmp_path / "x/ragauge-asset.json").read_bytes())["model_sha256"] == "random, seed 1"
 
 
 def test_a_part_that_is_missing_is_named(root: Path, tmp_path: Path) -> None:
     copy = checkpoint(root, tmp_path)
-    with pytest.raises(UserError, match=r"about.json: cannot be read"):
+    with pytest.raises(UserError, match="has no manifest; `ragauge piperag export`"):
         load_exported(copy)
-    for name in ("about.json", "lower.onnx", "lower.onnx.data"):
+    for name in ("ragauge-asset.json", "lower.onnx", "lower.onnx.data"):
         (tmp_path / name).write_bytes((root / "exported" / name).read_bytes())
-    with pytest.raises(UserError, match=r"encoder.onnx: no such file"):
+    with pytest.raises(UserError, match=r"encoder.onnx is missing; export it again"):
         load_exported(copy)

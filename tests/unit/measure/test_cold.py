@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from ragauge import registry
-from ragauge.cost import cold
 from ragauge.cost.settings import LatencySettings
 from ragauge.cost.trace import Call
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
-from ragauge.measure import latency
+from ragauge.measure import cold, latency
 from ragauge.measure.timing import Bench
 from ragauge.methods import make
 from ragauge.results.runs import Runs
@@ -28,15 +27,11 @@ def settings(*methods: str, **options: Any) -> LatencySettings:
     return LatencySettings(methods=list(methods), dataset="random tokens", **stated)
 
 
-def disk(folder: Path, max_bytes: int = 10**9) -> cold.Disk:
-    return cold.Disk(folder, lambda place: DocumentStore(place, "timed", max_bytes))
-
-
 def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> None:
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
     cold_documents = settings("k1", trials=2, documents="cold")
-    result = latency.run(variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=disk(tmp_path / "kept"))
+    result = latency.run(variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=tmp_path / "kept")
     rows = result["documents"]["rows"]
     assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]  # naive prepares nothing
     assert all(row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes"))
@@ -52,9 +47,9 @@ def test_variants_with_the_same_documents_compute_them_once(tmp_path: Path, monk
     monkeypatch.setattr(DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept)))
     variants = {name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))}
     options = settings("k1", "k2", "k3"), MACHINE
-    latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=disk(tmp_path))
+    latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=tmp_path)
     alone = len(made)
-    shared = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=disk(tmp_path))
+    shared = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=tmp_path)
     assert alone > 0
     assert len(made) == 2 * alone  # of these, one half for one variant, the other for three
     assert not list(tmp_path.iterdir())
@@ -71,13 +66,14 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
     def encode() -> None:
         lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
 
-    assert cold.time_documents("dense", encode, lm, disk(tmp_path)) is None
+    assert cold.time_documents("dense", encode, lm, tmp_path) is None
 
 
-def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:
+def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lm, method = tiny_lm(), make("superposition", top_k=1)
+    monkeypatch.setattr(cold, "UNBOUNDED", 0)
     with pytest.raises(UserError, match="k1: its documents could not be stored in"):
-        cold.time_documents("k1", lambda: method.prepare(lm, tiny_prompt()), lm, disk(tmp_path, max_bytes=0))
+        cold.time_documents("k1", lambda: method.prepare(lm, tiny_prompt()), lm, tmp_path)
     assert lm.documents is None
     assert not list(tmp_path.iterdir())
 

@@ -1,71 +1,66 @@
 """Times documents that are not in memory: computed, computed and written to disk, and read back from there."""
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ragauge.cost.machine import MAX_LOAD, competing_load
+from ragauge.cost.trace import Call, Trace
+from ragauge.engines import LM
+from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 
 STATE = "the files are dropped from the page cache before they are read, so that they come from the disk"
+UNBOUNDED = 1 << 62  # bytes of a store that is temporary
 
 
-@dataclass(frozen=True)
-class Disk:
-    """Where documents are stored during a measurement."""
-
-    folder: Path  # on the disk that is measured; files written there are removed afterwards
-    make_store: Callable[[Path], Any]  # makes a ragauge.engines.store.DocumentStore in a folder
-
-    @contextmanager
-    def storing_documents(self, engine: Any) -> Iterator[Path]:
-        """Have the decoder store the documents that it reads offline in a new folder here, until the block ends."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        store = Path(tempfile.mkdtemp(prefix=".documents-", dir=self.folder))
+@contextmanager
+def storing_documents(lm: LM, folder: Path, max_bytes: int) -> Iterator[Path]:
+    """Have the decoder store the documents that it reads offline in a new folder inside this one, until the block
+    ends; both are on the disk that is measured."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".documents-", dir=folder, ignore_cleanup_errors=True) as made:
         try:
-            engine.documents = self.make_store(store)
-            yield store
+            lm.documents = DocumentStore(Path(made), "timed", max_bytes)
+            yield Path(made)
         finally:
-            engine.documents = None
-            shutil.rmtree(store, ignore_errors=True)
+            lm.documents = None
 
 
-def time_documents(name: str, prepare: Callable[[], Any], engine: Any, disk: Disk) -> dict[str, Any] | None:
-    """Time preparing a variant's documents without a store, with an empty one, and with one on disk that holds them.
+def time_documents(name: str, prepare: Callable[[], Any], lm: LM, folder: Path) -> dict[str, Any] | None:
+    """Time preparing a variant's documents without a store, with an empty one there, and with one that has them.
     Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes", "load_share", "disturbed"}; None
     where nothing is read before the question is known. Raises UserError: the disk could not hold the documents."""
     with competing_load() as load:
-        computing_s, calls = _timed(prepare, engine)
+        computing_s, calls = _timed(prepare, lm)
         if not any(map(_is_storable, calls)):
             return None
-        with disk.storing_documents(engine) as folder:
-            missed_s, _ = _timed(prepare, engine)
-            size = drop_page_cache(folder)
-            loading_s, calls = _timed(prepare, engine)
+        with storing_documents(lm, folder, UNBOUNDED) as store:
+            missed_s, _ = _timed(prepare, lm)
+            size = drop_page_cache(store)
+            loading_s, calls = _timed(prepare, lm)
     if any(_is_storable(call) and call.loading_s is None for call in calls):
-        raise UserError(f"{name}: its documents could not be stored in {disk.folder}; is the disk full?")
+        raise UserError(f"{name}: its documents could not be stored in {folder}; is the disk full?")
     seconds = {"computing_s": computing_s, "missed_s": missed_s, "loading_s": loading_s}
     return {**seconds, "bytes": size, "load_share": load.share, "disturbed": load.share > MAX_LOAD}
 
 
-def _is_storable(call: Any) -> bool:
+def _is_storable(call: Call) -> bool:
     """Whether a call computes keys and values that a store can hold, not an encoder's vectors."""
     return call.offline and call.macs is None
 
 
-def _timed(prepare: Callable[[], Any], engine: Any) -> tuple[float, list[Any]]:
+def _timed(prepare: Callable[[], Any], lm: LM) -> tuple[float, Trace]:
     """(wall-clock seconds, the calls that were made)."""
-    engine.synchronize()
-    with engine.tracing() as trace:
+    lm.synchronize()
+    with lm.tracing() as trace:
         started = time.perf_counter()
         prepare()
-        engine.synchronize()
+        lm.synchronize()
         return time.perf_counter() - started, list(trace)
 
 
