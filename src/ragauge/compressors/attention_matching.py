@@ -70,6 +70,8 @@ class AttentionMatching(Compressor):
         from torch.nn.utils.rnn import pad_sequence
 
         for layer, heads in enumerate(slots):
+            if not (fitting := [head for head, kept in enumerate(heads) if kept]):  # others have nothing to fit
+                continue
             chosen = [torch.tensor([s - context.span.start for s in head], dtype=torch.long) for head in heads]
             index = pad_sequence(chosen, batch_first=True).to(cache.positions.device)
             present = pad_sequence([torch.ones_like(i) for i in chosen], batch_first=True).to(index.device)
@@ -79,8 +81,9 @@ class AttentionMatching(Compressor):
             selected = exponentials.gather(2, index[:, None].expand(-1, exponentials.shape[1], -1)) * present[:, None]
             mass = exponentials.sum(2)
             weights = fit_weights(selected, mass)
-            fitted = fit_values(selected * weights[:, None], exponentials @ values / mass[..., None], own)
-            cache.replace_values(layer, fitted, weights.log() * present)
+            parts = selected * weights[:, None], exponentials @ values / mass[..., None], own
+            own[fitting] = fit_values(*(part[fitting] for part in parts))
+            cache.replace_values(layer, own, weights.log() * present)
 
     def _exponentials(self, context: Context, layer: int) -> Tensor:
         """Exponentials of the reference queries' scores, divided by each query's largest: (kv_head, query, token)."""

@@ -52,12 +52,6 @@ MISTAKES = [
     (f"models/{MODEL}", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
     (f"models/{MODEL}", {"dtype": "fp32"}, f"c.yaml: models.{MODEL}.dtype: must be "),
     (f"models/{MODEL}", {"engine": "trch"}, f"models.{MODEL}.engine: unknown engine 'trch'; "),
-    (
-        f"models/{MODEL}",
-        {"engine": "shapes"},
-        f"c.yaml: methods.naive on models.{MODEL}: requires an engine with a tokenizer and weights; "
-        "engine 'shapes' has key-value caches",
-    ),
     ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
     ("datasets/nq_open", {"limit": 0}, "c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0"),
     ("datasets/nq_open", {"data": "no.jsonl"}, "c.yaml: datasets.nq_open.data: no such file: no.jsonl"),

@@ -93,6 +93,13 @@ def test_fitted_keys_give_the_attention_of_all(lm: LM, budget: str) -> None:
         assert (errors["fitted"] < 0.8 * errors["tokens"]).all()
 
 
+@pytest.mark.parametrize("budget", ["layer", "all"])
+def test_heads_without_tokens_add_nothing(lm: LM, budget: str) -> None:
+    _, small, _ = fitted(lm, 0.97, budget)
+    assert any(at[:, : small.length].isinf().all(1).any() for at in small.head_positions or ())
+    assert all(values.isfinite().all() for values in (*small.v, *(small.head_bias or ())))
+
+
 @pytest.mark.parametrize("budget", ["head", "layer"])
 def test_a_decoder_adds_the_bias_of_each_head(lm: LM, budget: str) -> None:
     """w copies of a key and its value are one key with the bias log w: read with the weights 1 to 3."""
