@@ -23,7 +23,7 @@ SLOWED = {
 
 @dataclass
 class GpuWatch:
-    gpu: str  # index or UUID
+    gpu: str | None  # index or UUID; None: there is none to watch
     looks: int = 0
     others: int = 0  # the most processes of others at a look
     sm_mhz: list[float] = field(default_factory=list)
@@ -33,8 +33,7 @@ class GpuWatch:
 
     def look(self) -> None:
         """Note what the GPU is doing; nothing where `nvidia-smi` fails."""
-        state = _query(f"--query-gpu={QUERY}", self.gpu)
-        if not state:
+        if self.gpu is None or not (state := _query(f"--query-gpu={QUERY}", self.gpu)):
             return
         *numbers, reasons = (*(part.strip() for part in state[0].split(",")), *[""] * 4)[:4]
         self.looks += 1
@@ -70,10 +69,10 @@ class GpuWatch:
         }
 
 
-def watch(device: str) -> GpuWatch | None:
-    """A watch over the GPU of a torch device (`cuda`, `cuda:1`); None for a CPU, or where there is no `nvidia-smi`."""
+def watch(device: str) -> GpuWatch:
+    """A watch over the GPU of a torch device (`cuda`, `cuda:1`); over none for a CPU, or without `nvidia-smi`."""
     if not device.startswith("cuda") or shutil.which("nvidia-smi") is None:
-        return None
+        return GpuWatch(None)
     index = int(device.partition(":")[2] or 0)
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return GpuWatch(visible[index] if index < len(visible) else str(index))  # `nvidia-smi` sees all GPUs

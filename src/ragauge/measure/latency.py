@@ -195,8 +195,7 @@ class _Trials:
     def __post_init__(self) -> None:
         self.limits, self.warmup = timing.fixed_length(self.settings.new_tokens), max(self.settings.warmup, 1)
         self.retries_left = max(RETRIES, int(RETRIED * len(self.variants) * self.settings.trials))
-        self.gpu = watch(str(self.engine.device))  # None: the decoder is not on one, or nothing tells of it
-        self.look: Callable[[], None] = self.gpu.look if self.gpu else lambda: None
+        self.gpu = watch(str(self.engine.device))
 
     def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
@@ -207,14 +206,14 @@ class _Trials:
         self.progress.set_postfix_str("")
         for _ in range(trials):
             gc.collect()
-            self.look()
+            self.gpu.look()
             names = list(self.variants)
             self.order.shuffle(names)
             for name in names:
                 trial = self._undisturbed(partial(self._trial, name, states[name], prompt))
                 number = sum(row["variant"] == name for row in self.rows)
                 self.rows.append({"variant": name, "trial": number, "prompt": index, **trial, **costs[name]})
-        self.look()
+        self.gpu.look()
         if self.disk and self.settings.documents == "cold":
             states.clear()  # memory for what is prepared anew
             for name, method in self.variants.items():  # once a prompt, since computing takes seconds
@@ -306,13 +305,11 @@ class _Trials:
             "disturbed": sum(row["disturbed"] for row in self.rows),
             "retried": self.retried,
             "allowed_share": MAX_LOAD,
-            "gpu": self.gpu.to_json() if self.gpu else None,
+            "gpu": self.gpu.to_json(),
         }
 
 
-def disturbance(
-    rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch | None = None
-) -> str | None:
+def disturbance(rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch) -> str | None:
     """What disturbed the trials, so that their times are not to be published; None if the machine was quiet enough."""
     disturbed = [row["load_share"] for row in rows if row["disturbed"]]
     if len(disturbed) > MAX_DISTURBED * len(rows):

@@ -147,11 +147,11 @@ def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
         raise UserError(f"{name}: the model's context of {lm.shape.max_context} tokens ends the response {counts}")
 
 
-def disturbance(load: Load, gpu: GpuWatch | None = None) -> str | None:
+def disturbance(load: Load, gpu: GpuWatch) -> str | None:
     """What disturbed times, so that they are not to be published; None if CPU and GPU were quiet enough."""
     if load.share > MAX_LOAD:
         return f"other processes took {load.share:.1%} of the machine's CPU time (quiet: up to {MAX_LOAD:.0%})"
-    return gpu.refusal() if gpu else None
+    return gpu.refusal()
 
 
 def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worked, dict[str, Any]]:
@@ -162,16 +162,14 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
     while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1]["busy"] is None):
         gpu = watch(str(lm.device))
         gc.collect()
-        if gpu:
-            gpu.look()
+        gpu.look()
         with competing_load() as load:
             worked = work()
-        if gpu:
-            gpu.look()
+        gpu.look()
         busy = disturbance(load, gpu)
-        seen = {"load_share": load.share, "gpu": gpu.to_json() if gpu else None, "busy": busy}
+        seen = {"load_share": load.share, "gpu": gpu.to_json(), "busy": busy}
         attempts.append((worked, seen | {"refused": None if allow_load else busy}))
-    return min(attempts, key=lambda attempt: attempt[1]["load_share"])
+    return min(attempts, key=lambda attempt: (attempt[1]["busy"] is not None, attempt[1]["load_share"]))
 
 
 def _load(model: ModelEntry, threads: int | None) -> LM:

@@ -1,6 +1,7 @@
 """What else a GPU does while times are taken, as a fake `nvidia-smi` tells it."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,9 +95,9 @@ def test_the_gpu_is_the_one_that_this_process_sees(smi: Path, monkeypatch: pytes
 
 
 def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watch("cpu") is None
+    assert watch("cpu").gpu is None
     monkeypatch.setenv("PATH", "")
-    assert watch("cuda") is None
+    assert watch("cuda").gpu is None
     (smi / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
     broken = GpuWatch("0")
     broken.look()
@@ -108,9 +109,21 @@ def test_latencies_of_a_gpu_that_others_used_are_refused(smi: Path) -> None:
     assert latency.disturbance([{"disturbed": False}], Load(), 0.0, result) == "1 other process used the GPU"
 
 
-def test_a_look_frames_what_is_measured(smi: Path) -> None:
+def test_a_look_frames_what_is_measured(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lm: Any = SimpleNamespace(device="cuda")
     processes = f"{os.getpid()}\n99999991\n"
     _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(processes))
     assert (seen["gpu"]["looks"], seen["gpu"]["other_processes"]) == (2, 1)
     assert "process" in seen["refused"]
+    monkeypatch.setattr(timing, "ATTEMPTS", 2)
+    loads = (nullcontext(Load(100.0, others_cpu_s)) for others_cpu_s in (0.0, 1.0))
+    monkeypatch.setattr(timing, "competing_load", lambda: next(loads))
+
+    def anew(device: str) -> GpuWatch:
+        (smi / "processes").write_text("")
+        return watch(device)
+
+    monkeypatch.setattr(timing, "watch", anew)
+    looks = iter([processes, ""])
+    _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(next(looks)))
+    assert seen["refused"] is None  # only the attempt of less load had another process on the GPU

@@ -9,6 +9,7 @@ import pytest
 from house_article import long_lm, prompt_of
 from ragauge.cost import tokens
 from ragauge.cost.flop import flop
+from ragauge.cost.gpu_load import watch
 from ragauge.cost.machine import Load
 from ragauge.cost.settings import LatencySettings
 from ragauge.cost.shape import Shape
@@ -124,7 +125,7 @@ def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeyp
 )
 def test_what_disturbs(disturbed, load, machine_share, message):
     rows = [{"disturbed": i < disturbed, "load_share": 0.3} for i in range(10)]
-    busy = latency.disturbance(rows, load, machine_share)
+    busy = latency.disturbance(rows, load, machine_share, watch("cpu"))
     assert busy is None if message is None else message in busy
 
 
