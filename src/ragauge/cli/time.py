@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
         first, *more = stated.get("new_tokens") or [None]
         return stated | ({"new_tokens": first, "more_new_tokens": more} if first else {})
 
-    settings, variants, model, finder, questions, _ = _timing.read(
+    settings, variants, model, finder, questions, seed = _timing.read(
         args, LatencySettings, lambda config: config.protocol(args.dataset) or options.first(*config.protocols), lengths
     )
     longest = max(settings.all_new_tokens)
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
             named = "--random-weights, --tokens, --evidence-batch and --documents cold"
             raise UserError(f"--model: {args.model} runs behind a server; {named} need a model that runs here")
         with _timing.served_bench(args, model, questions, args.prompts, longest) as there:
-            result = served.measure_latency(variants, there, settings)
+            result = served.measure_latency(variants, there, settings, seed)
         runs = (result, *result["other_lengths"])
         _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))
         return
@@ -52,6 +52,6 @@ def run(args: argparse.Namespace) -> None:
     else:
         batch = settings.evidence_batch or 0
         bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads, batch, finder)
-    result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent)
+    result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent, seed=seed)
     runs = (result, *result["other_lengths"])
     _timing.write_result(args, result, runs, "\n".join(map(gap.table, runs)))

@@ -15,14 +15,6 @@ WAIT = "wait"  # the part of a prefetch and of the work after it that was not hi
 
 
 @dataclass(frozen=True)
-class Speedup:
-    """How many times faster each part is assumed to be."""
-
-    retrieval: float = 1.0
-    generation: float = 1.0
-
-
-@dataclass(frozen=True)
 class OverlapWindow:
     """One retrieval and the generation that it overlapped or preceded, in seconds."""
 
@@ -39,25 +31,27 @@ class OverlapWindow:
         return self.retrieval_s + self.generation_s
 
 
-def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[OverlapWindow]:
-    """The trace as pairs of a retrieval and the generation since the one before it; the last has no retrieval."""
+def windows(trace: Iterable[Call], retrieval: float = 1.0, generation: float = 1.0) -> list[OverlapWindow]:
+    """The trace as pairs of a retrieval and the generation since the one before it, each so many times faster; the last
+    has no retrieval."""
     pairs: list[OverlapWindow] = []
     generation_s = 0.0
     for call in online(trace):
         seconds = call.seconds or 0.0
         if call.stage in (RETRIEVAL, PREFETCH):
-            pairs.append(OverlapWindow(seconds / faster.retrieval, generation_s, call.stage == PREFETCH))
+            pairs.append(OverlapWindow(seconds / retrieval, generation_s, call.stage == PREFETCH))
             generation_s = 0.0
         elif call.stage == AHEAD:
-            pairs[-1] = replace(pairs[-1], ahead_s=pairs[-1].ahead_s + seconds / faster.generation)
+            pairs[-1] = replace(pairs[-1], ahead_s=pairs[-1].ahead_s + seconds / generation)
         elif call.stage != WAIT:
-            generation_s += seconds / faster.generation
+            generation_s += seconds / generation
     return [*pairs, OverlapWindow(0.0, generation_s, False)]
 
 
-def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:
-    """Seconds of the generation if every prefetch overlapped its window at no cost to either (the longer counts)."""
-    return sum(window.seconds for window in windows(trace, faster))
+def ideal_s(trace: Iterable[Call], retrieval: float = 1.0, generation: float = 1.0) -> float:
+    """Seconds of the generation if every prefetch overlapped its window at no cost to either (the longer counts), with
+    each part so many times faster."""
+    return sum(window.seconds for window in windows(trace, retrieval, generation))
 
 
 def parts_s(trace: Iterable[Call]) -> dict[str, float]:

@@ -257,10 +257,12 @@ def max_batch_size(lm: LM, tokens: int) -> int:
         free = torch.cuda.mem_get_info(lm.device)[0] + unused
     else:
         free = psutil.virtual_memory().available
-        with suppress(OSError, ValueError, IndexError):  # no control group, or none with a limit
+        with suppress(OSError, IndexError):  # no control group
             group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
-            used = int((group / "memory.current").read_text())
-            free = min(free, int((group / "memory.max").read_text()) - used)
+            for level in (group, *group.parents):  # Slurm limits a job, above the group of its task
+                with suppress(OSError, ValueError):  # no limit here
+                    limit = int((level / "memory.max").read_text())
+                    free = min(free, limit - int((level / "memory.current").read_text()))
     most = int(SHARE * free) // (COPIES * tokens * one.bytes)
     return max(1, min(most, MAX_TASKS[lm.device.type]))
 

@@ -53,6 +53,7 @@ def measure_latency(
     *,
     machine: Mapping[str, Any] | None = None,
     folder: Path | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Time the variants with every response length of the protocol. `machine` is what `cost.machine.measure` returned;
     None: measured here. On the disk of `folder` documents are stored during the measurement; None: they are not.
@@ -61,10 +62,10 @@ def measure_latency(
     rates = machine or measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
     on_disk = settings.documents == "cold" or device == "cpu"  # a GPU computes documents faster than a disk stores them
     disk = folder if on_disk else None
-    result = run(variants, bench, settings, rates, disk=disk)
+    result = run(variants, bench, settings, rates, seed=seed, disk=disk)
     others = [settings.model_copy(update={"new_tokens": n, "documents": "ready"}) for n in settings.all_new_tokens[1:]]
     alone = replace(bench, batch=())
-    return {**result, "other_lengths": [run(variants, alone, other, rates, disk=disk) for other in others]}
+    return {**result, "other_lengths": [run(variants, alone, other, rates, seed=seed, disk=disk) for other in others]}
 
 
 def run(

@@ -38,13 +38,12 @@ def _latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
     seconds = [median(record.trials_s) for record in generated]
     ideal = [overlap.ideal_s(trace) for trace in traces]
     parts = [overlap.parts_s(trace) for trace in traces]
-    faster = {f"{part}_{times:g}x": overlap.Speedup(**{part: times}) for part, times in FASTER}
     return {
         "seconds": median(seconds),
         "ideal_s": median(ideal),
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
         **{name: median(part[name] for part in parts) for name in parts[0]},
-        **{f"ideal_s_{name}": median(overlap.ideal_s(t, speedup) for t in traces) for name, speedup in faster.items()},
+        **{f"ideal_s_{part}_{n:g}x": median(overlap.ideal_s(t, **{part: n}) for t in traces) for part, n in FASTER},
         "load_share": max((r.load_share for r in generated if r.load_share is not None), default=None),
         "sequences": len(generated),
     }

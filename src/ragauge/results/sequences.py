@@ -71,8 +71,7 @@ def waited(system: System) -> Measure:
 
 def ideal_overlap(system: System, *, retrieval: float = 1.0, generation: float = 1.0) -> Measure:
     """Median seconds of a sequence if its traced parts overlapped ideally, each so many times faster."""
-    faster = overlap.Speedup(retrieval, generation)
-    return _of_trials(system, lambda p: [overlap.ideal_s(trace, faster) for trace in p.traces])
+    return _of_trials(system, lambda p: [overlap.ideal_s(trace, retrieval, generation) for trace in p.traces])
 
 
 def speedup(runs: Runs, base: System | None, system: System) -> Measure:

@@ -12,7 +12,7 @@ import torch
 import tiny_models
 from ragauge import methods, registry
 from ragauge.engines import LM, Limits, Row, Span
-from ragauge.engines.batching import BatchScheduler, EngineProxy
+from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
 from ragauge.engines.protocol import SpanEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.methods import Answer, Method
@@ -201,3 +201,12 @@ def test_an_interrupt_ends_all_work(lm: LM) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert len(ended) == 3
+
+
+def test_memory_is_limited_by_the_control_groups_above_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, read, small = Path("/sys/fs/cgroup/job"), Path.read_text, tiny_models.tiny_lm()
+    files = {job / "task/memory.max": "max", job / "memory.max": "9", job / "memory.current": "8"}
+    monkeypatch.setattr(Path, "read_text", lambda path, *given: files[path] if path in files else read(path, *given))
+    assert max_batch_size(small, 1) > 1
+    files[Path("/proc/self/cgroup")] = "0::/job/task\n"
+    assert max_batch_size(small, 1) == 1
