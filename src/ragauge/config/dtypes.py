@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from ragauge import registry
 from ragauge.config.schema import Config, ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES
 
@@ -38,7 +37,6 @@ def with_dtype(
     if dtype is None:
         from ragauge.engines import tuning
 
-        allowed = allowed or getattr(registry.module("engine", model.engine), "DTYPES", None)
         dtype = tuning.fastest_dtype(model.device, threads, allowed or tuning.DTYPE_CANDIDATES)
     return model.model_copy(update={"dtype": dtype})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,11 @@ from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import CachedReader, DecoderModel, Prepared, PreparingReader, State, StateCache, Tokens
 
 
-class Placement(Protocol):
-    """Where neighbours stand and how much they weigh: options of `JointAttention`, whose module imports this one."""
+class Placement(NamedTuple):
+    """Where neighbours stand and how much they weigh: the options of `JointAttention`."""
 
-    @property
-    def reach(self) -> int | None: ...
-
-    @property
-    def bias(self) -> float: ...
+    reach: int | None
+    bias: float
 
 
 def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
@@ -45,9 +42,9 @@ def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
 class JointDecoder(DecoderModel):
     """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained adapters."""
 
-    def __init__(self, lm: LM, mode: Placement, adapted: LM | None = None) -> None:
+    def __init__(self, lm: LM, placement: Placement, adapted: LM | None = None) -> None:
         super().__init__(lm)
-        self.mode, self.adapted = mode, adapted or lm
+        self.placement, self.adapted = placement, adapted or lm
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> JointReader:
         return JointReader(self, tokens + neighbour_tokens)
@@ -56,7 +53,7 @@ class JointDecoder(DecoderModel):
 class JointStates(PreparingReader, Generic[State]):
     """A reader of neighbours behind the sequence's first token; the state of each is stored, and not read again."""
 
-    mode: Placement
+    placement: Placement
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -65,7 +62,7 @@ class JointStates(PreparingReader, Generic[State]):
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
-        last = 0 if self.mode.reach is None else max(0, length - self.mode.reach)
+        last = 0 if (reach := self.placement.reach) is None else max(0, length - reach)
         calls: list[Call] = []
         states = self._states.get(
             [(last, ids) for ids in texts], lambda places: self._read([texts[i] for i in places], last, calls)
@@ -86,7 +83,7 @@ class JointReader(JointStates[KVCache], CachedReader):
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
         super().__init__(model.lm, model.lm.new_cache(capacity))
-        self.mode, self.adapted = model.mode, model.adapted
+        self.placement, self.adapted = model.placement, model.adapted
         self._front = 0  # slots of the neighbours
 
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[KVCache]:
@@ -122,8 +119,8 @@ class JointReader(JointStates[KVCache], CachedReader):
         joined.append(self._cache, own)
         self._cache, self._front = joined, count
         self._cache.bias = None
-        if self.mode.bias and count:
-            self._cache.add_bias(Span(0, count), self.mode.bias)
+        if self.placement.bias and count:
+            self._cache.add_bias(Span(0, count), self.placement.bias)
 
 
 class Adapters(TrainedWeights):

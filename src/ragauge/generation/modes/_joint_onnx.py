@@ -29,11 +29,11 @@ def export(checkpoint: Checkpoint, folder: Path) -> None:
     write_manifest(folder, {"model": checkpoint.model, **_origin(checkpoint)})
 
 
-def load_exported(checkpoint: Checkpoint, mode: Placement) -> OnnxJointDecoder:
+def load_exported(checkpoint: Checkpoint, placement: Placement) -> OnnxJointDecoder:
     """What `export` wrote. Raises UserError if it is incomplete or comes from something else."""
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, _origin(checkpoint))
-    return OnnxJointDecoder(replace(checkpoint, tokenizer=load_tokenizer(resolve(checkpoint.model))), mode)
+    return OnnxJointDecoder(replace(checkpoint, tokenizer=load_tokenizer(resolve(checkpoint.model))), placement)
 
 
 def _origin(checkpoint: Checkpoint) -> dict[str, str | None]:
@@ -44,13 +44,13 @@ def _origin(checkpoint: Checkpoint) -> dict[str, str | None]:
 class OnnxJointDecoder(OnnxModel):
     """A decoder in ONNX Runtime; a second graph of it, with trained adapters, reads neighbours where there is one."""
 
-    def __init__(self, checkpoint: Checkpoint, mode: Placement) -> None:
+    def __init__(self, checkpoint: Checkpoint, placement: Placement) -> None:
         assert checkpoint.exported is not None
         adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
         paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
         super().__init__(paths, checkpoint.tokenizer, checkpoint.device, checkpoint.threads)
         self.decoder, self.adapted = OnnxDecoder(self.graphs["decoder"]), OnnxDecoder(self.graphs[adapted])
-        self.mode = mode
+        self.placement = placement
 
     def open(self, tokens: int = 0, neighbour_tokens: int = 0) -> OnnxJointReader:
         """See `NeighbourModel.open`; slots for the sequence grow as it does, whatever its `tokens`."""
@@ -64,7 +64,7 @@ class OnnxJointReader(JointStates[Tensor]):
 
     def __init__(self, lm: OnnxJointDecoder, front: int) -> None:
         super().__init__(lm)
-        self.mode, self.front = lm.mode, front
+        self.placement, self.front = lm.placement, front
         self._slots = lm.decoder.slots(front)
 
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[Tensor]:
@@ -80,7 +80,7 @@ class OnnxJointReader(JointStates[Tensor]):
             self._slots.mask[: self.front] = HIDDEN
             slot = 0
             for new in states:
-                self._slots.put(new, slot, last - new.shape[1], self.mode.bias)
+                self._slots.put(new, slot, last - new.shape[1], self.placement.bias)
                 slot += new.shape[1]
 
         return put

@@ -40,14 +40,15 @@ class JointAttention(Mode):
     in_cache: ClassVar[bool] = True
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
+        from ragauge.generation.modes._joint import JointDecoder, Placement, load_adapted
+
+        placement = Placement(self.reach, self.bias)
         if checkpoint.exported is not None:
             from ragauge.generation.modes._joint_onnx import load_exported
 
-            return load_exported(checkpoint, self)
-        from ragauge.generation.modes._joint import JointDecoder, load_adapted
-
+            return load_exported(checkpoint, placement)
         lm, adapted = load_adapted(checkpoint)
-        return JointDecoder(lm, self, adapted)
+        return JointDecoder(lm, placement, adapted)
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
         from ragauge.generation.modes._joint_onnx import export
