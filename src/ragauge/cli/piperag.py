@@ -337,7 +337,7 @@ def _add_retrofit(parser: argparse.ArgumentParser) -> None:
     add("--index", metavar="LABEL", help="start a server of this index of the database for the training")
     options.add_server(parser, "use a running server")
     options.add_access(parser)
-    options.add_settings(parser, RetrofitSettings, mode=list(modes.trainable()))
+    options.add_settings(parser, RetrofitSettings, mode=modes.trainable())
     options.add_threads(parser, "default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, checkpoints")
 

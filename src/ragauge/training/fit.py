@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ragauge.engines import LM
 from ragauge.errors import UserError
+from ragauge.generation import modes
 from ragauge.generation.sources import RandomNeighbours, RetrievalOptions
 from ragauge.generation.windows import CHUNK, Windows
 from ragauge.io.files import replace_atomically, text_sha256
@@ -103,7 +104,7 @@ class RetroFit(TimedTrainer):
                 raise UserError(f"{other}: of another training; remove it or choose another folder")
         self.held_out = {name: material.held_out(random=name == "random") for name in ("retrieved", "random")}
         super().__init__(
-            self.settings.training.make(lm, self.settings.seed),
+            modes.kind(self.settings.mode).untrained(lm, self.settings),
             folder,
             self.settings.minutes,
             MOST_STEPS,

@@ -1,15 +1,15 @@
 """The settings of trainings: the section `training` of a configuration, and the options of RETRO-fit."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, create_model, field_validator
+from pydantic import Field, field_validator
 
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
 from ragauge.evidence.request import Wording
 from ragauge.evidence.sentences import Splitter
 from ragauge.generation import modes
-from ragauge.generation.modes import ModeTraining
+from ragauge.generation.modes import WeightOptions
 from ragauge.io.sections import Section
 from ragauge.prompts.templates import Template
 
@@ -74,10 +74,10 @@ class TrainingSettings(Data):
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 
-class _RetrofitOfAnyMode(Section):
+class RetrofitSettings(WeightOptions):
     """RETRO-fit: training a frozen decoder to use retrieved neighbours."""
 
-    mode: str = Field("joint", description="how neighbours are read", json_schema_extra={"enum": list(TRAINABLE)})
+    mode: str = Field("joint", description="how neighbours are read", json_schema_extra={"enum": [*TRAINABLE]})
     minutes: float = Field(8.0, gt=0, description="wall-clock time of all runs together")
     rate: float = Field(2e-3, gt=0, description="learning rate after the warm-up")
     warmup: int = Field(10, ge=1, description="steps over which the learning rate rises")
@@ -86,7 +86,6 @@ class _RetrofitOfAnyMode(Section):
     k: int = Field(2, ge=1, description="neighbours per window")
     held_out: int = Field(16, ge=1, description="texts of the curve")
     curve_every_s: float = Field(60.0, gt=0, description="seconds between points of the curve")
-    seed: int = Field(0, description="seed of the texts and the initial weights")
 
     @field_validator("mode")
     @classmethod
@@ -95,17 +94,3 @@ class _RetrofitOfAnyMode(Section):
         if mode not in TRAINABLE:
             raise unknown("mode", mode, TRAINABLE)
         return mode
-
-    @property
-    def training(self) -> ModeTraining:
-        return TRAINABLE[self.mode](**self.model_dump())
-
-
-if TYPE_CHECKING:
-
-    class RetrofitSettings(_RetrofitOfAnyMode):
-        """With the training options of every mode, which are stated in its file."""
-
-else:
-    OPTIONS = {key: (f.annotation, f) for training in TRAINABLE.values() for key, f in training.model_fields.items()}
-    RetrofitSettings = create_model("RetrofitSettings", __base__=_RetrofitOfAnyMode, **OPTIONS)

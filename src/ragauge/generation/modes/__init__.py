@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any, cast
 
 from ragauge import registry
-from ragauge.generation.modes.base import Checkpoint, Mode, ModeTraining
+from ragauge.generation.modes.base import Checkpoint, Mode, WeightOptions
 
-__all__ = ["Checkpoint", "Mode", "ModeTraining", "describe", "kind", "kinds", "make", "trainable", "with_option"]
+__all__ = ["Checkpoint", "Mode", "WeightOptions", "describe", "kind", "kinds", "make", "trainable", "with_option"]
 
 
 def kind(name: str) -> type[Mode]:
@@ -31,9 +31,9 @@ def with_option(option: str) -> list[str]:
     return [name for name, mode in kinds().items() if option in mode.option_names()]
 
 
-def trainable() -> dict[str, type[ModeTraining]]:
-    """The options of training, by mode, of those that RETRO-fit trains."""
-    return {name: mode.training for name, mode in kinds().items() if mode.training}
+def trainable() -> list[str]:
+    """Those that RETRO-fit trains."""
+    return [name for name, mode in kinds().items() if mode.trainable]
 
 
 def describe() -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import Field
 
 from ragauge import assets
 from ragauge.errors import UnsupportedError
+from ragauge.io.sections import Section
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
@@ -53,12 +54,13 @@ class Checkpoint:
         return lm
 
 
-class ModeTraining(BaseModel, ABC, extra="ignore", frozen=True):
-    """RETRO-fit of a mode; the fields are its options. Importing it imports no torch."""
+class WeightOptions(Section):
+    """The options of RETRO-fit on which a mode's weights depend before they are trained."""
 
-    @abstractmethod
-    def make(self, lm: LM, seed: int) -> TrainedWeights:
-        """The weights before training, with which neighbours have no effect or are read by the unchanged decoder."""
+    rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
+    cross_layers: int = Field(3, ge=1, description="mode cross_attention: number of decoder layers that get it")
+    encoder_layers: int = Field(2, ge=1, description="mode cross_attention: encoder layers, copied from the decoder")
+    seed: int = Field(0, description="seed of the texts and the initial weights")
 
 
 class Mode(ABC):
@@ -68,7 +70,7 @@ class Mode(ABC):
     label: ClassVar[str]  # in tables
     engines: ClassVar[tuple[str, ...]]  # that run it: "torch", "onnx"
     needs_training: ClassVar[bool] = False  # whether it reads nothing before RETRO-fit has trained it
-    training: ClassVar[type[ModeTraining] | None] = None  # None: RETRO-fit does not train it
+    trainable: ClassVar[bool] = False  # by RETRO-fit
     own_model: ClassVar[str | None] = None  # name, and shape, of a model of its own that replaces the decoder
     in_cache: ClassVar[bool] = False  # whether neighbours are slots of the cache that a decoding step attends to
 
@@ -80,8 +82,13 @@ class Mode(ABC):
     def option_names(cls) -> set[str]:
         """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
         own = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-        trained = {"retrofit_minutes", "adapters"} if cls.training else set()
+        trained = {"retrofit_minutes", "adapters"} if cls.trainable else set()
         return own | trained | ({"weights"} if cls.own_model else set())
+
+    @classmethod
+    def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
+        """The weights before training, with which neighbours have no effect or are read by the unchanged decoder."""
+        raise UnsupportedError(f"RETRO-fit does not train mode {cls.name!r}")
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:

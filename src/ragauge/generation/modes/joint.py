@@ -6,25 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
-
-from ragauge.generation.modes.base import Checkpoint, Mode, ModeTraining
+from ragauge.generation.modes.base import Checkpoint, Mode, WeightOptions
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
     from ragauge.generation.modes._joint import Adapters
     from ragauge.generation.reader import NeighbourModel
-
-
-class JointTraining(ModeTraining):
-    """Trains low-rank terms and offsets of the projections that read a neighbour."""
-
-    rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
-
-    def make(self, lm: LM, seed: int) -> Adapters:
-        from ragauge.generation.modes._joint import Adapters
-
-        return Adapters(lm.decoder.weights, self.rank, seed)
 
 
 @dataclass(frozen=True)
@@ -36,8 +23,14 @@ class JointAttention(Mode):
 
     label: ClassVar[str] = "joint attention"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
-    training: ClassVar[type[ModeTraining]] = JointTraining
+    trainable: ClassVar[bool] = True
     in_cache: ClassVar[bool] = True
+
+    @classmethod
+    def untrained(cls, lm: LM, options: WeightOptions) -> Adapters:
+        from ragauge.generation.modes._joint import Adapters
+
+        return Adapters(lm.decoder.weights, options.rank, options.seed)
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         from ragauge.generation.modes._joint import JointDecoder, Placement, load_adapted
