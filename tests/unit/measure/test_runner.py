@@ -285,7 +285,7 @@ def unclocked(record: Record) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "other"), [("cpu_model", "Another CPU"), ("digest", "0123456789ab")])
-def test_kept_documents_are_known_by_context_processor_code_and_kernels(
+def test_kept_documents_are_known_by_processor_code_and_kernels(
     name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, setting = runner.DocumentFolder(tmp_path, 10**6), setting_of(model, data)
