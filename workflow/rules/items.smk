@@ -35,6 +35,7 @@ for item in PLAN.items.names():
         input:
             **PLAN.items.inputs(item),
             published=PLAN.items.package_files("results/published/*.csv"),
+            looks=PLAN.items.package_files("rendering/*.yaml"),
         output:
             **rendered(item),
         log:
@@ -98,7 +99,7 @@ rule report_page:
         latency=PLAN.timing.files("latency"),
         pipelines=PLAN.pipelines.files(),
         provenance=PATHS.provenance,
-        parts=PLAN.items.package_files("report/*.html", "report/*.css", "report/*.js"),
+        parts=PLAN.items.package_files("report/*.html", "report/*.css", "report/*.js", "rendering/*.yaml"),
     output:
         report(PATHS.page, caption="../report/page.rst", category="The report"),
     log:

@@ -11,8 +11,11 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from ragauge.assets import hub
 from ragauge.assets.store import Store, contents, digest
@@ -29,52 +32,12 @@ SETTINGS, TOKENIZER = "retro.json", "tokenizer.json"
 T5 = "google-t5/t5-base"
 CHUNK = 64  # tokens of a chunk; padding has id 0
 
-# Size here -> key of retro.json.
-SIZES = {
-    "vocab": "num_embeddings",
-    "layers": "dec_num_layers",
-    "width": "dec_hidden_dim",
-    "heads": "dec_num_heads",
-    "ffn": "dec_ffn_dim",
-    "cross": "dec_cca_layers",
-    "encoder_layers": "enc_num_layers",
-    "encoder_width": "enc_hidden_dim",
-    "encoder_heads": "enc_num_heads",
-    "encoder_ffn": "enc_ffn_dim",
-    "encoder_cross": "enc_ca_layers",
-    "buckets": "dec_sa_pos_bias_num_buckets",
-    "cross_buckets": "dec_cca_pos_bias_num_buckets",
-    "encoder_buckets": "enc_sa_pos_bias_num_buckets",
-    "encoder_cross_buckets": "enc_ca_pos_bias_num_buckets",
-}
+NAMES: dict[str, dict[str, str]] = yaml.safe_load((files("ragauge.assets") / "retro.yaml").read_text(encoding="utf-8"))
+SIZES, OUTSIDE, PARTS = NAMES["sizes"], NAMES["outside"], NAMES["parts"]
 OWN_METRICS = ("val_loss_metric.", "test_loss_metric.")  # of the training, in its checkpoint
 
-# Names of tensors outside of layers, and of those in each part of a layer (0, 1, 2); several names: cut into as many
-# by rows.
-OUTSIDE = {
-    "base.dec_embs.weight": "embedding.weight",
-    "base.encoder.enc_embs.weight": "encoder.embedding.weight",
-    "base.final_layer_norm.scale": "norm.weight",
-    "lm_head.weight": "head.weight",
-}
 LAYER = r"base\.(decoder|encoder\.layers)\.(\d+)\.(.+)"
 STACKS = {"decoder": "layers", "encoder.layers": "encoder.layers"}
-OUT, BIAS = "multi_head_attention.final_proj", "multi_head_attention.positional_bias.relative_attention_bias"
-PARTS = {
-    "0.ln.scale": "attention_norm.weight",
-    "0.qkv_proj.weight": "attention.q.weight attention.k.weight attention.v.weight",
-    f"0.{OUT}.weight": "attention.out.weight",
-    f"0.{BIAS}.weight": "attention.bias.table.weight",
-    "1.ln.scale": "cross_norm.weight",
-    "1.q_proj.weight": "cross.q.weight",
-    "1.kv_proj.weight": "cross.k.weight cross.v.weight",
-    f"1.{OUT}.weight": "cross.out.weight",
-    f"1.{BIAS}.weight": "cross.bias.table.weight",
-    "2.layer_norm.scale": "ffn_norm.weight",
-    "2.wi_0.weight": "ffn.gate.weight",
-    "2.wi_1.weight": "ffn.up.weight",
-    "2.wo.weight": "ffn.down.weight",
-}
 
 
 def checkpoint(folder: Path) -> Path | None:

@@ -1,15 +1,13 @@
-"""Colours, markers, sizes and type of every figure: the one module that owns them.
-
-Colours are those of Okabe and Ito (Color Universal Design, 2008), which stay apart under the common kinds of colour
-blindness; markers and dashes repeat what the colours say, so that a figure survives a grey printer. Text is kept as
-text in SVG and as TrueType in PDF, and nothing written depends on the time of day.
-"""
+"""Colours, markers, sizes and type of every figure, as `looks.yaml` states them."""
 
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import yaml
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -20,96 +18,12 @@ Figure: TypeAlias = "matplotlib.figure.Figure"
 
 COLUMN_IN = 3.35  # width of one column of a two-column paper
 TEXT_IN = 6.9  # width of its text block
-FONT_PT = 7.5
 SMALL_PT = 6.2
 MARKER_PT = 4.2
-INK, MUTED, GRID, PUBLISHED_FACE = "#1A1A1A", "#6B6B6B", "#D9D9D9", "#F5F4F0"
+INK, MUTED, PUBLISHED_FACE = "#1A1A1A", "#6B6B6B", "#F5F4F0"
 
-RC = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],  # the first comes with matplotlib: same on every machine
-    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), FONT_PT),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), SMALL_PT + 0.3),
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
-    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
-    **dict.fromkeys(("legend.frameon", "axes.spines.top", "axes.spines.right"), False),
-    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
-    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 2.5),
-    "xtick.minor.width": 0.4,
-    "xtick.minor.size": 1.5,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.1,
-    "lines.markersize": MARKER_PT,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "ragauge",
-    **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),
-    "savefig.dpi": 220,
-    "figure.dpi": 110,
-}
-
-# method -> (label, colour, marker)
-METHODS = {
-    "naive": ("naive", "#1A1A1A", "o"),
-    "top": ("retriever's order", "#B15928", "D"),
-    "bm25": ("BM25", "#E69F00", "s"),
-    "tfidf": ("TF-IDF", "#56B4E9", "^"),
-    "contriever": ("Contriever", "#009E73", "D"),
-    "dense": ("dense", "#005C42", "d"),
-    "attention_sort": ("attention sort", "#CC79A7", "v"),
-    "prompt_cache": ("prompt cache", "#0072B2", "P"),
-    "superposition": ("superposition", "#D55E00", "*"),
-    "parallel_windows": ("parallel windows", "#56B4E9", "s"),
-    "ape": ("APE", "#004C6D", "D"),
-    "naive_reuse": ("naive reuse", "#8C8C8C", "v"),
-    "epic": ("EPIC", "#E69F00", "^"),
-    "cache_blend": ("CacheBlend", "#A6761D", "P"),
-    "prophet_kv": ("ProphetKV", "#882255", "d"),
-    "cache_clip": ("CacheClip", "#CC6677", "<"),
-    "prefix_scale_recompute": ("prefix, scale, recompute", "#E31A1C", "D"),
-    "parallel_experts": ("PCED", "#009E73", "X"),
-    "compressed": ("compressed", "#7A5195", "p"),
-    "long_llmlingua": ("LongLLMLingua", "#66A61E", "h"),
-    "sentence_pruning": ("sentence pruning", "#B2DF8A", "H"),
-    "prefix_tree": ("prefix tree", "#1B4F72", "s"),
-    "context_pilot": ("ContextPilot", "#6A3D9A", ">"),
-    "kv_link": ("KVLink", "#B15928", "X"),
-    "closed_book": ("closed book", "#8C8C8C", "X"),
-    "oracle": ("gold documents alone", "#8C8C8C", "h"),
-    "cfic": ("CFIC", "#AA3377", "*"),
-    "free_extraction": ("free extraction", "#666633", "v"),
-    "full_article": ("full article", "#1A1A1A", "o"),
-    "bge": ("BGE", "#0072B2", "D"),
-    "llm_embedder": ("LLM-Embedder", "#56B4E9", "^"),
-    "minilm": ("MiniLM", "#009E73", "d"),
-    "no_retrieval": ("no retrieval", "#1A1A1A", "X"),
-    "retrieve_once": ("retrieve once", "#8C8C8C", "h"),
-    "random": ("random neighbours", "#CC79A7", "v"),
-    "retro": ("RETRO", "#0072B2", "s"),
-    "retro_plus": ("RETRO+", "#E69F00", "^"),
-    "piperag": ("PipeRAG", "#D55E00", "*"),
-}
-# What tables compare that is no method: the paper's choice has superposition's looks, differences are ink.
-OPTIONS = {
-    "equilibrium": METHODS["superposition"],
-    "bayesian": METHODS["superposition"],
-    "pruned": METHODS["superposition"],
-    "left_aligned": ("left aligned", "#0072B2", "s"),
-    "unpruned": ("unpruned", "#0072B2", "s"),
-    "none": ("none", "#8C8C8C", "o"),
-    "attention": ("attention", "#CC79A7", "v"),
-    "query": ("query", "#E69F00", "s"),
-    "without_prefix": ("without prefix", "#0072B2", "s"),
-    "without_skip": ("without skip", "#E69F00", "^"),
-    "without_both": ("without both", "#56B4E9", "v"),
-    "without_sft": ("without SFT", "#009E73", "D"),
-    "without_sft_free": ("without SFT, free extraction", "#A6761D", "D"),
-    "first_token": ("first token only", "#CC79A7", "P"),
-    "average_document_tokens": ("mean document", "#0072B2", "o"),
-    "average_longest_document_tokens": ("longest document", "#D55E00", "s"),
-    "average_left_align_gap_tokens": ("left-align gap", "#009E73", "^"),
-}
+LOOKS: dict[str, Any] = yaml.safe_load((files("ragauge.rendering") / "looks.yaml").read_text(encoding="utf-8"))
+METHODS, OPTIONS = ({name: tuple(look) for name, look in LOOKS[kind].items()} for kind in ("methods", "options"))
 _OTHER_COLOURS = ("#7A5195", "#A6761D", "#66A61E", "#1B4F72")
 _SERIES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
 
@@ -159,10 +73,10 @@ def paler(colour: str, share: float) -> str:
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """The settings above, for as long as a figure is drawn or written; the caller's are restored."""
+    """The settings of `looks.yaml`, for as long as a figure is drawn or written; the caller's are restored."""
     import matplotlib as mpl
 
-    with mpl.rc_context(RC):
+    with mpl.rc_context(LOOKS["rc"]):
         yield
 
 
