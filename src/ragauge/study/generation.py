@@ -26,6 +26,7 @@ from ragauge.prompts.templates import document_text, query_text
 from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
+from ragauge.study.retrieval import whole_words
 
 ATTEMPTS = 25  # for each requested question, at most
 ENOUGH = 10  # questions: with fewer, a report recommends nothing
@@ -243,7 +244,7 @@ class _Checks:
         [scores] = self.index.scores([written.text])
         near = (-scores).argsort(kind="stable")[:NEIGHBOURS]
         others = [self.texts[i] for i in near if sentence not in self.texts[i]]
-        return "several_passages" if any(re.search(rf"\b{re.escape(answer)}\b", text) for text in others) else None
+        return "several_passages" if any(map(whole_words(answer).search, others)) else None
 
     def by_reader(self, written: Sequence[Written]) -> dict[Written, str]:
         """Reject, with the reason, questions that the reader answers without documents, or not with the passage."""

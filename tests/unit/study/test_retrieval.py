@@ -121,6 +121,8 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
     assert gold_of(StudyQuestion("?", ("in other words",), "c")) == [2]  # the document is trusted
     assert gold_of(StudyQuestion("?", ("in other words",))) == []
     assert gold_of(StudyQuestion("?", ("the",))) == []  # nothing is left of it
+    assert gold_of(StudyQuestion("?", ("12",)), [Passage("a", "Built in 2012."), Passage("b", "By 12 men.")]) == [1]
+    assert gold_of(StudyQuestion("?", ("京都",)), [Passage("a", "私は京都に住む。")]) == [0]  # no blanks between words
     with pytest.raises(UserError, match="gold 'z' is not a document of the corpus"):
         gold_of(StudyQuestion("?", ("Assam",), "z"))
 
