@@ -38,6 +38,8 @@ def small(tmp_path: Path) -> Path:
 
 def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path) -> None:
     write(tmp_path, "cfic", "cfic", [True, False], dataset="longbench_qasper")
+    # a variant that failed on the first question counts no tokens of it
+    write(tmp_path, "free", "free_extraction", [None, True], dataset="longbench_qasper")
     write_documents(tmp_path, "longbench_qasper", 5)
     found = table("cfic_table_1", tmp_path)
     keys = {"dataset": "longbench_qasper", "model": MODEL}

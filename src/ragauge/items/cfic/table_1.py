@@ -50,11 +50,13 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     keys = {"model": model, "dataset": dataset}
     variants = runs.of(dataset, model)
     questions = max((len(v.records) for v in variants), default=0)
-    lengths = {k: sum(r["tokens"].get("documents") or []) for v in variants for k, r in v.records.items()}
+    lengths = {key: 0 for v in variants for key in v.records}
+    counted = ((k, sum(r["tokens"].get("documents") or [])) for v in variants for k, r in v.records.items())
+    lengths |= {key: tokens for key, tokens in counted if tokens}  # a variant that failed there counts none
     words = Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
-    if (documents := materials.documents(runs, dataset)) is not None:  # words as LongBench's `length` counts them
-        texts = [document for key, document in documents.items() if key in lengths]
-        words = mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
+    if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
+        asked = [of_one for key, of_one in documents.items() if key in lengths]
+        words = mean([float(sum(len(document.text.split()) for document in of_one)) for of_one in asked], runs.seed)
     measures = {
         "samples": Measure(float(questions), n=questions),
         "average_words": words,
