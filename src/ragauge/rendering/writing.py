@@ -146,7 +146,7 @@ def number(value: Any, quantity: str) -> str:
     if "cycles" in quantity:
         return f"{value:.3g}".replace("e+", "e")
     if "speedup" in quantity or quantity.endswith(("_s", "_ms", "_words", "_steps", "_d", "tokens", "samples")):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+        return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
     return f"{value:.3f}".replace("-", "−")
 
 

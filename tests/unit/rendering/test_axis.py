@@ -1,9 +1,10 @@
-"""Axes that items share."""
+"""Axes that items share, and numbers in their tables."""
 
 import pytest
 from matplotlib.figure import Figure
 
 from ragauge.rendering import axis
+from ragauge.rendering.writing import number
 
 
 def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
@@ -11,6 +12,10 @@ def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
     axis.log_axis(ax, [1e9, 5e10])
     said = ax.xaxis.get_major_formatter()
     assert [said(value, 0) for value in (1e10, 2e10, 5e10, 5e-5)] == ["$10^{10}$", "2e10", "5e10", "5e-5"]
+
+
+def test_numbers_of_tables_have_no_exponent_below_a_million() -> None:
+    assert [number(value, "latency_ms") for value in (999.4, 999.7, 12345.6)] == ["999", "1000", "12346"]
 
 
 @pytest.mark.parametrize("values", [[0.15], [0.12, 0.19], [0.3, 0.9], [0.08, 2.0], [0.001, 50.0]], ids=str)
