@@ -46,18 +46,18 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
-    missing = list(getattr(answer, "missing", ()))
     tokens = [row[:n].tolist() for row, n in zip(answer.tokens, answer.lengths, strict=True)]
     tokens += [row[:n].tolist() for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)]
     sequences = [ids for ids in tokens if ids]
-    reached = next(client for client in clients if client.address not in missing)
+    reached = next(client for client in clients if client.address not in answer.missing)
     spelled = iter(reached.detokenize(sequences) if sequences else [])
     texts = [next(spelled) if ids else "" for ids in tokens]
     count = len(answer.ids)
     numbers = (values.tolist() for values in (answer.ids, answer.distances, answer.documents))
     rows = zip(*numbers, texts[:count], texts[count:], tokens[:count], tokens[count:], strict=True)
     neighbours = [dict(zip(FIELDS, row, strict=True)) for row in rows if row[0] >= 0]
-    return {"neighbours": neighbours, "nprobe": answer.nprobe, "seconds": answer.seconds, "missing_servers": missing}
+    about = {"nprobe": answer.nprobe, "seconds": answer.seconds, "missing_servers": list(answer.missing)}
+    return {"neighbours": neighbours, **about}
 
 
 def _readable(result: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +13,6 @@ from ragauge.retrieval.retriever import About, Neighbours, Query
 from ragauge.retrieval.service.client import Client, LostError, RetrievalError
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PartialNeighbours(Neighbours):
-    """An answer that is missing parts of the database."""
-
-    missing: tuple[str, ...] = ()  # addresses of the servers that gave no answer
 
 
 class Fanout:
@@ -57,7 +51,7 @@ class Fanout:
             raise LostError("; ".join(map(str, lost.values())))
         larger = self._about[next(iter(answers))].metric == "inner_product"
         merged = [merge(parts, query.k, larger) for query, *parts in zip(queries, *answers.values(), strict=True)]
-        return [PartialNeighbours(**vars(answer), missing=tuple(lost)) for answer in merged] if lost else merged
+        return [replace(answer, missing=tuple(lost)) for answer in merged]
 
     def round_trip_s(self) -> float:
         """Seconds of a message to the furthest server and back (`Client.round_trip_s`)."""
@@ -87,8 +81,8 @@ def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -
     ids = np.concatenate([part.ids for part in parts])
     distances = np.concatenate([part.distances for part in parts])
     nearest = np.lexsort((ids, np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances)))[:k]
-    names = [field.name for field in fields(Neighbours) if field.name not in ("nprobe", "seconds")]
-    rows = {name: np.concatenate([getattr(part, name) for part in parts])[nearest] for name in names}
+    names = [field.name for field in fields(Neighbours) if field.name not in ("nprobe", "seconds", "missing")]
+    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])[nearest] for name in names}
     stages = dict.fromkeys(stage for part in parts for stage in part.seconds)
     seconds = {stage: max(part.seconds.get(stage, 0.0) for part in parts) for stage in stages}
     return Neighbours(**rows, nprobe=min(part.nprobe for part in parts), seconds=seconds)
