@@ -17,9 +17,9 @@ from ragauge.generation.sizes import Sizes
 from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.generation.specification import PipelineSpecification
 from ragauge.generation.windows import CHUNK, Windows
-from ragauge.retrieval.chunking import DatabaseRecipe, build_shard, gather, mark
-from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.chunking import build_shard, gather, mark
 from ragauge.retrieval.retriever import About, Neighbours, Query
+from ragauge.retrieval.settings import DatabaseSettings
 from ragauge.testing import write_checkpoint
 
 
@@ -52,7 +52,7 @@ def write_database(root: Path, **changes: int) -> Path:
 
 def write_chunks(root: Path, name: str, model: str) -> None:
     """A database of this name over the articles that `write_database` wrote, in the tokens of a model."""
-    build_shard(root / name, DatabaseRecipe(Corpus((str(root / "c.jsonl"),)), model), 0)
+    build_shard(root / name, DatabaseSettings(corpus=str(root / "c.jsonl"), tokenizer=model, shards=1), 0)
     mark(root / name, 1, 0)
     gather(root / name, 1)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ragauge.retrieval import chunking, database, embed, index
-from ragauge.retrieval.chunking import DatabaseRecipe, Split
-from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.chunking import Split
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
+from ragauge.retrieval.settings import DatabaseSettings
 from ragauge.testing import byte_tokenizer
 
 CHUNK, DIM = 16, 32
@@ -65,8 +65,10 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def recipe(corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL) -> DatabaseRecipe:
-    return DatabaseRecipe(Corpus((str(corpus),)), str(tokenizer), CHUNK, split, shards)
+def recipe(corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL) -> DatabaseSettings:
+    source = {"corpus": str(corpus), "tokenizer": str(tokenizer), "shards": shards}
+    held_out = {"evaluation": split.kind, "evaluation_share": split.share}
+    return DatabaseSettings(**source, **held_out, chunk_tokens=CHUNK)
 
 
 def gather(folder: Path, shards: int) -> None:
@@ -76,7 +78,7 @@ def gather(folder: Path, shards: int) -> None:
     chunking.gather(folder, shards)
 
 
-def build_chunks(folder: Path, made: DatabaseRecipe) -> database.Database:
+def build_chunks(folder: Path, made: DatabaseSettings) -> database.Database:
     for shard in range(made.shards):
         chunking.build_shard(folder, made, shard)
     gather(folder, made.shards)
@@ -84,7 +86,7 @@ def build_chunks(folder: Path, made: DatabaseRecipe) -> database.Database:
 
 
 def build(
-    folder: Path, made: DatabaseRecipe, label: str = "ivf", settings: IndexRecipe = INDEX, parts: int = 1
+    folder: Path, made: DatabaseSettings, label: str = "ivf", settings: IndexRecipe = INDEX, parts: int = 1
 ) -> index.Index:
     """Database, embeddings and index, the latter in parts as well where there are several."""
     chunks = build_chunks(folder, made)

@@ -29,6 +29,8 @@ class Entry(BaseModel, extra="forbid", frozen=True):
     text_prefix: str = Field("", description="text that an encoder was trained to see before a document")
     width: int | None = Field(None, ge=1, description="dimensions of an encoder's vectors")
     download_gb: float | None = Field(None, gt=0, description="size of the download, where no model's shape gives it")
+    documents: int = Field(0, description="of a corpus, as the hub counts them; 0: not known")
+    document_bytes: int = Field(0, description="UTF-8 bytes of a mean document's text")
     license: str | None = Field(None, description="as its publisher states it")
 
     @property

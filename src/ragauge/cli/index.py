@@ -87,22 +87,16 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None
 
 def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int, label: str) -> None:
     from ragauge.retrieval import chunking, embed, index
-    from ragauge.retrieval.corpus import Corpus
     from ragauge.retrieval.database import Database
 
     folder, sets = args.database, list(settings.evaluation_sets)
     if step in BY_INDEX:
         recipe = settings.indexes[label]
     if step == "chunks":
-        corpus = Corpus(settings.sources, settings.text_field, settings.limit)
-        split = chunking.Split(settings.evaluation, settings.evaluation_share)
-        database = chunking.DatabaseRecipe(corpus, settings.tokenizer, settings.chunk_tokens, split, settings.shards)
-        _log(chunking.build_shard(folder, database, shard), f"chunks of shard {shard}")
+        _log(chunking.build_shard(folder, settings, shard), f"chunks of shard {shard}")
     elif step == "evaluation":
         chosen = settings.evaluation_sets[label]
-        corpus = Corpus(chosen.sources, chosen.text_field, chosen.limit)
-        split = chunking.Split(chosen.part, chosen.share)
-        _log(chunking.build_evaluation_set(folder, label, corpus, split), f"evaluation set {label}")
+        _log(chunking.build_evaluation_set(folder, label, chosen), f"evaluation set {label}")
     elif step == "mark":
         _log(chunking.mark(folder, settings.shards, shard, sets), f"near-duplicates of shard {shard}")
     elif step == "gather":

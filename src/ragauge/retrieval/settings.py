@@ -11,7 +11,7 @@ from ragauge.retrieval.indexes import AnyIndexRecipe
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]  # becomes the name of a folder
 
 
-class _CorpusSettings(Section):
+class CorpusSettings(Section):
     corpus: str | list[str]
     text_field: str = Field("text", description="field of a JSON record that holds the text")
     limit: int | None = Field(None, ge=1, description="number of documents, from the first; default: all")
@@ -21,7 +21,7 @@ class _CorpusSettings(Section):
         return (self.corpus,) if isinstance(self.corpus, str) else tuple(self.corpus)
 
 
-class EvaluationSetSettings(_CorpusSettings):
+class EvaluationSetSettings(CorpusSettings):
     """Text of another corpus that is predicted with a database. The key is its label in file names and tables."""
 
     corpus: str | list[str] = Field(description="as the corpus of a database; default: the key")
@@ -31,7 +31,7 @@ class EvaluationSetSettings(_CorpusSettings):
     share: float = Field(0.2, gt=0, lt=1, description="share that is predicted, unless all is")
 
 
-class DatabaseSettings(_CorpusSettings):
+class DatabaseSettings(CorpusSettings):
     """A chunk database. The key is its label in file names and tables."""
 
     corpus: str | list[str] = Field(

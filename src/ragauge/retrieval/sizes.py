@@ -4,13 +4,11 @@ tokens = documents * bytes / BYTES_PER_TOKEN
 chunks = tokens / chunk_tokens + documents / 2        (a document's last chunk is half full in the mean)
 """
 
-from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from ragauge.assets.catalog import entries
-from ragauge.retrieval.hub import CORPORA, HubCorpus
+from ragauge.assets.catalog import Entry, entries
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.settings import DatabaseSettings
 
@@ -19,7 +17,6 @@ TOKEN_BYTES = 2  # of a token in a shard; ids below 65,536
 CHUNKS_PER_S = 50  # of 64 tokens, embedded by MiniLM in ONNX Runtime on one core, where no rate is measured
 DOCUMENT_BYTES = 512  # of a document in a shard
 GB = 1e9
-SIZES = ChainMap(CORPORA, {"wikipedia-sample": HubCorpus("", 97, 29_000, 0.0)})  # the last is an asset
 
 
 @dataclass(frozen=True)
@@ -43,9 +40,9 @@ def size(settings: DatabaseSettings) -> DatabaseSize | None:
     """The size of a database; None if that of a corpus is not known before it is read."""
     encoder = entries().get(settings.encoder)
     width = encoder.width if encoder else None
-    if not set(settings.sources) <= SIZES.keys() or width is None:
+    corpora = _sized(settings.sources)
+    if len(corpora) < len(settings.sources) or width is None:
         return None
-    corpora = [SIZES[source] for source in settings.sources]
     all_documents = sum(corpus.documents for corpus in corpora)
     share = min(settings.limit or all_documents, all_documents) / all_documents
     streams = settings.shards if settings.limit else 1  # each shard streams the first documents and stores its own
@@ -59,7 +56,7 @@ def size(settings: DatabaseSettings) -> DatabaseSize | None:
         round(documents),
         _held_out(settings.evaluation, settings.evaluation_share, documents) + sum(texts for texts, _ in sets),
         chunks,
-        streams * share * sum(corpus.download_gb for corpus in corpora) + sum(download for _, download in sets),
+        streams * share * sum(map(_streamed_gb, corpora)) + sum(download for _, download in sets),
         (TOKEN_BYTES * tokens + DOCUMENT_BYTES * documents) / GB,
         2 * width * chunks / GB,
         sum(copies * vectors(i, chunks, settings) * i.vector_bytes(width) for i, copies in indexes) / GB,
@@ -74,9 +71,19 @@ def _held_out(part: str, share: float, documents: float) -> float:
 def _evaluation_sets(settings: DatabaseSettings) -> Iterator[tuple[float, float]]:
     """(texts, GB that are streamed) of each corpus of an evaluation set whose size is known."""
     for one in settings.evaluation_sets.values():
-        for corpus in (SIZES[source] for source in one.sources if source in SIZES):
+        for corpus in _sized(one.sources):
             documents = min(one.limit or corpus.documents, corpus.documents)
-            yield _held_out(one.part, one.share, documents), corpus.download_gb * documents / corpus.documents
+            yield _held_out(one.part, one.share, documents), _streamed_gb(corpus) * documents / corpus.documents
+
+
+def _sized(sources: Iterable[str]) -> list[Entry]:
+    """The corpora of the catalog whose number of documents is known."""
+    return [entries()[source] for source in sources if source in entries() and entries()[source].documents]
+
+
+def _streamed_gb(corpus: Entry) -> float:
+    """What a shard streams of a corpus; one that is an asset is counted as such."""
+    return corpus.download_gb or 0.0 if corpus.source.startswith("hf:") else 0.0
 
 
 def index_vectors(settings: DatabaseSettings, label: str) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragauge.cost.arrivals import Clock, Level, OneByOne, drive, percentiles, rows, summarise
+from ragauge.cost.arrivals import Clock, Level, OneByOne, Request, TimedRequest, drive, percentiles, rows, summarise
 
 
 class Simulated(Clock):

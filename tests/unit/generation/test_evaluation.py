@@ -18,13 +18,14 @@ from ragauge.generation.evaluation import texts
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.rendering.footer import footer
 from ragauge.results.runs import Runs
-from ragauge.retrieval.chunking import DatabaseRecipe, Split, build_evaluation_set, build_shard, gather, mark
+from ragauge.retrieval.chunking import Split, build_evaluation_set, build_shard, gather, mark
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Database, EvaluationSet
 from ragauge.retrieval.documents import Share
 from ragauge.retrieval.embed import EncoderChoice, build_embeddings
 from ragauge.retrieval.indexes.hnsw import Hnsw
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
+from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
 from ragauge.retrieval.vectors import Vectors
 from ragauge.testing import write_checkpoint
 from retro_parts import EXACT, ExactRetriever, tokens
@@ -45,6 +46,10 @@ def write_lines(path: Path, articles: Sequence[str]) -> Path:
     return path
 
 
+def cut_set(corpus: Path, split: Split = ALL) -> EvaluationSetSettings:
+    return EvaluationSetSettings(corpus=str(corpus), part=split.kind, share=split.share)
+
+
 def made(root: Path, sets: Sequence[str] = (NEWS, WEB)) -> Path:
     """A database of five articles; the news have one of them and another text, the web a changed one and two others."""
     model = write_checkpoint(root / "model", num_hidden_layers=1)
@@ -52,9 +57,10 @@ def made(root: Path, sets: Sequence[str] = (NEWS, WEB)) -> Path:
     corpus = write_lines(root / "corpus.jsonl", [article(name) for name in CITIES])
     write_lines(root / "news.jsonl", [article("Rome"), article("Kyiv")])
     write_lines(root / "web.jsonl", [changed, article("Nice"), article("York")])
-    build_shard(root / "db", DatabaseRecipe(Corpus((str(corpus),)), str(model), split=Split("none")), 0)
+    kept = DatabaseSettings(corpus=str(corpus), tokenizer=str(model), evaluation="none", shards=1)
+    build_shard(root / "db", kept, 0)
     for label in sets:
-        build_evaluation_set(root / "db", label, Corpus((str(root / f"{label}.jsonl"),)), ALL)
+        build_evaluation_set(root / "db", label, cut_set(root / f"{label}.jsonl"))
     mark(root / "db", 1, 0, sets)
     gather(root / "db", 1, sets)
     return root
@@ -96,7 +102,7 @@ def test_marks_of_other_sets_are_refused(tmp_path: Path) -> None:
 def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
     made(tmp_path)
     write_lines(tmp_path / "news.jsonl", [article("Kyiv")])
-    build_evaluation_set(tmp_path / "db", NEWS, Corpus((str(tmp_path / "news.jsonl"),)), ALL)
+    build_evaluation_set(tmp_path / "db", NEWS, cut_set(tmp_path / "news.jsonl"))
     with pytest.raises(UserError, match="news: has changed since the database was gathered; gather it again"):
         texts(Database(tmp_path / "db"), 100, evaluation=NEWS)
 
@@ -107,12 +113,12 @@ def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
 def test_a_set_is_cut_as_held_out_text_is(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus((str(folder / "web.jsonl"),))
     for split in (Split("tail", 0.25), Split("documents", 0.9), ALL):
-        build_evaluation_set(tmp_path, split.kind, corpus, split)
+        build_evaluation_set(tmp_path, split.kind, cut_set(folder / "web.jsonl", split))
         cut = [text.text for text in EvaluationSet(tmp_path, split.kind).evaluation()]
         whole = list(corpus.documents(Share()))
         assert cut == [text for document in whole if (text := split(document)[1])]
     with pytest.raises(UserError, match="gives the evaluation set 'none' no text"):
-        build_evaluation_set(tmp_path, "none", corpus, Split("none"))
+        build_evaluation_set(tmp_path, "none", cut_set(folder / "web.jsonl", Split("documents", 1e-9)))
 
 
 def test_texts_are_those_of_the_set_and_of_no_document_of_the_database(folder: Path) -> None:
@@ -132,7 +138,7 @@ def test_published_texts_are_whole_first_documents_cut_at_their_end(folder: Path
     assert len(texts(Database(folder / "db"), 250, 2, WEB, published=True)) == 2
     corpus = write_lines(tmp_path / "short.jsonl", ["Kyiv lies by a river. " * 2, "x"])
     made(tmp_path, ())
-    build_evaluation_set(tmp_path / "db", "short", Corpus((str(corpus),)), ALL)
+    build_evaluation_set(tmp_path / "db", "short", cut_set(corpus))
     mark(tmp_path / "db", 1, 0, ["short"])
     gather(tmp_path / "db", 1, ["short"])
     kept = texts(Database(tmp_path / "db"), 1024, evaluation="short", published=True)
@@ -258,7 +264,7 @@ def test_items_show_the_text_in_the_column_of_the_data_set(tmp_path: Path) -> No
     for text, gain in (("realnews", 0.3), (DATABASE, 0.1)):
         write(tmp_path, f"{text}_none", "no_retrieval", nats, evaluation=text)
         write(tmp_path, f"{text}_retro", "retro", [n - gain for n in nats], evaluation=text)
-    runs = Runs(tmp_path, None)
+    runs = Runs(tmp_path)
     found = registry.module("item", "piperag_figure_6").table(runs)
     rows = found[(found["quantity"] == "minus_no_retrieval_nats") & (found["method"] == "retro")]
     gains = dict(zip(rows["dataset"], rows["measured"], strict=True))
@@ -270,5 +276,5 @@ def test_items_show_the_text_in_the_column_of_the_data_set(tmp_path: Path) -> No
 
 def test_table_2_shows_the_text_in_the_column_of_the_data_set(tmp_path: Path) -> None:
     write_staleness(tmp_path, [[1.0, 0.8], [0.9, 0.8]], evaluation="realnews", database="c4")
-    found = registry.module("item", "piperag_table_2").table(Runs(tmp_path, None))
+    found = registry.module("item", "piperag_table_2").table(Runs(tmp_path))
     assert set(found[found["measured"].notna()]["dataset"]) == {"realnews"}

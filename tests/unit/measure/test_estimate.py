@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from preloaded import Preloaded
+from ragauge.assets.catalog import Entry, entries
 from ragauge.cli import main
 from ragauge.config import launch
 from ragauge.config.loading import load, parse
@@ -21,7 +22,6 @@ from ragauge.errors import UserError
 from ragauge.measure import estimate as estimates
 from ragauge.measure.estimate import Section, Span, duration, estimate, time_text
 from ragauge.measure.speed import DATA_SHEET, Machine, MeasuredRates
-from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.testing import write_checkpoint
 
 # Weights of MPT-7B: 32 layers of 12 x 4096^2, and 50,432 x 4096 of the embedding, which is the output matrix as well.
@@ -116,7 +116,8 @@ def test_generation_is_bound_by_memory_and_timed_once_more_than_it_is_recorded()
 
 
 def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CORPORA, "wikipedia", HubCorpus("hf:some/texts", 1000, 446, 2.0))
+    small = {"documents": 1000, "document_bytes": 446, "download_gb": 2.0}
+    monkeypatch.setitem(entries(), "wikipedia", Entry(kind="corpus", source="hf:some/texts", **small))
     config = experiment(
         models=SMALL_MODEL | {"far": {"source": "hf:org/nowhere-to-be-found"}},
         databases={"d": {"corpus": "wikipedia"}, "far": {"corpus": "hf:org/unknown"}},

@@ -11,10 +11,11 @@ import tiny_database
 from killed_processes import die_at, in_child
 from ragauge.errors import UserError
 from ragauge.retrieval import chunking
-from ragauge.retrieval.chunking import DatabaseRecipe, Split
+from ragauge.retrieval.chunking import Split
 from ragauge.retrieval.database import Database, shard_folder
 from ragauge.retrieval.documents import CorpusDocument
 from ragauge.retrieval.near_duplicates import GRAM_WORDS, THRESHOLD, EvaluationText, signatures
+from ragauge.retrieval.settings import DatabaseSettings
 from tiny_database import CHUNK
 
 
@@ -176,7 +177,7 @@ def test_near_duplicates_are_those_of_all_shards_evaluation_text(tmp_path: Path,
     assert made.counts == whole.counts
 
 
-def build(tmp_path: Path, corpus: Path, tokenizer: Path) -> tuple[Path, DatabaseRecipe]:
+def build(tmp_path: Path, corpus: Path, tokenizer: Path) -> tuple[Path, DatabaseSettings]:
     recipe = tiny_database.recipe(corpus, tokenizer)
     tiny_database.build_chunks(tmp_path / "db", recipe)
     return tmp_path / "db", recipe

@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 
-from ragauge.assets.catalog import entries
+from ragauge.assets.catalog import Entry, entries
 from ragauge.retrieval import sizes
-from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.retrieval.settings import DatabaseSettings
 from small_config import parsed
 
-SMALL = HubCorpus("hf:some/texts", 1000, 446, 2.0)  # 100 tokens a document
+SIZE = {"documents": 1000, "document_bytes": 446, "download_gb": 2.0}  # 100 tokens a document
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CORPORA, "wikipedia", SMALL)
+    monkeypatch.setitem(entries(), "wikipedia", Entry(kind="corpus", source="hf:some/texts", **SIZE))
 
 
 def settings(**changes: Any) -> DatabaseSettings:
