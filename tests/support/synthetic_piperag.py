@@ -78,7 +78,7 @@ def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **m
         | {"cosine": list(row)}
         for i, row in enumerate(cosines)
     ]
-    about = {"encoder": "minilm", "index": INDEX, "nprobe": 8, "filled": None, "texts": 2, "tokens": 1024}
+    about = {"encoder": "minilm", "database": DATABASE, "index": INDEX, "nprobe": 8, "texts": 2, "tokens": 1024}
     path.write_text(
         json.dumps({**about, "stale_tokens": [1, 64], "provenance": PROVENANCE, "queries": queries, **more})
     )

@@ -17,7 +17,7 @@ class LikenessRecord(BaseModel):
 
 class Report(BaseModel):
     encoder: str  # compares the chunks
-    database: str | None = None  # label; None in reports of before it was stated
+    database: str  # label
     index: str
     evaluation: str | None = None  # label of the set that was read; None: the database's held-out text
     nprobe: int
@@ -58,9 +58,8 @@ def comparisons(runs: Runs) -> list[StalenessEntry]:
             raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ValidationError as error:
             raise UserError(f"{path}: not a comparison of stale queries: {first_problem(error)}") from error
-        database = report.database or (entries[name].database if name in entries else name)
-        index, text = IndexName(report.index, report.filled), report.evaluation or database
-        by_name[name] = StalenessEntry(name, report.encoder, database, text, index, report)
+        index, text = IndexName(report.index, report.filled), report.evaluation or report.database
+        by_name[name] = StalenessEntry(name, report.encoder, report.database, text, index, report)
     for name, entry in entries.items():
         text, index = entry.evaluation or entry.database, IndexName(entry.index)
         by_name.setdefault(name, StalenessEntry(name, entry.encoder, entry.database, text, index, None))
