@@ -149,6 +149,7 @@ def run_folder(tmp_path: Path) -> Path:
     (folder / "data").mkdir()
     example = {"key": "q0", "question": "Which?", "documents": [{"title": "A", "text": "x"}], "answers": ["x"]}
     (folder / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
+    example["gold"] = [0]
     row = {"item": ITEM, "model": "MPT-7B-Instruct", "keys": {"method": "naive", "top_k": ""}}
     row |= dict.fromkeys(("compute_cycles", "theoretical_speedup", "critical_path_speedup"), 1.5)
     (folder / "predictions.json").write_text(json.dumps({"rows": [row]}))

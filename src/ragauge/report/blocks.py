@@ -5,9 +5,9 @@ import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from ragauge.results import materials
 from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
 
@@ -29,13 +29,10 @@ def of_variant(runs: Runs, variant: Variant) -> str:
     return packed({field: [row[field] for row in rows] for field in FIELDS})
 
 
-def of_documents(path: Path) -> str:
-    """The titles of each question's documents by key, from a data set's file; lines without any are skipped."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        lines = []
-    return packed(dict(filter(None, map(_titles, lines))))
+def of_documents(runs: Runs, dataset: str) -> str:
+    """The titles of each question's documents, by its key."""
+    documents = materials.documents(runs, dataset)
+    return packed({key: [_cut(one.title or one.text) for one in of_one] for key, of_one in documents.items()})
 
 
 def packed(data: Any) -> str:
@@ -90,11 +87,5 @@ def _rounded(value: Any) -> float | None:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _titles(line: bytes) -> tuple[str, list[str]] | None:
-    try:
-        example = json.loads(line)
-        texts = [str(document.get("title") or document.get("text") or "") for document in example["documents"]]
-        more = ["…" if len(text) > TITLE_CHARACTERS else "" for text in texts]
-        return str(example["key"]), [text[:TITLE_CHARACTERS] + end for text, end in zip(texts, more, strict=True)]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
+def _cut(title: str) -> str:
+    return title[:TITLE_CHARACTERS] + "…" * (len(title) > TITLE_CHARACTERS)

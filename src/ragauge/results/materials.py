@@ -6,26 +6,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ragauge.datasets import Document, read_examples
 from ragauge.errors import UserError
 from ragauge.io.human_judgements import HumanJudgement, read_human_judgements
-from ragauge.io.jsonl import field, objects, read_jsonl
+from ragauge.io.jsonl import read_jsonl
 from ragauge.results.runs import Record, Runs, Variant
 
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
 
 
 @cache
-def documents(runs: Runs, dataset: str) -> dict[str, list[str]] | None:
-    """The texts of the documents of each question, by its key; None if the run does not hold the data set."""
+def documents(runs: Runs, dataset: str) -> dict[str, tuple[Document, ...]]:
+    """The documents of each question, by its key; none if the run does not hold the data set."""
     path = runs.folder / "data" / f"{dataset}.jsonl"
-    if not path.is_file():
-        return None
-    by_key = {}
-    for number, line in read_jsonl(path):
-        place = f"{path}:{number}"
-        texts = [field(document, "text", str, at) for document, at in objects(line, "documents", place)]
-        by_key[field(line, "key", str, place)] = texts
-    return by_key
+    return {one.key: one.documents for one in read_examples(path)} if path.is_file() else {}
 
 
 def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | None:
@@ -75,7 +69,7 @@ def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, 
         answers = {k: r["prediction"] for v in plain[:1] for k, r in v.records.items() if r["status"] == "ok"}
         return _with(variant, "full_prompt", answers)
     if metric == "groundedness":  # the texts of the documents that each answer was generated from
-        texts = documents(runs, variant.dataset) or {}
+        texts = {key: [one.text for one in of_one] for key, of_one in documents(runs, variant.dataset).items()}
         selected = {key: record["kept"] for key, record in variant.records.items() if key in texts}
         passages = {key: [texts[key][i] for i in places if i < len(texts[key])] for key, places in selected.items()}
         return _with(variant, "passages", passages)

@@ -69,7 +69,9 @@ def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] |
             out.parent.mkdir(parents=True, exist_ok=True)
             said = [{"key": r["key"], "judge": "j", "label": judged(i)} for i, r in enumerate(records)]
             out.write_text("".join(json.dumps(line) + "\n" for line in said))
-        lines = [{"key": r["key"], "documents": [{"text": r["prediction"]}] * 3} for r in records]
+        documents = [[{"title": "", "text": r["prediction"] or "-"}] * 3 for r in records]
+        asked = {"question": "?", "answers": [], "gold": []}
+        lines = [{"key": r["key"], "documents": d, **asked} for r, d in zip(records, documents, strict=True)]
     (folder / "data").mkdir()
     (folder / "data" / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return Runs(folder, loading.parse(settings, "s.yaml"))

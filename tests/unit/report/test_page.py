@@ -201,8 +201,9 @@ def test_a_variant_of_few_questions_is_not_paired(small: Path, tmp_path: Path) -
 
 def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
     (small / "data").mkdir()
-    example = {"key": "q0", "documents": [{"title": "A", "text": "x"}, {"title": None, "text": "b" * 100}]}
-    (small / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n{torn")
+    documents = [{"title": "A", "text": "x"}, {"title": "", "text": "b" * 100}]
+    example = {"key": "q0", "question": "?", "documents": documents, "answers": ["x"], "gold": [0]}
+    (small / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
     elements = Elements(made(small, tmp_path / "out"))
     texts = {str(a.get("id")): t for a, t in zip(elements.named("script"), elements.scripts, strict=True)}
     block = unpacked(texts[f"records/nq_open/{MODEL}/naive"])
