@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ragauge import report
 from ragauge.config import loading, schema
 from ragauge.rendering.writing import render
 from ragauge.report import numbers
+from ragauge.report import page as report_page
 from ragauge.results import Runs
 from synthetic_run import MODEL, write_latency, write_variant
 
@@ -71,8 +71,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda i, r: {**r, **hostile} if i == 0 else r,
     )
     write_latency(made / "results", {name: seconds for name, (_, seconds) in MADE.items()})
-    render("frontier", settings(), made / "results", made / "out")
-    report.write(settings(), made / "results", made / "out")
+    render("frontier", Runs(made / "results", settings()), made / "out")
+    report_page.write(Runs(made / "results", settings()), made / "out")
     return made
 
 
@@ -296,7 +296,7 @@ def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -
         path = write_variant(tmp_path / "results", "naive", "naive", [True])
         nothing = {"trace": [], "online_s": None, "first_token_s": None}
         edit(path, lambda i, r: {**r, **nothing} if kind == "no cost" else r)
-    report.write(settings({"naive": {}}), tmp_path / "results", tmp_path / "out")
+    report_page.write(Runs(tmp_path / "results", settings({"naive": {}})), tmp_path / "out")
     browser.get_log("browser")
     opened(browser, tmp_path / "out")
     assert browser.get_log("browser") == []
@@ -315,7 +315,7 @@ def test_nothing_is_recommended_where_numbers_tell_nothing(
 ) -> None:
     for name, count in right.items():
         write_variant(tmp_path / "results", name, name, [i < count for i in range(40)])
-    report.write(settings({name: {} for name in right}), tmp_path / "results", tmp_path / "out")
+    report_page.write(Runs(tmp_path / "results", settings({name: {} for name in right})), tmp_path / "out")
     browser.get_log("browser")
     opened(browser, tmp_path / "out")
     assert run(browser, "document.getElementById('recommended')") is None

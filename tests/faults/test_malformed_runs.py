@@ -15,11 +15,12 @@ from hypothesis import given, settings
 import service_parts
 from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged_lines, survives
 from endpoints import Reply, says, served
-from ragauge import registry, report
+from ragauge import registry
 from ragauge.cli import main
 from ragauge.config import loading, schema
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Endpoint
+from ragauge.report import page
 from ragauge.results.runs import Runs
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import wire
@@ -148,8 +149,8 @@ def run_folder(tmp_path: Path) -> Path:
     write_latency(folder, {"naive": [2.0, 2.2], "bm25_k1": [0.5, 0.4]})
     (folder / "data").mkdir()
     example = {"key": "q0", "question": "Which?", "documents": [{"title": "A", "text": "x"}], "answers": ["x"]}
-    (folder / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
     example["gold"] = [0]
+    (folder / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
     row = {"item": ITEM, "model": "MPT-7B-Instruct", "keys": {"method": "naive", "top_k": ""}}
     row |= dict.fromkeys(("compute_cycles", "theoretical_speedup", "critical_path_speedup"), 1.5)
     (folder / "predictions.json").write_text(json.dumps({"rows": [row]}))
@@ -159,7 +160,7 @@ def run_folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", FILES)
 def test_a_report_is_made_or_the_file_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
     settled, out = experiment(), tmp_path / "out"
-    survives(Reader(run_folder / name, lambda: report.write(settled, run_folder, out), FILES[name], 15))
+    survives(Reader(run_folder / name, lambda: page.write(Runs(run_folder, settled), out), FILES[name], 15))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -8,11 +8,14 @@ from matplotlib.text import Text
 from ragauge import registry
 from ragauge.config.loading import parse
 from ragauge.results import Runs, Table
+from ragauge.results.runs import unconfigured
 
 
 def table(item: str, folder: Path, config: dict[str, Any] | None = None) -> Table:
     """The table of an item from a folder of results, and from a configuration as its file holds it."""
-    found: Table = registry.module("item", item).table(Runs(folder, parse(config, "t.yaml") if config else None))
+    found: Table = registry.module("item", item).table(
+        Runs(folder, parse(config, "t.yaml") if config else unconfigured())
+    )
     return found
 
 

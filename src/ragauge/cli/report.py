@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import report
     from ragauge.rendering import writing
     from ragauge.results.runs import Runs
 
@@ -46,16 +45,20 @@ def run(args: argparse.Namespace) -> None:
         written = _write_reproduction(args)
     else:
         config = loading.load(args.config)
-        results, reports = args.results or Path("results", config.run), Path("reports", config.run)
+        runs, reports = Runs(args.results or Path("results", config.run), config), Path("reports", config.run)
         if args.step == "crate":
             from ragauge.report import crate
 
-            crate.write(Runs(results, config), args.config, args.reports or reports, args.out, args.license)
+            crate.write(runs, args.config, args.reports or reports, args.out, args.license)
             written = [args.out]
+        elif args.step == "page":
+            from ragauge.report import page
+
+            written = [page.write(runs, args.out or reports)]
+        elif args.step == "provenance":
+            written = [writing.write_provenance(runs, args.out or reports)]
         else:
-            run = config, results, args.out or reports
-            write = {"page": report.write, "provenance": writing.write_provenance}.get(args.step)
-            written = [write(*run)] if write else writing.render(args.item, *run)
+            written = writing.render(args.item, runs, args.out or reports)
     options.print_result(args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0])
 
 

@@ -342,12 +342,12 @@ def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
 
 def _report_what_is_done(out: Path, name: str) -> None:
     """Render the page of a run that was ended, which names what is missing."""
-    from ragauge import report
     from ragauge.rendering.writing import render, write_provenance
+    from ragauge.report import page
+    from ragauge.results import Runs
 
-    results, reports = out / "results" / name, out / "reports" / name
-    config = loading.load(out / "config.yaml")
-    for item in config.item_names():
-        render(item, config, results, reports)
-    write_provenance(config, results, reports)
-    report.write(config, results, reports)
+    runs, reports = Runs(out / "results" / name, loading.load(out / writing.CONFIG)), out / "reports" / name
+    for item in runs.config.item_names():
+        render(item, runs, reports)
+    write_provenance(runs, reports)
+    page.write(runs, reports)

@@ -77,7 +77,7 @@ def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
 
 
 def _cost(runs: Runs, variant: Variant, counted: Sequence[Mapping[str, Any]]) -> Measure:
-    entry = runs.config.models.get(variant.model) if runs.config else None
+    entry = runs.config.models.get(variant.model)
     price = entry.served.price if entry and entry.served else None
     if price is None:
         return Measure(reason="the configuration has no price (models.<label>.served.price)")

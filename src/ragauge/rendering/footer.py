@@ -75,7 +75,7 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
     used = [v for v in answered if v.dataset == dataset]
     counts = sorted({len(v.records) for v in used})
     shown = counted(counts[0], "question") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} questions"
-    entry, facts = runs.config.datasets.get(dataset) if runs.config else None, runs.facts(dataset)
+    entry, facts = runs.config.datasets.get(dataset), runs.facts(dataset)
     if facts and facts.questions and counts[-1] < facts.questions:
         shown += f" (a subset of {facts.questions:,})"
     elif entry and entry.limit:

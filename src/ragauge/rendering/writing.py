@@ -1,14 +1,12 @@
 """Items as files: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, without timestamps; the provenance of a run."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ragauge import registry
 from ragauge.io.files import write_file
@@ -16,9 +14,6 @@ from ragauge.rendering import footer, style
 from ragauge.rendering.style import Figure
 from ragauge.results import Runs, Table, measures, provenance
 from ragauge.results.cells import VALUES
-
-if TYPE_CHECKING:
-    from ragauge.config.schema import Config
 
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
@@ -30,11 +25,10 @@ _TEX |= {"\\": r"\textbackslash{}", "·": r"$\cdot$", "×": r"$\times$", "–": 
 _ESCAPES = str.maketrans(_TEX)
 
 
-def render(item: str, config: Config | None, results_dir: Path, out_dir: Path) -> list[Path]:
+def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
     """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their paths. Raises UserError
     if there is no such item, or a results file cannot be read."""
     module = registry.module("item", item)
-    runs = Runs(Path(results_dir), config)
     table, about = module.table(runs), module.__doc__ or item
     small = small_print(item, runs, table)
     contents = {
@@ -44,8 +38,8 @@ def render(item: str, config: Config | None, results_dir: Path, out_dir: Path) -
         **_figure_bytes(module.draw(table), small),
     }
     for kind, data in contents.items():
-        write_file(Path(out_dir) / f"{item}.{kind}", data)
-    return [Path(out_dir) / f"{item}.{kind}" for kind in contents]
+        write_file(out_dir / f"{item}.{kind}", data)
+    return [out_dir / f"{item}.{kind}" for kind in contents]
 
 
 def small_print(item: str, runs: Runs, table: Table) -> str:
@@ -53,10 +47,10 @@ def small_print(item: str, runs: Runs, table: Table) -> str:
     return str(getattr(registry.module("item", item), "footer", footer.footer)(runs, table))
 
 
-def write_provenance(config: Config | None, results_dir: Path, out_dir: Path) -> Path:
-    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`; and
+def write_provenance(runs: Runs, out_dir: Path) -> Path:
+    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in a run; and
     `scores.csv`, from which paired differences can be computed again."""
-    path, runs = Path(out_dir) / "provenance.json", Runs(Path(results_dir), config)
+    path = out_dir / "provenance.json"
     write_file(path.with_name("scores.csv"), csv_text(measures.by_question(runs)).encode())
     text = json.dumps(provenance.describe(runs), indent=1, ensure_ascii=False)
     write_file(path, f"{text}\n".encode())

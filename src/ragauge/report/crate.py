@@ -63,7 +63,7 @@ def _crate(runs: Runs, config: Path, reports: Path, license: str | None) -> ROCr
     software = _add(crate, "#ragauge", "SoftwareApplication", name="ragauge", softwareVersion=__version__)
     for number, variant in enumerate(runs.run):
         crate.root_dataset.append_to("mentions", _add_action(crate, variant, number, software))
-    crate.name = f"ragauge run {runs.config.run if runs.config else runs.folder.name}"
+    crate.name = f"ragauge run {runs.config.run}"
     groups = "; ".join(f"{dataset} with {model}" for dataset, model in runs.groups())
     crate.description = f"Answers, times and report of {len(runs.run)} variants of RAG: {groups}."
     times = [time for variant in runs.run if (time := provenance_of(variant).get("time"))]

@@ -49,7 +49,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     rows = [_variant(runs, variant, timed) for variant in variants]
     shared = _pair(runs, variants, rows)
     kinds = [kind for kind in COSTS if any(row["costs"].get(kind) for row in rows)]
-    limit = runs.config.target_first_token_s if runs.config else None
+    limit = runs.config.target_first_token_s
     first_token = next((kind for kind in kinds if kind.endswith("first_token_s")), None) if limit else None
     # a study's documents come from a corpus: none was read for the question that chooses it
     reused_by = 1 if any(v.specification and v.specification.dataset == "study" for v in variants) else None

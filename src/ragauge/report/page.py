@@ -18,6 +18,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from ragauge._version import __version__
+from ragauge.io.files import write_file
 from ragauge.report import blocks, numbers, rendered
 from ragauge.report.problems import Problem, problems
 from ragauge.results import Runs, Variant, provenance
@@ -27,6 +28,14 @@ SCRIPTS = ("text.js", "frontier.js", "chooser.js", "records.js")
 # C0 and C1 controls as pictures; tab and line ends are text
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if code not in (0x09, 0x0A, 0x0D)}
 _PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
+
+
+def write(runs: Runs, folder: Path) -> Path:
+    """Write `index.html` into the folder with a run's rendered items; the page names what its configuration asked for
+    and is missing. Raises UserError if a file cannot be read or the page be written."""
+    path = folder / "index.html"
+    write_file(path, page(runs, folder).encode("utf-8", "replace"))  # half a surrogate pair is not valid UTF-8
+    return path
 
 
 def page(runs: Runs, folder: Path) -> str:
@@ -51,13 +60,13 @@ def page(runs: Runs, folder: Path) -> str:
     titles = {f"documents/{d}": blocks.of_documents(runs, d) for d in datasets}
     records = {f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run}
     return _template().render(
-        run=runs.config.run if runs.config else runs.folder.name,
+        run=runs.config.run,
         version=__version__,
         summary=_summary(runs),
         sections=sections,
         problems=lacking,
         provenance=provenance.describe(runs),
-        settings=yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False) if runs.config else "",
+        settings=yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False),
         policy=_policy(scripts.values()),
         style=Markup(_own("page.css")),
         scripts={name: Markup(text) for name, text in scripts.items()},
@@ -99,7 +108,7 @@ def _summary(runs: Runs) -> dict[str, Any]:
         "records": sum(len(v.records) for v in runs.run),
         "models": list(dict.fromkeys(f"{v.model} ({v.engine})" for v in runs.run)),
         "questions": questions,
-        "asked": {d: e.limit for d, e in runs.config.datasets.items()} if runs.config else {},
+        "asked": {d: e.limit for d, e in runs.config.datasets.items()},
         "machines": list(dict.fromkeys(filter(None, map(_machine, runs.run)))),
         "code": list(dict.fromkeys(filter(None, (commit(v.meta.get("provenance") or {}) for v in runs.run)))),
     }

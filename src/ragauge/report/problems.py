@@ -31,10 +31,10 @@ def problems(runs: Runs) -> list[Problem]:
 
 
 def _answers(runs: Runs) -> Iterator[Problem]:
-    limits = {tuple(job): runs.config.limit(job) for job in runs.config.answers()} if runs.config else {}
+    limits = {tuple(job): runs.config.limit(job) for job in runs.config.answers()}
     for variant in runs.variants:
         key = (variant.dataset, variant.model, variant.name)
-        for why in _doubts(variant, limits.get(key), is_configured=runs.config is None or key in limits):
+        for why in _doubts(variant, limits.get(key), is_configured=key in limits):
             what = f"Answers of {variant.name} on {variant.dataset} with {variant.model}"
             yield Problem(what, str(variant.path), why, "answers")
 
@@ -60,7 +60,7 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
 
 def _latencies(runs: Runs) -> Iterator[Problem]:
     refused = {(t["dataset"], t["model"]): f"refused: {t['refused']}" for t in runs.latencies if t.get("refused")}
-    for dataset, model in dict.fromkeys([*(runs.config.measured("latency") if runs.config else ()), *refused]):
+    for dataset, model in dict.fromkeys([*runs.config.measured("latency"), *refused]):
         path = runs.folder / "latency" / dataset / f"{model}.json"
         if why := refused.get((dataset, model)) or ("" if path.exists() else "no such file"):
             yield Problem(f"Latency of {model} on {dataset}", str(path), why, "latency")

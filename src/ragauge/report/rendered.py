@@ -54,7 +54,7 @@ class Item:
 def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
     """The items of the run by paper; papers without any are left out, and so is the heading where there is no paper."""
     sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
-    for name in runs.config.item_names() if runs.config else registry.usable("item"):
+    for name in runs.config.item_names():
         title = next(title for prefix, title in PAPERS.items() if name.startswith(prefix))
         sections[title].append(_item(name, runs, folder))
     by_title = {title: items for title, items in sections.items() if items}

@@ -165,7 +165,7 @@ def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row])
         return replace(cell, state=State.NO_RATIO, why=OTHER_MACHINE if is_filled else why)
     if is_filled or (quantity in QUALITIES and _is_run_on_its_model(runs, cell, rows[0]["item"], quantity)):
         return replace(cell, state=State.PLANNED, why="")
-    if cell.keys.get("judge") == "human" and not (runs.config and runs.config.human_judgements):
+    if cell.keys.get("judge") == "human" and not runs.config.human_judgements:
         return replace(cell, state=State.INPUT, why="the configuration has no file of people's judgements")
     is_apart = any(_is_measured_apart(runs, row) for row in rows)
     return replace(cell, state=State.NO_RATIO if is_apart else State.CANNOT, why=why)
@@ -237,7 +237,7 @@ def _is_run_on_its_model(runs: Runs, cell: Shown, item: str, quantity: str) -> b
 def _is_measured_apart(runs: Runs, row: Row) -> bool:
     """Whether the configuration measures what a line of an item shows, on lines of its own."""
     config, reads, dataset = runs.config, registry.module("item", row["item"]).READS, row.get("dataset")
-    return config is not None and bool(
+    return bool(
         " " in str(dataset)  # of the paper's text, and of no one data set
         or (reads.judgements and config.judge)
         or ((reads.pipelines or reads.staleness) and dataset in config.evaluation_texts())

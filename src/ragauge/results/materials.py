@@ -54,7 +54,7 @@ def judgements(runs: Runs, variant: Variant, aspect: str | None = None) -> dict[
 
 def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgement]]:
     """People's judgements of a variant's evidence, by the questions that it answered; empty if there are none."""
-    path = runs.config.human_judgements if runs.config else None
+    path = runs.config.human_judgements
     by_key: dict[str, list[HumanJudgement]] = {}
     for one in read_human_judgements(Path(path)).values() if path else ():
         if (one.dataset, one.model, one.variant) == (variant.dataset, variant.model, variant.name):

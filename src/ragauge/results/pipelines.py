@@ -146,7 +146,7 @@ class PipelineRun:
 def pipelines(runs: Runs) -> list[PipelineRun]:
     """The pipelines with records, in the configuration's order, then those of it that have none. Raises UserError if
     metadata are missing or of another version."""
-    entries = runs.config.pipelines if runs.config else {}
+    entries = runs.config.pipelines
     paths = {path.stem: path for path in sorted((runs.folder / "pipelines").glob("*.jsonl"))}
     names = [*(name for name in entries if name in paths), *(name for name in paths if name not in entries)]
     return [*(_with_records(paths[name]) for name in names), *(_planned(runs, n) for n in entries if n not in paths)]
@@ -165,7 +165,6 @@ def _with_records(path: Path) -> PipelineRun:
 
 
 def _planned(runs: Runs, name: str) -> PipelineRun:
-    assert runs.config is not None
     settings = runs.config.pipelines[name]
     model, database = runs.config.pipeline_model(settings), runs.config.pipeline_database(settings)
     index = _index_facts(runs, database, settings.index) if settings.asks_index else None
@@ -181,6 +180,6 @@ def _index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
     report = read_object(path) if path.exists() else {}
     recipe = report.get("settings")
     if not isinstance(recipe, dict):
-        entry = runs.config.databases.get(database) if runs.config else None
+        entry = runs.config.databases.get(database)
         recipe = entry.indexes[label].model_dump() if entry and label in entry.indexes else {}
     return facts_of(label, recipe, report.get("vectors"))

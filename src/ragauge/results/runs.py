@@ -7,7 +7,7 @@ configuration for variants that left no records; never from a variant's name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,22 +151,28 @@ class Variant:
             raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
 
 
+def unconfigured() -> Config:
+    """A configuration that asks for nothing, of records whose own nobody has."""
+    from ragauge.config.schema import Config
+
+    return Config.model_construct(run="", models={})
+
+
 @dataclass(frozen=True, eq=False)
 class Runs:
     """Everything under `results/<run>`; `config` says what else was asked for."""
 
     folder: Path
-    config: Config | None = None
+    config: Config = field(default_factory=unconfigured)
 
     @property
     def seed(self) -> int:
-        return self.config.seed if self.config else 0
+        return self.config.seed
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """The variants with records, then those configured without; in the configuration's order, then by name."""
-        jobs = self.config.answers() if self.config else ()
-        merged = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
+        merged = {tuple(j): self._unrun(j.variant, j.dataset, j.model) for j in self.config.answers()}
         recorded = {(v.dataset, v.model, v.name): v for v in self._recorded()}
         others = {key: recorded[key] for key in sorted(recorded.keys() - merged.keys())}
         return tuple((merged | recorded | others)[key] for key in (*merged, *others))
@@ -207,7 +213,7 @@ class Runs:
         return next(recorded, self._configured(dataset))
 
     def _configured(self, dataset: str) -> str:
-        entry = self.config.datasets.get(dataset) if self.config else None
+        entry = self.config.datasets.get(dataset)
         return entry.dataset if entry else dataset
 
     @cached_property
@@ -230,8 +236,8 @@ class Runs:
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
         """What `ragauge study` found for the questions of its data sets, each with its label, "dataset"."""
-        paths = self.config.retrievals() if self.config else {}
-        return tuple({**read_object(path), "dataset": label} for label, path in paths.items() if path.exists())
+        paths = self.config.retrievals().items()
+        return tuple({**read_object(path), "dataset": label} for label, path in paths if path.exists())
 
     @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
@@ -245,7 +251,7 @@ class Runs:
     def source(self, model: str) -> str:
         """The source of the model of a label, as records or the configuration have it; else the label."""
         answered = (v.specification.model for v in self.run if v.model == model and v.specification)
-        entry = self.config.models.get(model) if self.config else None
+        entry = self.config.models.get(model)
         return next(answered, (entry.source if entry else None) or model)
 
     def named(self, model: str, name: str) -> Variant:
@@ -274,7 +280,7 @@ class Runs:
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its defaults."""
-        entry = self.config.methods.get(name) if self.config else None
+        entry = self.config.methods.get(name)
         method, given = (entry.method, entry.params) if entry else (name, {})
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"

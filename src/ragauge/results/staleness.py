@@ -50,7 +50,7 @@ class StalenessEntry:
 
 def comparisons(runs: Runs) -> list[StalenessEntry]:
     """The comparisons with a report, then those of the configuration that have none."""
-    entries, by_name = runs.config.staleness if runs.config else {}, {}
+    entries, by_name = runs.config.staleness, {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         try:
             report, name = Report.model_validate_json(path.read_bytes()), path.stem

@@ -16,7 +16,7 @@ from ragauge.rendering.footer import footer
 from ragauge.report.problems import problems
 from ragauge.results.pipelines import pipelines
 from ragauge.results.provenance import describe
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Runs, unconfigured
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
 from ragauge.results.systems import systems
 from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, write, write_recall, write_staleness
@@ -42,7 +42,7 @@ FILLED: dict[str, Any] = {"index": "filled", "vectors": 10**6, "recipe": {"fille
 
 
 def runs(folder: Path, config: Any = None) -> Runs:
-    return Runs(folder, parse(config, "t.yaml") if config else None)
+    return Runs(folder, parse(config, "t.yaml") if config else unconfigured())
 
 
 @pytest.fixture

@@ -305,7 +305,7 @@ def test_an_empty_run_shows_published_numbers_alone(item: str, tmp_path: Path) -
 
 def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(whole: Path, tmp_path: Path) -> None:
     first, second = (
-        {path.suffix: path.read_bytes() for path in render("superposition_table_1", None, whole, tmp_path / name)}
+        {path.suffix: path.read_bytes() for path in render("superposition_table_1", Runs(whole), tmp_path / name)}
         for name in ("a", "b")
     )
     assert first == second
@@ -355,7 +355,7 @@ def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it() -> None:
 
 
 def test_provenance_names_every_file_of_records_and_each_machine_once(small: Path, tmp_path: Path) -> None:
-    written = json.loads(write_provenance(None, small, tmp_path / "report").read_text())
+    written = json.loads(write_provenance(Runs(small), tmp_path / "report").read_text())
     assert [(a["variant"], a["questions"], a["failed"]) for a in written["answers"]] == [("plain", 4, 1), ("sp", 4, 0)]
     assert {a["machine"] for a in written["answers"]} == {0}
     assert len(written["machines"]) == 1

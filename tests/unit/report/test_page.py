@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge import report
 from ragauge.cli import main
 from ragauge.config import loading, schema
 from ragauge.errors import UserError
@@ -80,7 +79,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rendered")
     fill(folder / "results")
     for item in ITEMS:
-        render(item, settings(), folder / "results", folder / "out")
+        render(item, Runs(folder / "results", settings()), folder / "out")
     return folder
 
 
@@ -95,7 +94,8 @@ def out(rendered: Path, tmp_path: Path) -> Path:
 
 
 def made(results: Path, out: Path, **more: Any) -> str:
-    return report.write(settings(**more), results, out).read_text(encoding="utf-8")
+    """The page of a run."""
+    return page.write(Runs(results, settings(**more)), out).read_text(encoding="utf-8")
 
 
 def write_question(path: Path, change: Mapping[str, Any]) -> None:

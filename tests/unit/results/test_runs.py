@@ -14,7 +14,7 @@ from synthetic_run import MODEL, write_variant
 
 
 def the_variant(folder: Path, **config: object) -> Variant:
-    parsed = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, **config}, "t") if config else None
+    parsed = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, **config}, "t")
     (variant,) = Runs(folder, parsed).run
     return variant
 

@@ -56,8 +56,8 @@ def as_published(variants: Iterable[Variant]) -> Variant | None:
 def base_of(runs: Runs, model: str) -> str | None:
     """The label of what this, or its finder, was before fine-tuning, or the source; None where it was not fine-
     tuned."""
-    config, entry = runs.config, runs.config.models.get(model) if runs.config else None
-    if config is None or entry is None or not config.trainings(model):
+    config, entry = runs.config, runs.config.models.get(model)
+    if entry is None or not config.trainings(model):
         return None
     finds = config.training[config.trainings(model)[-1]].model
     answers = config.training[entry.training].model if entry.training else entry.source
@@ -88,7 +88,7 @@ def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str)
 
 def runs_every_method(runs: Runs, model: str) -> bool:
     """Whether every method runs on a model, so that a row without records needs a reason."""
-    entry = runs.config.models.get(model) if runs.config else None
+    entry = runs.config.models.get(model)
     return entry is None or (entry.methods is None and entry.training is None and entry.finder is None)
 
 

@@ -24,8 +24,7 @@ READS = Reads(answers=(every(),), datasets="long", training_data=True)
 
 def table(runs: Runs) -> Table:
     cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    trainings = sorted(runs.config.training) if runs.config else []
-    cells += [cell for label in trainings for cell in _training(runs, label)]
+    cells += [cell for label in sorted(runs.config.training) for cell in _training(runs, label)]
     shown = {runs.registered(cell.keys["dataset"]) for cell in cells if cell.published is not None}
     note = Measure(note="published; this data set is not in the run")
     for name, printed in _printed().items():
@@ -70,7 +69,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _training(runs: Runs, label: str) -> list[Cell]:
     """Spans with a question, and the mean words of the stretches of articles that they were drawn from."""
-    keys = {"model": runs.config.training[label].model if runs.config else "", "dataset": SFT}
+    keys = {"model": runs.config.training[label].model, "dataset": SFT}
     spans, printed = materials.training_spans(runs, label), _printed()[SFT]
     if spans is None:
         reason = Measure(reason=f"not run: training {label} left no data")

@@ -81,8 +81,8 @@ def _finder(runs: Runs, variant: Variant) -> str | None:
     """The paper's name of the model that finds evidence for a variant; its own is fine-tuned from its base. None where
     that model is none of the paper's, or finds in another way than it does there."""
     if variant.method == "cfic":
-        config = runs.config if runs.config and variant.model in runs.config.models else None
-        bases = [config.training[name].model for name in config.trainings(variant.model)] if config else []
+        trainings = runs.config.trainings(variant.model) if variant.model in runs.config.models else ()
+        bases = [runs.config.training[name].model for name in trainings]
         names = [name for base in bases for name in known_names(base)]
         return "cfic_7b" if any(name.startswith(FOUNDATIONS) for name in names) else None
     stated = variant.specification.finder if variant.specification else None

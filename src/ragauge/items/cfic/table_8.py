@@ -65,7 +65,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
 
 def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> dict[str, Measure]:
     """Milliseconds to the evidence; those of the model that finds it, where another one answers."""
-    entry = runs.config.models.get(variant.model) if runs.config else None
+    entry = runs.config.models.get(variant.model)
     finder = entry.finder if entry else None
     if finder and (latency := timing.find(runs, dataset, finder)):
         timed = next((v for v in _shared.timed_variants(runs, latency) if v.method == "free_extraction"), None)
