@@ -74,6 +74,12 @@ def test_answers_depend_on_their_own_settings_alone(full: Plan) -> None:
     assert settings(seed=5) != before
 
 
+@pytest.mark.parametrize("key", [{"skip": 3}, {"seed": 5}, {"options": {"documents": 10}}, {"sha256": "0" * 64}])
+def test_questions_are_written_again_where_others_are_asked(key: dict[str, Any]) -> None:
+    plans = [changed(datasets={"wiki_single": entry}, methods={"naive": {}}) for entry in ({}, key)]
+    assert len({str(plan.data.settings(of(dataset="wiki_single"))) for plan in plans}) == 2
+
+
 def test_questions_are_dealt_to_jobs() -> None:
     plan = changed(datasets={"wiki_single": {"jobs": 2}, "wiki_multi": {}}, methods={"naive": {}})
     job = of(dataset="wiki_single", model=MODEL, variant="naive")

@@ -35,7 +35,7 @@ class DataPlan(PlanPart):
 
     def settings(self, labels: Labels) -> dict[str, Any]:
         entry = self.config.datasets[labels.dataset]
-        keys = entry.model_dump(include={"dataset", "data", "options", "revision", "sha256"}, exclude_none=True)
+        keys = entry.model_dump(include={"dataset", "data", "options", "skip", "revision", "sha256"}, exclude_none=True)
         return {**keys, "seed": self.config.dataset_seed(labels.dataset)}
 
     def code(self, labels: Labels) -> str:
