@@ -134,9 +134,9 @@ def _paired(scores: Path, named: Sequence[Keys], place: str) -> tuple[Numbers, l
     shared = [question for question in better if question in worse]
     if not shared:
         raise UserError(f"{place}: {scores} has no question of both {' and '.join(map(str, named))}")
-    scored = [[side[question] for question in shared] for side in (better, worse)]
-    test = paired_test(*scored)
-    return (test["difference"], test["low"], test["high"], test["p"], len(shared)), [*map(mean, scored)]
+    first, second = ([side[question] for question in shared] for side in (better, worse))
+    test = paired_test(first, second)
+    return (test["difference"], test["low"], test["high"], test["p"], len(shared)), [mean(first), mean(second)]
 
 
 def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:
