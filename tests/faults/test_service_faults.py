@@ -98,6 +98,7 @@ def test_a_server_that_hangs(server: Running) -> None:
     with Client(server.address, deadline_s=0.5) as client:
         client.search([PLAIN])
         os.kill(server.process.pid, signal.SIGSTOP)
+        os.waitpid(server.process.pid, os.WUNTRACED)  # until each of its threads has stopped
         with ends_within(0.5):
             assert "no answer within 0.5 s" in error_of(client)
         with ends_within(0.3), pytest.raises(RetrievalError, match=r"health: no answer within 0\.3 s"):
@@ -116,6 +117,7 @@ def test_a_part_that_hangs_is_an_error_or_a_labelled_answer() -> None:
         whole = Fanout([one, other]).search(parts.queries(4))
         parts.assert_same(whole, parts.Toy().search(parts.queries(4)))
         os.kill(hung.process.pid, signal.SIGSTOP)
+        os.waitpid(hung.process.pid, os.WUNTRACED)
         with ends_within(0.5), pytest.raises(RetrievalError, match=f"retrieval server {hung.address}, search"):
             Fanout([one, other]).search(parts.queries(4))
         with ends_within(0.5):
