@@ -70,7 +70,7 @@ class AttentionMatching(Compressor):
         from torch.nn.utils.rnn import pad_sequence
 
         for layer, heads in enumerate(slots):
-            if not (fitting := [head for head, kept in enumerate(heads) if kept]):  # others have nothing to fit
+            if not (fitting := [head for head, tokens in enumerate(heads) if tokens]):  # others have nothing to fit
                 continue
             chosen = [torch.tensor([s - context.span.start for s in head], dtype=torch.long) for head in heads]
             index = pad_sequence(chosen, batch_first=True).to(cache.positions.device)

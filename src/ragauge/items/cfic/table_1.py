@@ -54,8 +54,8 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     lengths |= {key: tokens for key, tokens in counted if tokens}  # a variant that failed there counts none
     words = Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
-        asked = [of_one for key, of_one in documents.items() if key in lengths]
-        words = mean([float(sum(len(document.text.split()) for document in of_one)) for of_one in asked], runs.seed)
+        articles = [of_one for key, of_one in documents.items() if key in lengths]
+        words = mean([float(sum(len(document.text.split()) for document in of_one)) for of_one in articles], runs.seed)
     measures = {
         "samples": Measure(float(questions), n=questions),
         "average_words": words,
