@@ -38,12 +38,14 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     groups, guests = _apart(table)
-    panels = []
+    pairs, singles = list[Panel](), list[Panel]()  # a group without times has one panel, so that two of them share a row
     for (model, dataset), part in groups:
         others, title = [guest for of, guest in guests if of == dataset], f"{model} · {dataset}"
-        panels += [_panel("" if place else title, part, quantity, others) for place, quantity in enumerate(COSTS)]
+        measured = [q for q in COSTS if any(_is_measured(one, q) for one in (part, *others))]
+        panels = [_panel("" if place else title, part, q, others) for place, q in enumerate(measured)]
+        (pairs if len(panels) > 1 else singles).extend(panels)
     nothing = "No records of this run yet: the frontier needs at least one answered variant."
-    return lines.draw(panels, columns=len(COSTS), height_in=2.35, nothing=nothing)
+    return lines.draw(pairs + singles, columns=len(COSTS), height_in=2.35, nothing=nothing)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -72,6 +74,10 @@ def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[str, Table
     here = {key[1] for key, _ in groups if key not in served}
     guests = {key for key in served if key[1] in here}
     return [g for g in groups if g[0] not in guests], [(key[1], part) for key, part in groups if key in guests]
+
+
+def _is_measured(part: Table, quantity: str) -> bool:
+    return bool(part.loc[part["quantity"] == quantity, "measured"].notna().any())
 
 
 def _chance(quantity: str) -> str:
