@@ -53,6 +53,16 @@ def first_problem(error: Any) -> str:
     return ": ".join(filter(None, (place, first["msg"].removeprefix("Value error, "))))
 
 
+def error_line(error: Exception, place: int = 0) -> str:
+    """Return the first line of an error's text, or the line at another place; its type where it has no text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[place].strip()
+
+
+def in_one_line(error: Exception, most: int | None = None) -> str:
+    """Return an error's text in one line of at most so many characters; its type where it has no text."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name that the package is imported by
     "datasets": "workflow",
     "datasketch": "retrieval",

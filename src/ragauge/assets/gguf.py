@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.assets.pretokenizers import set_splits, set_tokens
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError, error_line, unknown
 
 CONVERSION = 7  # raised when the result of a conversion changes
 FILE = "model.gguf"  # in the folder of a converted model: a link, or several files joined
@@ -82,8 +82,7 @@ def convert(path: Path, folder: Path) -> None:
     except MemoryError:
         raise
     except Exception as error:  # the tokenizers library raises the bare class, for a merge of a missing token
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: cannot be converted: {first_line}") from error
+        raise UserError(f"{path}: cannot be converted: {error_line(error)}") from error
     ends = [header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS]
     ends += [number for number, (text, _) in enumerate(header.tokens) if text in END_MARKS]
     if len(known := list(dict.fromkeys(end for end in ends if end is not None))) > 1:

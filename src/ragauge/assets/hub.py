@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.assets.store import Store, check_sha256, contents, digest
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
 
@@ -75,8 +75,7 @@ def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Pat
         chosen: Any = {"allow_patterns": patterns, "ignore_patterns": OTHER_RUNTIMES}
         return Path(snapshot_download(repository, revision=revision, endpoint=endpoint, **chosen))
     except Exception as error:  # of the hub, of two generations of its HTTP library, of the disk
-        first_line = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
-        reason = next((reason for kind, reason in reasons.items() if isinstance(error, kind)), first_line)
+        reason = next((reason for kind, reason in reasons.items() if isinstance(error, kind)), error_line(error))
         trouble = redacted(f"cannot be fetched from {endpoint}: {reason}")
         raise UserError(f"hf:{repository}: {trouble}; a local copy is named path:/folder") from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 from ragauge.prompts.control_tokens import plain_reader as plain_reader
 
 # A checkpoint's class -> the class of transformers that is opened by itself: tokenizer.json tells it everything.
@@ -29,8 +29,7 @@ def load_tokenizer(folder: Path) -> Any:
         loader = getattr(transformers, DIRECT.get(named, "AutoTokenizer"))
         return loader.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers library raises the bare class
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
+        raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({error_line(error)})") from None
 
 
 def check_rows(tokenizer: Any, rows: int, where: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ragauge.errors import SettingError, UserError
+from ragauge.errors import SettingError, UserError, in_one_line
 from ragauge.io import safe_yaml
 
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -29,7 +29,7 @@ def read(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         line = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: {problem or ' '.join(str(error).split())}") from error
+        raise UserError(f"{path}{line}: {problem or in_one_line(error)}") from error
     if not isinstance(data, dict):
         raise UserError(f"{path}: must hold keys and values, as in `run: default`")
     return data

@@ -20,7 +20,7 @@ from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families import family
 from ragauge.engines.int8 import Int8Linear, linear_storage, quantized_rows
 from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 from ragauge.io import progress
 from ragauge.io.jsonl import read_object
 from ragauge.io.shards import ShardWriter
@@ -191,9 +191,9 @@ def _read_checkpoint(
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except torch.OutOfMemoryError as error:  # a RuntimeError, too
-        raise MemoryError(f"{folder}: {_line(error)}") from None
+        raise MemoryError(f"{folder}: {error_line(error)}") from None
     except RuntimeError as error:
-        raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
+        raise UserError(f"{folder}: tensors of other sizes than config.json says ({error_line(error)})") from None
     unused = {name: reader for name, reader in readers.items() if name not in used}
     _check_unused(folder, unused, read_in.embedding if shape.tied else None, f"{names.head}.weight")
     return read_in
@@ -292,7 +292,7 @@ def _undamaged(path: Path, access: Callable[[], T]) -> T:
     try:
         return access()
     except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-        raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
+        raise UserError(f"{path}: truncated or damaged ({error_line(error)})") from None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -335,7 +335,3 @@ def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
         return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     state = read_state(path)
     return {name: partial(state.__getitem__, name) for name in state}
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -16,6 +16,7 @@ from ragauge.engines.decoder import Decoder
 from ragauge.engines.layout import Layout, Part
 from ragauge.engines.passes import Ended
 from ragauge.engines.spans import Span
+from ragauge.errors import in_one_line
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class StepsByCapacity:
         try:
             steps = self._by_capacity.pop(capacity, None) or FixedSteps(self._decoder, capacity)
         except RuntimeError as error:  # torch's for all that goes wrong on a device
-            self.fallback = " ".join(str(error).split()) or type(error).__name__
+            self.fallback = in_one_line(error)
             self._by_capacity.clear()
             engines_state["cuda_graphs"] = f"off: {self.fallback}"
             logger.warning("decoding continues without CUDA graphs, more slowly: %s", self.fallback)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, in_one_line
 from ragauge.evidence.chat import Chat
 from ragauge.io.records import Record
 
@@ -124,7 +124,7 @@ def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed
     try:
         [reply] = chat.replies([inquiry.request], REPLY_TOKENS)
     except UserError as error:
-        return judgement(reason=" ".join(str(error).split()))
+        return judgement(reason=in_one_line(error))
     label = inquiry.read(reply or "")
     return judgement(label=label, reason=None if label else f"no judgement in the reply {(reply or '')[:80]!r}")
 

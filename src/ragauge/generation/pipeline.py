@@ -9,6 +9,7 @@ from typing import Any
 from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
+from ragauge.errors import in_one_line
 from ragauge.generation.decoding import generate, token_nll
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.performance import GenerationModel
@@ -46,7 +47,7 @@ class Pipeline:
             with unified_memory_errors():
                 return SequenceRecord(**base, status="ok", **run(text))
         except MEMORY_ERRORS as error:
-            return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)
+            return SequenceRecord(**base, status="failed", reason=in_one_line(error))
 
     def _score(self, text: EvaluationStretch) -> dict[str, Any]:
         windows = self.schedule.windows

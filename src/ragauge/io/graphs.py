@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, in_one_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,7 +58,7 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=[(wanted, OPTIONS[wanted])])
     except Exception as error:  # the library raises a dozen kinds that share no class of their own
-        raise UserError(f"{path}: ONNX Runtime cannot read it: {' '.join(str(error).split())[:200]}") from None
+        raise UserError(f"{path}: ONNX Runtime cannot read it: {in_one_line(error, 200)}") from None
     if session.get_providers()[0] != wanted:  # it goes on without a provider that it cannot load
         hint = "are CUDA and cuDNN of its version here?"
         raise UserError(f"device 'cuda': ONNX Runtime cannot load its {wanted}; {hint}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +24,7 @@ def read_state(path: Path) -> Mapping[str, Tensor]:
     except pickle.UnpicklingError:  # torch's own message suggests loading it anyway
         raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
     except Exception as error:  # a damaged pickle fails in any way
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise UserError(f"{path}: truncated or damaged ({reason})") from None
+        raise UserError(f"{path}: truncated or damaged ({error_line(error)})") from None
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else None
     if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
         raise UserError(f"{path}: not a dictionary of tensors by name")

@@ -7,7 +7,7 @@ from datetime import date
 from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
 
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError, in_one_line, unknown
 from ragauge.prompts.control_tokens import TemplateText, reader
 
 _MARK = "\u241e"
@@ -85,7 +85,7 @@ def _rendered(tokenizer: Any) -> str:
         try:
             text: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options)
         except Exception as error:  # a template is a program
-            problem = f"cannot be rendered: {' '.join(str(error).split()) or type(error).__name__}"
+            problem = f"cannot be rendered: {in_one_line(error)}"
             continue
         if _TURN in text and _MARK not in text.replace(_TURN, ""):
             return text

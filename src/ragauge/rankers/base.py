@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ragauge.assets.tokenizer import check_rows, load_tokenizer
-from ragauge.errors import UserError
+from ragauge.errors import UserError, in_one_line
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +24,7 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
             path, dtype=torch.float32, trust_remote_code=False, local_files_only=True, output_loading_info=True
         )
     except Exception as error:  # a damaged folder fails in any way
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{kind} {path}: cannot be loaded: {reason}") from error
+        raise UserError(f"{kind} {path}: cannot be loaded: {in_one_line(error, 200)}") from error
     missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         raise UserError(f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?")

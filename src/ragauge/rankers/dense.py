@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ragauge.assets.tokenizer import padded, plain_reader
-from ragauge.errors import UnsupportedError, UserError
+from ragauge.errors import UnsupportedError, UserError, in_one_line
 from ragauge.rankers.base import batches_by_length, check_finite, encoder_macs, load_checkpoint
 
 BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
@@ -59,7 +59,7 @@ class Encoder:
         try:
             self._encode([""])
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
-            raise UserError(f"encoder {path}: cannot encode: {' '.join(str(error).split())[:200]}") from error
+            raise UserError(f"encoder {path}: cannot encode: {in_one_line(error, 200)}") from error
 
     def encode(self, texts: Sequence[str], batch_size: int | None = None, query: bool = False) -> np.ndarray:
         """Embeddings (text, dim) float32, in the order given. Raises UserError: one is not finite."""

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +115,8 @@ class TimedTrainer(Trainer):
         except DAMAGE as error:
             if self.checkpoint is None or self.started:  # nothing is read from it once training has begun
                 raise
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
             again = f"remove {self.folder} to train from the beginning"
-            raise UserError(f"{self.checkpoint}: damaged ({reason}); {again}") from error
+            raise UserError(f"{self.checkpoint}: damaged ({error_line(error)[:200]}); {again}") from error
         return [point for point in self.state.log_history if "train_runtime" not in point]
 
 

@@ -63,3 +63,12 @@ def write_word_pieces(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("\n".join(pieces))
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=77).save_pretrained(folder)
+
+
+def test_an_error_without_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", fail)
+    with pytest.raises(UserError, match=r"\(RuntimeError\)$"):
+        load_tokenizer(tmp_path)

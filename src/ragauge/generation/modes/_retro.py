@@ -22,7 +22,7 @@ from torch import Tensor
 from ragauge.cost.trace import Call
 from ragauge.engines import DTYPES
 from ragauge.engines.protocol import Traced
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line, in_one_line
 from ragauge.generation.modes._retro_network import RetroNetwork
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import Reader, Tokens
@@ -72,11 +72,11 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
     try:
         state = load_file(path) if path.suffix == ".safetensors" else read_state(path)
     except SafetensorError as error:
-        raise UserError(f"{path}: truncated or damaged ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{path}: truncated or damaged ({error_line(error)})") from None
     try:
         network.load_state_dict(state, assign=True)
     except RuntimeError as error:
-        raise UserError(f"{path}: not the tensors of this architecture: {' '.join(str(error).split())[:300]}") from None
+        raise UserError(f"{path}: not the tensors of this architecture: {in_one_line(error, 300)}") from None
     return network
 
 

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ragauge.engines import LM
 from ragauge.engines.decoder import Decoder, biased_attention
 from ragauge.engines.rope import alibi_bias
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 from ragauge.generation.reader import Tokens
 from ragauge.generation.windows import CHUNK, Windows
 from ragauge.io.files import replace_atomically
@@ -99,8 +99,7 @@ class TrainedWeights(nn.Module, ABC):
         except (KeyError, ValueError) as error:
             raise UserError(f"{path}: the metadata has no sizes of mode {cls.mode!r} ({error})") from None
         except RuntimeError as error:
-            first = str(error).splitlines()[-1].strip()
-            raise UserError(f"{path}: of other sizes than the decoder's: {first}") from None
+            raise UserError(f"{path}: of other sizes than the decoder's: {error_line(error, -1)}") from None
         return weights
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.indexes.base import ID_BYTES, IndexRecipe, SearchResult, VectorSource, faiss_files
 
@@ -92,8 +92,7 @@ class IvfPq(IndexRecipe):
             try:
                 merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
             except RuntimeError as error:  # faiss maps the files, which it cannot make, extend or read
-                reason = str(error).strip().splitlines()[-1][-200:]
-                raise UserError(f"{folder / LISTS}: cannot be written: {reason}") from error
+                raise UserError(f"{folder / LISTS}: cannot be written: {error_line(error, -1)[-200:]}") from error
             lists: Any = faiss.downcast_InvertedLists(index.invlists)
             lists.filename = LISTS  # not where it was made: a folder is made under another name
             faiss_files.write(index, folder / MERGED)

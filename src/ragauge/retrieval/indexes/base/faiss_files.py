@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, error_line
 
 LITTLE_BYTES = 1 << 20  # a disk with less room is full
 
@@ -43,7 +43,7 @@ def read(path: Path, flags: int = 0) -> Any:
         with quiet():
             return faiss.read_index(str(path), flags)
     except RuntimeError as error:
-        raise UserError(f"{path}: faiss cannot read it ({str(error).splitlines()[-1][:200]})") from error
+        raise UserError(f"{path}: faiss cannot read it ({error_line(error, -1)[:200]})") from error
 
 
 def check_room(folder: Path, needed: int) -> None:
