@@ -63,28 +63,16 @@ def in_one_line(error: Exception, most: int | None = None) -> str:
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
-EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name that the package is imported by
-    "datasets": "workflow",
-    "datasketch": "retrieval",
-    "deepspeed": "training",
-    "faiss": "retrieval",
-    "grpc": "service",
-    "grpc_health": "service",
-    "lxml_html_clean": "study",
-    "mammoth": "study",
-    "matplotlib": "report",
-    "mpld3": "report",
-    "onnx": "retrieval",
-    "onnxruntime": "retrieval",
-    "onnxscript": "retrieval",
-    "prometheus_client": "service",
+EXTRA_PACKAGES = {  # an extra of pyproject.toml -> the names by which the packages that it installs are imported
+    "report": "matplotlib mpld3 rocrate",
+    "retrieval": "datasketch faiss onnx onnxruntime onnxscript",
+    "service": "grpc grpc_health prometheus_client",
+    "study": "lxml_html_clean mammoth pypdf trafilatura",
+    "training": "deepspeed",
+    "workflow": "datasets sklearn snakemake",
     "punkt": "punkt",
-    "pypdf": "study",
-    "rocrate": "report",
-    "sklearn": "workflow",
-    "snakemake": "workflow",
-    "trafilatura": "study",
 }
+EXTRAS = {package: extra for extra, packages in EXTRA_PACKAGES.items() for package in packages.split()}
 INSTEAD = {"onnxruntime": "; with a GPU: 'ragauge[gpu]'"}
 
 

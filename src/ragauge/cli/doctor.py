@@ -13,7 +13,7 @@ import psutil
 
 from ragauge.cli import _options as options
 from ragauge.cli._model_findings import model_findings
-from ragauge.errors import EXTRAS
+from ragauge.errors import EXTRA_PACKAGES
 from ragauge.io.files import file_system, write_file
 
 FLAGS = {"avx512_vnni", "amx_int8", "i8mm"}  # of /proc/cpuinfo: what else decoding gains by
@@ -145,8 +145,8 @@ def torch_and_gpu() -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    for extra in sorted(set(EXTRAS.values())):
-        missing = [name for name, needed_by in EXTRAS.items() if needed_by == extra and util.find_spec(name) is None]
+    for extra, packages in sorted(EXTRA_PACKAGES.items()):
+        missing = [name for name in packages.split() if util.find_spec(name) is None]
         state = f"without {', '.join(missing)}" if missing else "installed"
         yield Finding(f"[{extra}]", state, f"where it is needed: pip install 'ragauge[{extra}]'" if missing else "")
 
