@@ -13,11 +13,6 @@ MILLION, QUESTIONS = 1e6, 1000
 UNSTATED = "the server does not count tokens"
 
 
-def metric_name(runs: Runs, dataset: str) -> str:
-    metric = runs.metrics(dataset)[0]
-    return {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "EM"}.get(metric, metric.replace("_", " "))
-
-
 def latencies(runs: Runs, dataset: str, model: str, variants: Sequence[Variant], key: str) -> list[Measure]:
     """Seconds (`total_s` or `first_token_s`) of the protocol for all variants, or of the answering run for all."""
     timed = timing.find(runs, dataset, model)

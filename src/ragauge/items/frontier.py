@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.config.reads import Reads, every
-from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier, served
+from ragauge.items._frontier import LIKELY, latencies, on_frontier, served
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results import Cell, CellSource, Runs, Table, frame, noted, quality
 from ragauge.results.costs import cost, online_cycles
-from ragauge.results.measures import REFERENCES
+from ragauge.results.measures import REFERENCES, metric_name
 from ragauge.results.runs import ELSEWHERE
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")

@@ -8,7 +8,7 @@ from typing import Any
 from ragauge.rendering.style import method_style
 from ragauge.results import Measure, Runs, Variant, difference, quality, scored, timing
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
-from ragauge.results.measures import FLOOR, REFERENCES
+from ragauge.results.measures import FLOOR, REFERENCES, metric_name
 from ragauge.results.reuse import servable
 from ragauge.results.stats import detectable_difference, hypervolume, resampled_means
 
@@ -16,14 +16,6 @@ RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standi
 FEWEST, FEW = 4, 10  # questions below which nothing is recommended; below which it is provisional
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
-METRICS = {
-    "best_subspan_em": "best EM subspan",
-    "contains_answer": "contains an answer",
-    "f1": "F1",
-    "em": "exact match",
-    "kept_gold_recall": "gold kept",
-    "agreement": "agreement with the full prompt (F1)",
-}
 # what is waited for -> (name, unit); in the order of preference
 COSTS = {
     "total_s": ("whole answer, latency protocol", "s"),
@@ -45,7 +37,6 @@ def groups(runs: Runs) -> list[Numbers]:
 def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     variants = runs.of(dataset, model)
     timed, untimed = _timed(runs, dataset, model)
-    metric = runs.metrics(dataset)[0]
     rows = [_variant(runs, variant, timed) for variant in variants]
     shared = _pair(runs, variants, rows)
     kinds = [kind for kind in COSTS if any(row["costs"].get(kind) for row in rows)]
@@ -56,7 +47,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     return {
         "dataset": dataset,
         "model": model,
-        "metric": METRICS.get(metric, metric.replace("_", " ")),
+        "metric": metric_name(runs, dataset),
         "costs": kinds,
         "cost": first_token or next(iter(kinds), None),
         "targets": {kind: _middle(rows, kind, reused_by) for kind in kinds} | ({first_token: limit} if limit else {}),

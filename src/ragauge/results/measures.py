@@ -10,6 +10,20 @@ from ragauge.results.runs import Runs, Variant
 
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
 REFERENCES = ("oracle",)  # no method could know which documents are gold
+NAMES = {  # of metrics, where theirs is not their own with spaces
+    "best_subspan_em": "best EM subspan",
+    "contains_answer": "contains an answer",
+    "f1": "F1",
+    "em": "exact match",
+    "kept_gold_recall": "gold kept",
+    "agreement": "agreement with the full prompt (F1)",
+}
+
+
+def metric_name(runs: Runs, dataset: str) -> str:
+    """The name of a data set's primary metric, for readers."""
+    metric = runs.metrics(dataset)[0]
+    return NAMES.get(metric, metric.replace("_", " "))
 
 
 def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:

@@ -16,11 +16,11 @@ from collections import defaultdict
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
-from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
+from ragauge.items._frontier import LIKELY, latencies, on_frontier
 from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, answers, belongs, curve, floor, knob
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results import Cell, CellSource, Runs, Table, frame, naive, noted, quality
-from ragauge.results.measures import REFERENCES
+from ragauge.results.measures import REFERENCES, metric_name
 from ragauge.results.reuse import servable
 
 KEYS = ("model", "dataset", "method", "variant", "curve", "knob", "value", "stored", "metric")
