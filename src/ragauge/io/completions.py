@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any, Literal, NamedTuple, Self
 
-from ragauge.io.http import TornStreamError, events
+from ragauge.io.http import MAX_REPLY, json_object
 
 Channel = Literal["answer", "thought", "refusal", "tool"]
 CountSource = Literal["server", "pieces"]
@@ -23,6 +23,7 @@ CLOSING = re.compile("|".join(map(re.escape, MARKS.values())))
 BROKEN = {"abort", "error", "insufficient_system_resource"}  # the server's trouble
 FILTERED = {"content_filter", "safety", "recitation", "prohibited_content", "blocklist", "refusal", "sensitive"}
 TOOLS = {"tool_calls", "function_call", "tool_use"}
+TORN = "the stream broke off before its end"
 
 
 class Piece(NamedTuple):
@@ -117,17 +118,45 @@ class Completion:
         return f"the answer is empty {ended}"
 
 
+@dataclass
+class Reading:
+    """A completion while its lines arrive: server-sent events, or one JSON object."""
+
+    completion: Completion
+    whole: bytes = b""
+
+    def add(self, line: bytes) -> bool:
+        """Add a line; returns whether it is the end mark. Raises ValueError if it is no event, or reports an error."""
+        if self.whole or line.startswith((b"{", b"<", b"[")):
+            self.whole += line
+        elif line.startswith(b"data:") and (event := line.removeprefix(b"data:").strip()):
+            if event == b"[DONE]":
+                return True
+            self.completion.add(json_object(event, "an event of the stream"))
+        return False
+
+    def end(self, torn: Exception | None = None) -> Completion:
+        """The completion after the last line, or where the reply was `torn`: complete all the same if only the end mark
+        is missing. Raises ValueError, or the error that tore it: it is no completion, or breaks off."""
+        if self.whole and not torn:
+            self.completion.add(json_object(self.whole, "the reply is not a stream of events and"))
+        elif self.completion.finish is None and (torn or self.completion.pieces):
+            raise torn or ValueError(TORN)
+        return self.completion.checked()
+
+
 def read_completion(response: HTTPResponse) -> Completion:
     """Read a chat or text completion, streamed or whole. Raises ValueError: it is none, breaks off before a reason to
     end, or the server reports an error in it."""
-    completion = Completion(stack=response.headers.get("Server") or "")
+    reading, left = Reading(Completion(stack=response.headers.get("Server") or "")), MAX_REPLY
     try:
-        for event in events(response):
-            completion.add(event)
-    except (OSError, HTTPException, TornStreamError):
-        if completion.finish is None:  # else the answer is complete, and only the end mark is missing
-            raise
-    return completion.checked()
+        while line := response.readline(left):
+            left -= len(line)
+            if reading.add(line):
+                return reading.completion.checked()
+    except (OSError, HTTPException) as error:
+        return reading.end(error)
+    return reading.end()
 
 
 def text_of(pieces: Sequence[Piece]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
@@ -31,10 +31,6 @@ class EndpointError(UserError):
     def __init__(self, message: str, status: int | None = None, detail: str = "", wish_s: float = 0.0) -> None:
         super().__init__(message)
         self.status, self.detail, self.wish_s = status, detail, wish_s
-
-
-class TornStreamError(ValueError):
-    """A stream ended before its end mark."""
 
 
 @dataclass(frozen=True)
@@ -109,30 +105,6 @@ class JsonServer:
         tries = f" (asked {attempt} times)" if attempt > 1 else ""
         message = f"{place}: {problem[:MAX_PROBLEM]}{tries}"
         return EndpointError(message, getattr(error, "code", None), problem, wish_s)
-
-
-def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a stream of server-sent events as they arrive, up to its end mark `[DONE]`.
-
-    A reply that is one JSON object, not a stream, is yielded as one event.
-
-    Raises:
-        TornStreamError: the stream breaks off before its end mark, or is too long.
-        ValueError: it holds something else.
-    """
-    left = MAX_REPLY
-    while line := response.readline(left):
-        left -= len(line)
-        if line.startswith(b"data:"):
-            data = line[len(b"data:") :].strip()
-            if data == b"[DONE]":
-                return
-            if data:
-                yield json_object(data, "an event of the stream")
-        elif line.startswith((b"{", b"<", b"[")):
-            yield json_object(line + response.read(left), "the reply is not a stream of events and")
-            return
-    raise TornStreamError("the stream broke off before its end")
 
 
 def json_object(data: bytes, place: str) -> dict[str, Any]:

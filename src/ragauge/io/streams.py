@@ -20,8 +20,8 @@ from typing import Any, Self, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-from ragauge.io.completions import Completion
-from ragauge.io.http import MAX_REPLY, JsonServer, TornStreamError, json_object
+from ragauge.io.completions import TORN, Completion, Reading
+from ragauge.io.http import MAX_REPLY, JsonServer
 
 MAX_LINE = 1 << 20  # bytes of a header, or of a chunk's length
 TICK_S = 0.02  # between two looks at how late the loop is
@@ -40,12 +40,14 @@ class _Response:
         """Yield the body as it arrives; raises ValueError or EOFError where it breaks off."""
         left = MAX_REPLY
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
-            while size := int((await self.reader.readline()).partition(b";")[0], 16):
+            while line := await self.reader.readline():
+                if not (size := int(line.partition(b";")[0], 16)):
+                    return
                 left -= size
                 if left < 0:
-                    raise TornStreamError("the reply is too long")
+                    raise ValueError("the reply is too long")
                 yield (await self.reader.readexactly(size + 2))[:-2]
-            return
+            raise EOFError
         left = min(left, int(self.headers.get("Content-Length", left)))
         while left and (piece := await self.reader.read(min(left, 1 << 16))):
             left -= len(piece)
@@ -56,7 +58,7 @@ class _Response:
         async for piece in self.pieces():
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                yield line
+                yield line + b"\n"
         if rest:
             yield rest
 
@@ -118,24 +120,14 @@ class StreamClient:
     async def _complete(self, server: JsonServer, path: str, data: bytes, sent: list[float]) -> Completion:
         async with self._response(server, "POST", server.address(path), data, sent) as response:
             self.stack = response.headers.get("Server") or self.stack
-            completion, whole = Completion(stack=self.stack), b""
+            reading = Reading(Completion(stack=self.stack))
             try:
                 async for line in response.lines():
-                    if whole or line.startswith((b"{", b"<", b"[")):
-                        whole += line + b"\n"
-                    elif line.startswith(b"data:") and (event := line.removeprefix(b"data:").strip()):
-                        if event == b"[DONE]":
-                            break
-                        completion.add(json_object(event, "an event of the stream"))
-                else:
-                    if not whole and completion.pieces:
-                        raise EOFError
+                    if reading.add(line):
+                        return reading.completion.checked()
             except (OSError, EOFError):
-                if completion.finish is None:  # else the answer is complete, and only the end mark is missing
-                    raise TornStreamError("the stream broke off before its end") from None
-            if whole:
-                completion.add(json_object(whole, "the reply is not a stream of events and"))
-            return completion.checked()
+                return reading.end(ValueError(TORN))
+            return reading.end()
 
     async def _read(self, server: JsonServer, address: str, method: str) -> str:
         async with self._response(server, method, address, b"", []) as response:

@@ -1,0 +1,48 @@
+"""A reply in chunks whose connection ends before its last chunk: complete where the server gave a reason to end."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from endpoints import chunk
+from ragauge.errors import UserError
+from ragauge.io.completions import read_completion, text_of
+from ragauge.io.http import JsonServer
+from ragauge.io.streams import StreamClient
+
+
+@contextmanager
+def chunked(*events: object) -> Iterator[JsonServer]:
+    """A server that closes the connection after these events, each a chunk."""
+    lines = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
+    body = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield JsonServer(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", attempts=1, timeout_s=10)
+        thread.join()
+
+
+def test_an_answer_with_a_reason_to_end_is_complete() -> None:
+    with chunked(chunk(content="Ada"), chunk("stop")) as server, StreamClient() as client:
+        streamed = client.complete(server, "chat/completions", {}, "m", [])
+    with chunked(chunk(content="Ada"), chunk("stop")) as server:
+        read = server.ask("chat/completions", {}, read_completion)
+    assert text_of(streamed.pieces) == text_of(read.pieces) == "Ada"
+
+
+def test_one_without_is_said_to_be_broken_off() -> None:
+    broken = pytest.raises(UserError, match=r"the stream broke off before its end$")
+    with chunked(chunk(content="Ada")) as server, StreamClient() as client, broken:
+        client.complete(server, "chat/completions", {}, "m", [])
