@@ -124,17 +124,17 @@ class EndpointChat(Chat):
 
 
 class RecordedChat(Chat):
-    """A model whose replies are recorded in a file: no run makes a request that an earlier run made."""
+    """A model whose replies are recorded in a file: no run makes a request that an earlier run has a reply to."""
 
     def __init__(self, chat: Chat, path: Path) -> None:
         self.chat, self.path, self.name, self.opens = chat, path, chat.name, chat.opens
-        self._recorded: dict[str, str | None] = {}  # by the digest of the request
+        self._recorded: dict[str, str | None] = {}  # by the digest of the request; None: no reply, of this run alone
         for line in path.read_bytes().split(b"\n") if path.is_file() else ():
             try:
                 key, reply = json.loads(line)
             except (ValueError, TypeError, RecursionError):  # a torn line
                 continue
-            if isinstance(reply, str | None):
+            if isinstance(reply, str):
                 self._recorded[str(key)] = reply
 
     def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
@@ -143,7 +143,8 @@ class RecordedChat(Chat):
         if new:
             replies = self.chat.replies(list(new.values()), max_tokens, cue, instruction)
             with self.path.open("ab") as file:
-                for pair in zip(new, replies, strict=True):
-                    file.write(b"\n" + json.dumps(pair).encode())  # after a line that a kill may have cut off
+                for key, reply in zip(new, replies, strict=True):
+                    if reply is not None:  # a request that failed is made again by the next run
+                        file.write(b"\n" + json.dumps((key, reply)).encode())  # after a line that a kill may have cut
             self._recorded |= dict(zip(new, replies, strict=True))
         return [self._recorded[key] for key in keys]

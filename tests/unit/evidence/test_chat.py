@@ -2,12 +2,14 @@
 
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
 from endpoints import Reply, says, served
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint, EndpointError
+from ragauge.evidence.chat import Endpoint, EndpointError, RecordedChat
+from scripted_chat import ScriptedChat
 
 CHAT = [{"role": "user", "content": "Who?"}]
 BUSY = Reply(b"slow down", 429)
@@ -119,3 +121,12 @@ def test_a_key_is_not_shown() -> None:
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UserError, match="must be http"):
         Endpoint(url, model="m")
+
+
+def test_a_request_without_a_reply_is_made_again_by_the_next_run(tmp_path: Path) -> None:
+    path, busy = tmp_path / "replies", ScriptedChat(lambda request: None if request == "B" else request)
+    first = RecordedChat(busy, path)
+    assert [first.replies(requests, 9) for requests in (["A", "B"], ["B"])] == [["A", None], [None]]
+    well = ScriptedChat(str)
+    assert RecordedChat(well, path).replies(["A", "B"], 9) == ["A", "B"]
+    assert (busy.requests, well.requests) == (["A", "B"], ["B"])
