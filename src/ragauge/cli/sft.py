@@ -1,7 +1,5 @@
 """Build the data for CFIC's fine-tuning, or fine-tune a model on it; both resume an interrupted run."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

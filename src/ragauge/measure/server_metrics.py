@@ -1,7 +1,5 @@
 """What a server says of itself at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text format."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import defaultdict

@@ -3,8 +3,6 @@
 `python -m ragauge.measure.servers FILE.gguf NAME THREADS` serves it on a free port while standard input is open.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal
