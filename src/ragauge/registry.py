@@ -9,6 +9,7 @@ Installed packages add components of their own (`plugins`). A name that stands f
 used.
 """
 
+import importlib
 import importlib.util
 import inspect
 import pkgutil
@@ -21,6 +22,7 @@ from ragauge import plugins
 from ragauge.errors import UserError, unknown
 from ragauge.plugins import OWN, Component
 
+ALL_PAPERS = "All papers"
 PACKAGES = {
     "method": "ragauge.methods",
     "dataset": "ragauge.datasets",
@@ -54,6 +56,12 @@ def module(kind: str, name: str, where: str = "") -> ModuleType:
         return _component(kind, name, "").load()
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
+
+
+def paper(item: str) -> str:
+    """The paper that an item is of, by `PAPER` of its folder; of an item without one, all papers."""
+    folder = module_name("item", item).rpartition(".")[0]
+    return str(getattr(importlib.import_module(folder), "PAPER", ALL_PAPERS))
 
 
 def component(kind: str, name: str, base: type, where: str = "") -> type:

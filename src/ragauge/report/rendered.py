@@ -14,14 +14,6 @@ from ragauge.report.problems import Problem
 from ragauge.results import Runs
 from ragauge.results.cells import NUMBERS
 
-# prefix of an item -> the section it stands in
-PAPERS = {
-    "superposition_": "Superposition Prompting (Merth et al., ICML 2024)",
-    "cfic_": "CFIC, chunking-free in-context retrieval (Qian et al., ACL 2024)",
-    "piperag_": "PipeRAG (Jiang et al., 2024)",
-    "reuse_": "Reuse of keys and values",
-    "": "All papers",
-}
 TABLES = "Tables and figures"
 PIXELS_PER_POINT = 1.75  # at which the small type of a figure is easy to read; 1.33 is the size in print
 FILES = ("csv", "md", "tex", "svg", "pdf", "png")
@@ -52,13 +44,13 @@ class Item:
 
 
 def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
-    """The items of the run by paper; papers without any are left out, and so is the heading where there is no paper."""
-    sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
+    """The items of the run by paper, those of all papers last; there is no paper's heading where there is no paper."""
+    sections: dict[str, list[Item]] = {}
     for name in runs.config.item_names():
-        title = next(title for prefix, title in PAPERS.items() if name.startswith(prefix))
-        sections[title].append(_item(name, runs, folder))
-    by_title = {title: items for title, items in sections.items() if items}
-    return {TABLES: by_title[PAPERS[""]]} if [*by_title] == [PAPERS[""]] else by_title  # of a study: no paper
+        sections.setdefault(registry.paper(name), []).append(_item(name, runs, folder))
+    if general := sections.pop(registry.ALL_PAPERS, []):
+        sections[registry.ALL_PAPERS if sections else TABLES] = general  # of a study: no paper
+    return sections
 
 
 def _item(name: str, runs: Runs, folder: Path) -> Item:

@@ -1,6 +1,5 @@
 """Jobs of the tables and figures, and of the page that shows them: what each is rendered from."""
 
-import importlib
 import os
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,6 @@ from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, kind_of, of_
 from ragauge.config.schema import Answers, Protocol
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
-ALL_PAPERS = "All papers"
 ITEMS = "ragauge.items"  # the package whose folders are papers
 
 
@@ -67,10 +65,7 @@ class ItemPlan(PlanPart):
         """What an item shows and what it does not: its file's docstring."""
         return (registry.module("item", item).__doc__ or item).strip()
 
-    def paper(self, item: str) -> str:
-        """The paper that an item is of, which its folder names."""
-        folder = registry.module_name("item", item).rpartition(".")[0]
-        return str(getattr(importlib.import_module(folder), "PAPER", ALL_PAPERS))
+    paper = staticmethod(registry.paper)
 
     def code(self, item: str) -> str:
         """The digest of the code that renders an item."""

@@ -1,3 +1,3 @@
 """The tables and figures of CFIC."""
 
-PAPER = "CFIC"
+PAPER = "CFIC, chunking-free in-context retrieval (Qian et al., ACL 2024)"

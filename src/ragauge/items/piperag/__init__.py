@@ -1,3 +1,3 @@
 """The tables and figures of PipeRAG."""
 
-PAPER = "PipeRAG"
+PAPER = "PipeRAG (Jiang et al., 2024)"

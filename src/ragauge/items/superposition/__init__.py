@@ -1,3 +1,3 @@
 """The tables and figures of Superposition Prompting."""
 
-PAPER = "Superposition Prompting"
+PAPER = "Superposition Prompting (Merth et al., ICML 2024)"
