@@ -247,23 +247,25 @@ class _Checks:
         return "several_passages" if any(map(whole_words(answer).search, others)) else None
 
     def by_reader(self, written: Sequence[Written]) -> dict[Written, str]:
-        """Reject, with the reason, questions that the reader answers without documents, or not with the passage."""
-        known = self._answered({one: query_text(one.text) for one in written})
+        """Reject, with the reason, questions that the reader answers without documents, or not with the passage. One to
+        which it gives no reply is rejected: nothing says whether documents are needed."""
+        alone = self._answers({one: query_text(one.text) for one in written})
         shown = {}
-        for one in (one for one in written if one not in known):
+        for one in (one for one in written if alone[one] is False):
             document = document_text(one.spot.passage.document, one.spot.passage.text)
             shown[one] = f"{StudyQuestions.preamble}\n\n{document}\n{query_text(one.text)}"
-        unanswered = shown.keys() - self._answered(shown)
-        return dict.fromkeys(known, "without_documents") | dict.fromkeys(unanswered, "not_answered")
+        answered = {one for one, answers in self._answers(shown).items() if answers}
+        reasons = {one: "without_documents" if alone[one] else "not_answered" for one in written}
+        return {one: reason for one, reason in reasons.items() if one not in answered}
 
-    def _answered(self, requests: Mapping[Written, str]) -> set[Written]:
-        """The questions whose answer the reader's reply to the request holds."""
+    def _answers(self, requests: Mapping[Written, str]) -> dict[Written, bool | None]:
+        """Whether the reader's reply to the request holds the question's answer; None: there is no reply."""
         replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
-        records = {
-            one: {"prediction": reply or "", "answers": [one.spot.answer]}
-            for one, reply in zip(requests, replies, strict=True)
-        }
-        return {one for one, record in records.items() if score("contains_answer", record)}
+        answers: dict[Written, bool | None] = {}
+        for one, reply in zip(requests, replies, strict=True):
+            record = {"prediction": reply, "answers": [one.spot.answer]}
+            answers[one] = None if reply is None else bool(score("contains_answer", record))
+        return answers
 
 
 def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:

@@ -94,10 +94,11 @@ def test_near_duplicates_are_not_asked_about() -> None:
         (lambda r: asks("Text: leaf: \nAnswer: " + answer(r)), reads, "duplicate", ""),
         (asks, lambda r: "It is " + ", ".join(PLACES) + " 00 11 22 33 44 55 66 77", "without_documents", ""),
         (asks, lambda r: "I do not know.", "not_answered", ""),
+        (asks, lambda r: reads(r) if "Document" in r else None, "not_answered", ""),
     ],
 )
 def test_what_is_left_out_is_counted_with_its_reason(
-    says_: Callable[[str], str | None], reads_: Callable[[str], str], reason: str, detail: str
+    says_: Callable[[str], str | None], reads_: Callable[[str], str | None], reason: str, detail: str
 ) -> None:
     """Of eight passages; the question of the first is a good one, as a run that keeps none ends with an error."""
     writer = Scripted(lambda request: asks(request) if "leaf 0" in request else says_(request))
