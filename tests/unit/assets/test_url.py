@@ -21,14 +21,6 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield server
 
 
-def test_a_file_is_fetched_once(site: Site, tmp_path: Path) -> None:
-    path = assets.fetch(site.url(), sha256=SHA256, home=tmp_path)
-    assert path.read_bytes() == BODY
-    assert path.name == "file.bin"
-    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
-    assert site.asked == [None]
-
-
 @pytest.mark.parametrize(
     ("behaviour", "asked"),
     [
@@ -71,17 +63,15 @@ def test_a_range_beyond_the_end_starts_again(site: Site, tmp_path: Path) -> None
 
 
 def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Path) -> None:
+    """One that has no such file is asked once."""
     site.ranges, site.cut = False, [1000] * 20
     with pytest.raises(UserError, match=r"file\.bin: download failed after 5 attempts: .*received 1000 bytes"):
         assets.fetch(site.url(), home=tmp_path)
     assert len(site.asked) == url.ATTEMPTS
-
-
-def test_not_found_is_said_at_once(site: Site, tmp_path: Path) -> None:
     site.failures = [404]
-    with pytest.raises(UserError, match=r"file\.bin: HTTP 404 Not Found"):
-        assets.fetch(site.url(), home=tmp_path)
-    assert len(site.asked) == 1
+    with pytest.raises(UserError, match=r"other\.bin: HTTP 404 Not Found"):
+        assets.fetch(site.url("other.bin"), home=tmp_path)
+    assert len(site.asked) == url.ATTEMPTS + 1
 
 
 def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(site: Site, tmp_path: Path) -> None:
@@ -112,10 +102,13 @@ def test_an_address_without_a_file_is_refused(address: str, tmp_path: Path) -> N
         assets.fetch(address, home=tmp_path)
 
 
-def test_progress_is_shown(
+def test_a_file_is_fetched_once_with_its_progress(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assets.fetch(site.url(), home=tmp_path)
+    path = assets.fetch(site.url(), sha256=SHA256, home=tmp_path)
+    assert (path.name, path.read_bytes()) == ("file.bin", BODY)
+    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
+    assert site.asked == [None]
     shown = capsys.readouterr().err
     assert f"fetching {site.url()}" in shown
     assert "1.02M/1.02M" in shown

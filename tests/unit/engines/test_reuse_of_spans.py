@@ -13,7 +13,7 @@ from torch import Tensor
 import tiny_models
 from ragauge.cost.flop import flop
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, KVCache, Limits, Row, ShapeLM, Span
+from ragauge.engines import LM, KVCache, Row, ShapeLM, Span
 
 FAMILIES = {
     "llama": replace(tiny_models.LLAMA, rope_scale=1.5, heads=(4, 4, 4), kv_heads=(2, 2, 2), ffn=(48, 48, 48)),
@@ -176,20 +176,6 @@ def test_tokens_read_again_in_place_and_new_ones_behind_them(lm: LM, chosen: tup
     rest = [i for i in range(total) if i not in chosen]
     for mine, theirs in zip(cache.k + cache.v, before.k + before.v, strict=True):
         assert torch.equal(mine[:, rest], theirs[:, rest])
-
-
-@pytest.mark.parametrize("chunk", [512, 7])
-def test_everything_read_again_is_the_plain_prompt(lm: LM, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragauge.engines.passes.MASK_CHUNK", chunk)
-    cache, spans = documents(lm, room=14)
-    tokens = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)] + ids(4, 7)
-    again = read(lm, cache, Row(tokens, line(0, 26), tuple(spans), range(26)), last_logits=True, logp=True)
-    whole = lm.new_cache(36)
-    plain = read(lm, whole, Row(tokens, line(0, 26)), last_logits=True, logp=True)
-    torch.testing.assert_close(again.last_logits, plain.last_logits, **WITHIN)
-    torch.testing.assert_close(again.logp[0], plain.logp[0], **WITHIN)
-    limits = Limits(10, ignore_stop=True)
-    assert lm.generate(cache, again.last_logits[0], 26, limits) == lm.generate(whole, plain.last_logits[0], 26, limits)
 
 
 def test_a_row_in_place_sees_its_past_alone(lm: LM) -> None:

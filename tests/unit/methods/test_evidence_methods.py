@@ -1,7 +1,6 @@
 """CFIC's baselines as methods: what their evidence is, how much of it, and what they do with bad documents."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,16 +46,6 @@ def test_chunks_are_verbatim_and_within_the_volume(chunking: str, ranker: str, v
 def test_the_chunk_with_the_questions_words_is_the_evidence() -> None:
     prompt = prompt_of(("", "Ants run fast. Bees fly high. Cats sleep long."), question="Do bees fly?")
     assert texts(answered("chunks", prompt, **BM25, words=3, volume=16)) == ["Bees fly high."]
-
-
-def test_dense_chunks_are_those_of_highest_cosine(encoder: str) -> None:
-    from ragauge.rankers.dense import load_encoder
-
-    answer = answered("chunks", prompt_of(), encoder=encoder, words=4, volume=1)
-    model = load_encoder(encoder)
-    sentences = [s for s in re.split(r"(?<=[.!])\s+|\s*\n\n", ARTICLE) if s]
-    scores = model.encode(sentences) @ model.encode(["Where is house 7?"])[0]
-    assert texts(answer) == [sentences[int(scores.argmax())]]
 
 
 def test_a_question_that_shares_no_word_gets_the_documents_beginning() -> None:
@@ -108,22 +97,6 @@ def test_nothing_written_is_no_evidence_and_still_an_answer(monkeypatch: pytest.
     assert len(answer.ids) == LIMITS.max_new_tokens
 
 
-def test_free_extraction_reads_what_cfic_reads_and_writes_up_to_the_volume() -> None:
-    lm, prompt = long_lm(), prompt_of()
-    free, cfic = methods.make("free_extraction", volume=9), methods.make("cfic")
-    with lm.tracing() as trace:
-        state = free.prepare(lm, prompt)
-        free.answer(lm, state, prompt, LIMITS)
-    with lm.tracing() as other:
-        cfic.answer(lm, cfic.prepare(lm, prompt), prompt, LIMITS)
-    reading = [(c.stage, c.lengths, c.past) for c in trace if c.stage in ("documents", "query")]
-    assert reading == [(c.stage, c.lengths, c.past) for c in other if c.stage in ("documents", "query")]
-    assert [c.stage for c in trace[-4:]] == ["query", "decode", "prompt", "decode"]
-    assert trace[-3].steps <= 8
-    again = free.answer(lm, state, prompt, LIMITS)  # the state serves any number of questions
-    assert again == free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
-
-
 @pytest.mark.parametrize("context", [4096, 900])
 def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(context: int) -> None:
     class Plain(LM):
@@ -163,14 +136,6 @@ def test_an_article_beyond_the_context_loses_its_middle(documents: list[tuple[st
     total = sum(len(text) for _, text in documents)
     assert answer.truncated is not None
     assert abs(total - sum(map(len, texts(answer))) - answer.truncated) < 8  # titles, and blanks at the cuts
-
-
-def test_an_article_that_was_cut_already_says_what_is_left() -> None:
-    prompt = prompt_of(context=700)
-    answer = answered("full_article", prompt)
-    assert prompt.truncated == answer.truncated
-    assert texts(answer) == [source.text for source in prompt.cut]
-    assert len(prompt.cut) == 2
 
 
 def test_a_context_without_room_for_an_article_is_refused() -> None:
@@ -319,14 +284,3 @@ def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
         assert record.evidence is None
         assert record.tokens["generated"] <= 32  # the data set's own
         assert sum(record.tokens["documents"]) + record.truncated == len("Houses\n" + ARTICLE)
-
-
-def test_a_kept_document_serves_the_other_methods_too(tmp_path: Path) -> None:
-    kept = ["--document-store", str(tmp_path / "kept"), "--document-store-gb", "1"]
-    for context in (2500, 1100):  # whole, and without its middle
-        run(tmp_path, "cfic", "--set", "d=20", "--overwrite", *kept, context=context)
-        for name, option in (("cfic", "d=30"), ("free_extraction", "volume=20")):
-            [record, _] = run(tmp_path, name, "--set", option, "--overwrite", *kept, context=context)
-            read = [call for call in record.trace if call["stage"] == "documents"]
-            assert read
-            assert all(call.get("loading_s") for call in read)

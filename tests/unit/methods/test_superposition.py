@@ -141,26 +141,6 @@ def assert_alike(one: Answer, other: Answer) -> None:
     np.testing.assert_allclose(np.array(one.saliency, float), np.array(other.saliency, float), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("superposition", {}),
-        ("superposition", {"path_pruning": False}),
-        ("superposition", {"top_k": 2, "path_temperature": 1.0}),
-        ("superposition", {"top_k": 1, "iterations": 2}),
-        ("prompt_cache", {}),
-    ],
-    ids=str,
-)
-def test_preparing_is_not_repeated(name: str, options: dict[str, Any], llama: LM) -> None:
-    method = make(name, **options)
-    state = method.prepare(llama, tiny_prompt())
-    for number in range(2):
-        with llama.tracing() as trace:
-            method.answer(llama, state, tiny_prompt(question_seed=number), LIMITS)
-        assert not [call for call in trace if call.offline or call.stage == "preamble"]
-
-
 # ---- graphs read in spans
 
 
@@ -531,13 +511,6 @@ def test_without_caching_nothing_of_a_ranker_is_offline(name: str, llama: LM, en
             method.answer(llama, state, prompt, LIMITS)
         assert not any(call.offline for call in trace)
         assert [c.stage for c in trace].count("rank") == (2 if name == "dense" else 1)
-
-
-@pytest.mark.parametrize("name", ["bm25", "tfidf"])
-def test_documents_that_score_alike_keep_their_order(name: str, llama: LM, prompt: Prompt) -> None:
-    unheard = replace(prompt, question="zzz")
-    answer = fresh(llama, make(name, top_k=3), unheard)
-    assert (answer.kept, set(answer.saliency)) == ((0, 1, 2), {0.0})
 
 
 def test_dense_scores_are_dot_products_of_embeddings(llama: LM, encoder: str, prompt: Prompt) -> None:

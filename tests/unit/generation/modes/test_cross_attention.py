@@ -138,19 +138,6 @@ def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
     torch.testing.assert_close(untrained.nll(lm.decoder, IDS, found, windows), nll, atol=1e-4, rtol=1e-4)
 
 
-def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> None:
-    """A token over itself alone: the same keys, values and projections give the same state."""
-    made = CrossWeights(lm.decoder, (1,))
-    with torch.no_grad():
-        made.weights["cross_0_gate"].fill_(20.0)  # tanh is 1
-    x, layer = lm.decoder.weights.embedding[:1], made.layers(torch.float32).cross[0]
-    mine, at = lm.decoder.weights.layers[1], torch.zeros(1)
-    with torch.no_grad():
-        added = layer.added(lm.decoder, x, at, layer.memory(lm.decoder, x, at))
-        values = mine.qkv(mine.attention_norm(x))[:, 6 * 8 :].view(1, 2, 8).repeat_interleave(2, 1).flatten(1)
-    torch.testing.assert_close(added, mine.out(values))
-
-
 # ---- records
 
 
