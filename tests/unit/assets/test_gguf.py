@@ -21,7 +21,6 @@ from ragauge.engines import load_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 from ragauge.methods.base import plain_row
-from ragauge.prompts.templates import wrapper
 
 PLACES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
 PLACES |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
@@ -71,24 +70,6 @@ def test_how_positions_are_scaled(keys: dict[str, Any], expected: dict[str, Any]
     stated = json.loads((folder / "config.json").read_text())["rope_parameters"]
     assert stated == {"rope_type": "default", "rope_theta": 5000.0} | expected
     assert read_shape(folder).max_context == 64
-
-
-def test_a_qwen2_file_is_read_like_its_checkpoint(tmp_path: Path) -> None:
-    """Biases, an embedding that is the head too, positions and ChatML."""
-    linear = {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0}
-    write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2", tensors={"output.weight": None}, **linear)
-    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
-    lm = load_lm(str(folder), dtype="float32", threads=1)
-    assert lm.shape.tied
-    assert lm.shape.attention_bias
-    assert (lm.shape.rope_theta, lm.shape.rope_scale) == (5000.0, 4.0)
-    assert wrapper("chat", lm.tokenizer) == ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
-    ids = lm.tokenizer("Why\n\n1987?")["input_ids"]
-    assert lm.tokenizer.convert_ids_to_tokens(ids)[3:] == ["ĊĊ", "1", "9", "8", "7", "?"]
-    [at] = lm.extend(lm.new_cache(len(ids)), [plain_row(ids)], stage="x", logits_at=[range(len(ids))]).logits
-    with torch.inference_mode():
-        torch.testing.assert_close(at, model(torch.tensor([ids])).logits[0], atol=1e-4, rtol=1e-4)
 
 
 NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}

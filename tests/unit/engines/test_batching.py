@@ -14,7 +14,6 @@ from ragauge import methods, registry
 from ragauge.engines import LM, Limits, Row, Span
 from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
 from ragauge.engines.protocol import SpanEngine
-from ragauge.engines.store import DocumentStore
 from ragauge.methods import Answer, Method
 from ragauge.prompts import Prompt
 
@@ -136,21 +135,6 @@ def test_work_joins_while_other_work_decodes(lm: LM) -> None:
     assert len(first.engine.token_at) == 12
     assert first.engine.token_at == sorted(first.engine.token_at)
     assert first.engine.token_at[3] < second.engine.token_at[0] < first.engine.token_at[-1]
-
-
-def test_kept_documents_have_seconds_of_their_own(tmp_path: Path) -> None:
-    lm, prompt, method = tiny_models.tiny_lm(), tiny_models.tiny_prompt(), methods.make("superposition")
-    lm.documents = DocumentStore(tmp_path, "tiny", 10**9)
-
-    def work(engine: SpanEngine) -> list[Any]:
-        with engine.tracing() as trace:
-            method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
-        return list(trace)
-
-    with BatchScheduler(lm, 2) as batch:
-        first, second = (task.result() for task in batch.run([work, work]))
-    assert all((call.seconds is not None) == call.offline for call in [*first, *second])
-    assert all(call.loading_s is not None for call in second if call.offline)
 
 
 # ---- what goes wrong

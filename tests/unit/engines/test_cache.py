@@ -99,18 +99,6 @@ def test_growing_keeps_what_is_there(lm: LM) -> None:
     assert tight.k[0] is arena  # enough room: nothing is copied
 
 
-def test_select_and_join_equal_attending_to_the_spans(lm: LM) -> None:
-    """Reading behind chosen spans of the arena is reading behind a cache that holds these alone."""
-    cache, (a, b, _, d) = filled(lm)
-    question = tokens(3, 9)
-    chosen = lm.join(cache, [a, d, b], extra=8)
-    assert (chosen.length, chosen.capacity) == (18, 26)
-    for mine, theirs in zip(contents(chosen, Span(5, 11)), contents(cache, d), strict=True):
-        assert torch.equal(mine, theirs)
-    expected = read(lm, cache, row(question, 30, [a, d, b]))
-    torch.testing.assert_close(read(lm, chosen, row(question, 30, [Span(0, 18)])), expected, atol=1e-5, rtol=0)
-
-
 def test_attention_is_in_the_order_of_the_past(lm: LM) -> None:
     """Spans in another order, or one twice, are not taken for the cache itself, be they as long as it is."""
     cache, (a, b, c, d) = filled(lm)
@@ -153,11 +141,3 @@ def test_a_bias_hides_or_scales_a_span(lm: LM) -> None:
         torch.testing.assert_close(read(lm, cache, *rows)[:1], expected, atol=1e-5, rtol=0)
         joined = lm.join(cache, spans, extra=3)
         torch.testing.assert_close(read(lm, joined, row(question, 30, [Span(0, 22)])), expected, atol=1e-5, rtol=0)
-
-
-def test_biases_add_up_also_after_growing_within_a_call(lm: LM) -> None:
-    cache, spans = filled(lm, capacity=1)
-    cache.add_bias(spans[1], 0.5)
-    read(lm, cache, row(tokens(60, 3), 30, spans))
-    cache.add_bias(spans[1], 0.25)
-    assert cache.bias[slice(*spans[1])].tolist() == [0.75] * 7

@@ -15,10 +15,9 @@ from torch import Tensor
 
 import lm_references as tiny
 from lm_references import edit
-from ragauge.engines import DTYPES, checkpoint, load_lm, random_lm
+from ragauge.engines import checkpoint, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UnsupportedError, UserError
-from tiny_models import byte_tokenizer
 
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")
 IDS = tiny.tokens(9)
@@ -185,15 +184,6 @@ def test_other_files_of_a_hub_folder_are_left_alone(model: Any, folder: Path) ->
     (folder / "pytorch_model.bin").write_bytes(b"safetensors go first")
     difference = tiny.all_logits(tiny.read(folder), IDS) - tiny.reference_logits(model, IDS)
     assert difference.abs().max() <= 1e-5
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_folder_by_its_path(dtype: str, folder: Path) -> None:
-    tiny.build("llama", vocab_size=260).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    lm = load_lm(f"path:{folder}", dtype=dtype)
-    assert (lm.dtype, lm.device.type, lm.shape.eos) == (DTYPES[dtype], "cpu", (2,))
-    assert lm.tokenizer.decode(lm.tokenizer("w5 w7").input_ids, skip_special_tokens=True) == "w5 w7"
 
 
 def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> None:

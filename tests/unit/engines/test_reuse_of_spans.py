@@ -11,9 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tiny_models
-from ragauge.cost.flop import flop
-from ragauge.cost.trace import Call
-from ragauge.engines import LM, KVCache, Row, ShapeLM, Span
+from ragauge.engines import LM, KVCache, Row, Span
 
 FAMILIES = {
     "llama": replace(tiny_models.LLAMA, rope_scale=1.5, heads=(4, 4, 4), kv_heads=(2, 2, 2), ffn=(48, 48, 48)),
@@ -298,26 +296,3 @@ def test_no_token_left_is_refused(lm: LM) -> None:
     cache, _ = documents(lm)
     with pytest.raises(ValueError, match="at least one token"):
         cache.select_by_head([[[]] * heads for heads in lm.shape.kv_heads])
-
-
-# ---- traces
-
-
-def test_traces_say_layers_and_what_was_read_again(lm: LM) -> None:
-    traces = []
-    for engine in (lm, ShapeLM(lm.shape)):
-        cache = engine.new_cache(30)
-        engine.extend(cache, [Row(ids(22), line(0, 22))], stage="documents", offline=True)
-        with engine.tracing() as trace:
-            row = Row(ids(4), [5.0, 9.0, 22.0, 23.0], (Span(0, 22),), [5, 9, 22, 23])
-            engine.extend(cache, [row], stage="prompt", last_logits=True)
-            engine.extend(cache, [Row(ids(3), line(24, 3), (Span(0, 24),))], stage="prompt", layers=(0, 1))
-        assert cache.length == 27
-        traces.append([replace(call, seconds=None) for call in trace])
-    assert traces[0] == traces[1]
-    assert traces[0] == [
-        Call("prompt", (4,), (20,), logits=(1,), again=(2,)),
-        Call("prompt", (3,), (24,), layers=(0, 1)),
-    ]
-    assert [call.cached for call in traces[0]] == [2, 3]
-    assert flop(traces[0][:1], lm.shape) == flop([Call("prompt", (4,), (20,), logits=(1,))], lm.shape)

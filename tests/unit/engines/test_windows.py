@@ -15,7 +15,7 @@ from ragauge.cost.flop import attention_macs
 from ragauge.cost.roofline import call_bytes, weight_bytes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits, Row, Span, passes, random_lm
+from ragauge.engines import LM, Limits, Row, Span, random_lm
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.kernels import Choice, Operation, compiled, using
 from ragauge.engines.steps import StepsByCapacity
@@ -42,13 +42,6 @@ def read(lm: LM, rows: Sequence[Row], cache: Any = None, **options: Any) -> list
     """The logits of all tokens of the rows of a call."""
     at = [range(len(row.ids)) for row in rows]
     return list(lm.extend(cache or lm.new_cache(len(IDS)), rows, stage="prompt", logits_at=at, **options).logits)
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 16])
-def test_long_rows_in_pieces(chunk: int, lm: LM, expected: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "MASK_CHUNK", chunk)
-    [logits] = read(lm, [tiny.row(IDS)])
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("tree", [False, True])

@@ -117,14 +117,6 @@ def test_evidence_is_verbatim_and_in_document_order(lm: LM, options: dict[str, A
         assert len(answer.evidence) <= options.get("top_k", 3)
 
 
-def test_evidence_ends_within_d_of_its_prefix_or_with_its_sentence() -> None:
-    lm, prompt = long_lm(), prompt_of()
-    for d in (0, 60):
-        for piece in answered("cfic", prompt, lm, top_k=1, d=d).evidence:  # a token a byte; sentences of up to 22
-            assert len(piece.text) <= 22 + d
-    assert [p.text for p in answered("cfic", prompt_of(("", "One sentence"))).evidence] == ["One sentence"]
-
-
 def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     lm, seen = long_lm(), []
     monkeypatch.setattr(lm, "respond", lambda ids, limits: seen.append(lm.tokenizer.decode(ids)) or Response([]))
@@ -150,17 +142,6 @@ def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None
         assert set(stages[1:-3]) == {"prefix"}
         assert not any(c.offline for c in trace)
         assert trace[0].past == (tokens,)
-
-
-def test_a_long_document_loses_its_middle_and_says_so() -> None:
-    prompt = prompt_of(("", ARTICLE))
-    answer = answered("cfic", prompt, long_lm(context=1400), top_k=5)
-    check_verbatim(answer, prompt)
-    assert answer.truncated
-    assert answered("cfic", prompt).truncated == 0
-    tail = answered("cfic", prompt, long_lm(context=1400), top_k=200, d=0)
-    assert tail.evidence[-1].stop == len(ARTICLE)
-    assert tail.evidence[0].start == 0
 
 
 # ---- memory

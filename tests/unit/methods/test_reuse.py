@@ -232,15 +232,6 @@ def test_epic_reads_first_tokens_again(plain_lm: LM, tokens: int, bos: bool) -> 
     torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
 
 
-def test_epic_without_tokens_drops_a_begin_of_text(plain_lm: LM) -> None:
-    prompt = tiny_prompt()
-    graph = apart(prompt, *[prompt.preamble[:1]] * len(prompt.documents))
-    add_question(graph, prompt, len(prompt.preamble) + sum(map(len, prompt.documents)))
-    expected, _ = dense(plain_lm, graph, hide_begins(graph))
-    _, logits = answered(plain_lm, variant("epic", tokens=0), prompt)
-    torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
-
-
 LINKED: dict[str, Any] = {"links": 2, "first_link": 86, "begin": 4, "end": 5}
 
 

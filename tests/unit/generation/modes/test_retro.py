@@ -18,7 +18,6 @@ from ragauge.errors import UserError
 from ragauge.generation.decoding import generate
 from ragauge.generation.evaluation import texts
 from ragauge.generation.modes._retro import RetroLM, read_folder
-from ragauge.generation.sizes import PAPER
 from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.generation.windows import Windows
 from ragauge.retrieval.database import Database
@@ -85,13 +84,6 @@ def test_the_catalog_has_the_papers_checkpoint_unpinned() -> None:
     assert (entry.form, entry.sha256, entry.source.startswith("https://")) == ("retro", None, True)
     assert assets.is_retro("retro")
     assert not assets.is_retro("smollm2-135m-instruct")
-    stated = {**SETTINGS, "num_embeddings": 32128, "enc_hidden_dim": 896, "enc_ffn_dim": 3584, "enc_num_heads": 14}
-    stated |= {"dec_hidden_dim": 1536, "dec_num_layers": 12, "dec_ffn_dim": 6144, "dec_num_heads": 12}
-    stated |= {"dec_cca_layers": [5, 8, 11], "dec_sa_pos_bias_num_buckets": 1024, "enc_sa_pos_bias_num_buckets": 256}
-    stated |= {"enc_ca_pos_bias_num_buckets": 192}
-    assert {key: stated[theirs] for key, theirs in retro.SIZES.items()} == {
-        key: list(value) if isinstance(value, tuple) else value for key, value in vars(PAPER).items()
-    }
 
 
 def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
