@@ -148,6 +148,18 @@ def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.M
     assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
 
 
+def test_what_a_killed_run_left_is_not_asked_again(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
+    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        main(["judge", str(records), "--out", str(out)])
+        whole = out.read_bytes()
+        out.write_bytes(whole.splitlines(keepends=True)[0])
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 3 + 2
+    assert out.read_bytes() == whole
+
+
 def test_a_file_of_something_else_is_left_as_it_is(
     tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -284,3 +284,14 @@ def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
         assert record.evidence is None
         assert record.tokens["generated"] <= 32  # the data set's own
         assert sum(record.tokens["documents"]) + record.truncated == len("Houses\n" + ARTICLE)
+
+
+def test_a_kept_document_serves_the_other_methods_too(tmp_path: Path) -> None:
+    kept = ["--document-store", str(tmp_path / "kept"), "--document-store-gb", "1"]
+    for context in (2500, 1100):  # whole, and without its middle
+        run(tmp_path, "cfic", "--set", "d=20", "--overwrite", *kept, context=context)
+        for name, option in (("cfic", "d=30"), ("free_extraction", "volume=20")):
+            [record, _] = run(tmp_path, name, "--set", option, "--overwrite", *kept, context=context)
+            read = [call for call in record.trace if call["stage"] == "documents"]
+            assert read
+            assert all(call.get("loading_s") for call in read)
