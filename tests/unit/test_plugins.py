@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from plugin_packages import METHOD, Install, forget, installer
-from ragauge import methods, metrics, registry, skeletons
+from ragauge import methods, registry, skeletons
 from ragauge.cli import main
 from ragauge.config import loading, schema
 from ragauge.config.plan import Plan
@@ -170,12 +170,6 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
     seen.append(of_last())
     assert len(set(seen)) == 5
     assert digest.digest("ragauge.measure.runner", "ragauge.methods.naive") == own
-
-
-def test_a_metric_of_another_package_scores(install: Install) -> None:
-    files = {"acme_rag/__init__.py": "", "acme_rag/loud.py": "def score(record):\n    return 1.0\n"}
-    install("acme-rag", {"ragauge.metrics": {"loud": "acme_rag.loud"}}, files)
-    assert metrics.score("loud", {"prediction": "A"}) == 1.0
 
 
 # --- packages that `ragauge new` writes ---

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from choose_distractors import ENCODER, choose, in_turns
+from choose_distractors import ENCODER, choose
 from ragauge import assets, datasets
 from ragauge.datasets._wiki import (
     DOCUMENTS,
@@ -126,10 +126,6 @@ def test_a_place_must_name_one_passage() -> None:
     with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
         corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days"),)))
     assert corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days", "year 2"),))) == [1]
-
-
-def test_distractors_take_turns_and_skip_excluded_ones() -> None:
-    assert in_turns([[1, 2, 3], [1, 4, 5], [6]], excluded={4}, count=4) == [1, 6, 2, 3]
 
 
 def words(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,6 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_perplexity_is_that_of_the_mean_over_sequences(small: Path) -> None:
-    retro = line(table("piperag_figure_6", small), variant="retro + retro_t", quantity="perplexity")
-    assert retro["measured"] == pytest.approx(math.exp(3.2 - 0.05))
-    assert retro["low"] < retro["measured"] < retro["high"]
-    assert (retro["n"], retro["note"], retro["dataset"], str(retro["index"])) == (3, "", DATABASE, INDEX)
-
-
 def test_perplexity_is_pooled_over_the_tokens_of_short_and_long_texts(tmp_path: Path) -> None:
     """By hand: 319 tokens at 3.0 nats and 29 at 4.0; without retrieval 0.5 nats more on the short text alone."""
     for name, schedule, short in (("none", "no_retrieval", 4.5), ("retro", "retro", 4.0)):
@@ -85,6 +79,9 @@ def test_perplexity_is_pooled_over_the_tokens_of_short_and_long_texts(tmp_path: 
     rows = table("piperag_figure_6", tmp_path)
     perplexity = line(rows, variant="retro", quantity="perplexity")
     assert perplexity["measured"] == pytest.approx(math.exp((319 * 3.0 + 29 * 4.0) / 348))
+    assert perplexity["low"] < perplexity["measured"] < perplexity["high"]
+    assert (perplexity["n"], perplexity["note"]) == (2, "")
+    assert (perplexity["dataset"], str(perplexity["index"])) == (DATABASE, INDEX)
     assert line(rows, variant="retro", quantity=AGAINST_NONE)["measured"] == pytest.approx(-0.5 * 29 / 348)
 
 
@@ -390,56 +387,50 @@ def test_pipelines_without_records_measure_nothing(item: str, tmp_path: Path) ->
     assert shown(item, rows)
 
 
-def test_a_torn_file_is_named_with_its_line(small: Path) -> None:
-    path = small / "pipelines" / "pipe.jsonl"
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(UserError, match=r"pipe\.jsonl:3: not a record"):
-        table("piperag_figure_6", small)
-    with pytest.raises(UserError, match=r"pipe\.jsonl:3: not a record"):
-        problems(Runs(small))
+def specified(**changes: Any) -> Callable[[str], str]:
+    """What changes a pipeline's specification in its metadata."""
+
+    def change(text: str) -> str:
+        meta = json.loads(text)
+        return json.dumps(meta | {"specification": meta["specification"] | changes})
+
+    return change
 
 
-def test_records_that_nothing_describes_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, "pipe", "piperag", NATS, interval=32).with_suffix(".meta.json").unlink()
-    with pytest.raises(UserError, match=r"pipe\.jsonl: cannot tell what made it"):
-        table("piperag_figure_6", tmp_path)
+def without_a_cosine(text: str) -> str:
+    report = json.loads(text)
+    report["queries"][0]["cosine"].pop()
+    return json.dumps(report)
+
+
+META, RECALL = "pipelines/pipe.meta.json", f"databases/{DATABASE}/indexes/{INDEX}/recall.json"
+STALENESS = f"staleness/{DATABASE}.json"
+ANOTHER = r"pipe\.meta\.json: not the specification of .* this version: "
 
 
 @pytest.mark.parametrize(
-    ("change", "key"),
-    [({"version": 99}, "version"), ({"pipeline": {"schedule": "retro", "gears": 3}}, "pipeline: gears: unknown key")],
+    ("file", "change", "message"),
+    [
+        ("pipelines/pipe.jsonl", lambda text: text[:-40], r"pipe\.jsonl:3: not a record"),
+        (META, lambda _: "", r"pipe\.jsonl: cannot tell what made it"),
+        (META, specified(version=99), f"{ANOTHER}version"),
+        (META, specified(pipeline={"schedule": "retro", "gears": 3}), f"{ANOTHER}pipeline: gears: unknown key"),
+        (RECALL, lambda _: "{", r"recall\.json: not valid JSON"),
+        *(
+            (STALENESS, lambda _, text=text: text, r"wikipedia\.json: not a comparison of stale queries")
+            for text in ("", "[1]", '{"encoder": "minilm"}', '{"queries": 1, "stale_tokens": [1]}')
+        ),
+        (STALENESS, without_a_cosine, "queries without a cosine for each staleness"),
+    ],
 )
-def test_a_specification_of_another_version_is_refused(tmp_path: Path, change: dict[str, Any], key: str) -> None:
-    path = write(tmp_path, "pipe", "retro", NATS).with_suffix(".meta.json")
-    meta = json.loads(path.read_text())
-    meta["specification"] |= change
-    path.write_text(json.dumps(meta))
-    with pytest.raises(UserError, match=rf"pipe\.meta\.json: not the specification of .* this version: {key}"):
-        table("piperag_figure_6", tmp_path)
-
-
-def test_a_damaged_report_of_an_index_is_named(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(file: str, change: Callable[[str], str], message: str, tmp_path: Path) -> None:
+    write(tmp_path, "pipe", "piperag", NATS, interval=32)
     write_recall(tmp_path)
-    (tmp_path / "databases" / DATABASE / "indexes" / INDEX / "recall.json").write_text("{")
-    with pytest.raises(UserError, match=r"recall\.json: not valid JSON"):
-        table("piperag_figure_6", tmp_path, CONFIG)
-
-
-@pytest.mark.parametrize("text", ["", "[1]", '{"encoder": "minilm"}', '{"queries": 1, "stale_tokens": [1]}'])
-def test_a_file_that_is_no_comparison_is_named(tmp_path: Path, text: str) -> None:
-    path = write_staleness(tmp_path, [[0.9, 0.8]])
-    path.write_text(text)
-    with pytest.raises(UserError, match=r"wikipedia\.json: not a comparison of stale queries"):
-        table("piperag_table_2", tmp_path)
-
-
-def test_a_query_without_its_cosines_is_refused(tmp_path: Path) -> None:
-    path = write_staleness(tmp_path, [[0.9, 0.8]])
-    report = json.loads(path.read_text())
-    report["queries"][0]["cosine"].pop()
-    path.write_text(json.dumps(report))
-    with pytest.raises(UserError, match="queries without a cosine for each staleness"):
-        table("piperag_table_2", tmp_path)
+    write_staleness(tmp_path, [[0.9, 0.8]])
+    path = tmp_path / file
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UserError, match=message):
+        table("piperag_table_2" if file == STALENESS else "piperag_figure_6", tmp_path, CONFIG)
 
 
 def test_a_frontier_is_what_no_point_beats() -> None:
