@@ -25,7 +25,7 @@ class Axis:
         known = [float(v) for v in values if is_number(v)]
         is_wide = bool(known) and min(known) > 0 and max(known) / min(known) > WIDE
         if self.scale == "base2":
-            base2_axis(ax, known)
+            base2_axis(ax, known, which)
         elif self.scale == "log" or (self.scale == "log_if_wide" and is_wide):
             log_axis(ax, known, which)
         elif which == "x":
@@ -54,16 +54,17 @@ def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def base2_axis(ax: Axes, values: Sequence[float]) -> None:
+def base2_axis(ax: Axes, values: Sequence[float], which: Literal["x", "y"]) -> None:
     from matplotlib.ticker import NullFormatter, NullLocator
 
     ticks = sorted({v for v in values if v > 0})
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(ticks, [_plain(t) for t in ticks])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    getattr(ax, f"set_{which}scale")("log", base=2)
+    axis = getattr(ax, f"{which}axis")
+    axis.set_ticks(ticks, [_plain(t) for t in ticks])
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
     if ticks:
-        ax.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+        getattr(ax, f"set_{which}lim")(ticks[0] / 1.25, ticks[-1] * 1.25)
 
 
 def is_number(value: Any) -> bool:

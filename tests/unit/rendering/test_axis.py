@@ -1,5 +1,7 @@
 """Axes that items share, and numbers in their tables."""
 
+from typing import Literal
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -12,6 +14,15 @@ def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
     axis.log_axis(ax, [1e9, 5e10])
     said = ax.xaxis.get_major_formatter()
     assert [said(value, 0) for value in (1e10, 2e10, 5e10, 5e-5)] == ["$10^{10}$", "2e10", "5e10", "5e-5"]
+
+
+@pytest.mark.parametrize("which", ["x", "y"])
+def test_a_base_2_axis_leaves_the_other_axis_linear(which: Literal["x", "y"]) -> None:
+    ax = Figure().subplots()
+    axis.Axis("k", "base2").apply(ax, which, [1, 2, 4])
+    scaled, other = (ax.xaxis, ax.yaxis) if which == "x" else (ax.yaxis, ax.xaxis)
+    assert [text.get_text() for text in scaled.get_ticklabels()] == ["1", "2", "4"]
+    assert (scaled.get_scale(), other.get_scale()) == ("log", "linear")
 
 
 def test_numbers_of_tables_have_no_exponent_below_a_million() -> None:
