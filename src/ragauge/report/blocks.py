@@ -74,7 +74,7 @@ def _call(call: Mapping[str, Any]) -> list[Any]:
     lengths, past = _numbers(call.get("lengths")), _numbers(call.get("past"))
     flags = [bool(call.get(name)) for name in ("offline", "parallel")]
     counts = [len(lengths), sum(lengths), max(past, default=0), call.get("steps", 1)]
-    return [str(call.get("stage")), *flags, *counts, _rounded(call.get("seconds")), bool(call.get("loaded"))]
+    return [str(call.get("stage")), *flags, *counts, _rounded(call.get("seconds")), call.get("loading_s") is not None]
 
 
 def _numbers(values: Any) -> list[int]:

@@ -17,6 +17,7 @@ import yaml
 
 from ragauge.cli import main
 from ragauge.config import loading, schema
+from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.rendering.writing import render
 from ragauge.report import blocks, page
@@ -204,6 +205,8 @@ def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
     documents = [{"title": "A", "text": "x"}, {"title": "", "text": "b" * 100}]
     example = {"key": "q0", "question": "?", "documents": documents, "answers": ["x"], "gold": [0]}
     (small / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
+    loaded = Call("documents", (100,), (0,), offline=True, seconds=2.0, loading_s=0.0).to_json()
+    write_question(small / "answers/nq_open" / MODEL / "bm25_k1.jsonl", {"trace": [loaded]})
     elements = Elements(made(small, tmp_path / "out"))
     texts = {str(a.get("id")): t for a, t in zip(elements.named("script"), elements.scripts, strict=True)}
     block = unpacked(texts[f"records/nq_open/{MODEL}/naive"])
@@ -211,6 +214,8 @@ def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
     assert block["score"] == [0, 0, 1, 0, 0, 0]
     assert block["status"][4] == "failed"
     assert block["trace"][0] == [["prompt", False, False, 1, 2030, 0, 1, None, False]]
+    cached = unpacked(texts[f"records/nq_open/{MODEL}/bm25_k1"])["trace"][0]
+    assert cached == [["documents", True, False, 1, 100, 0, 1, 2.0, True]]
     assert block["tokens"][0]["documents"] == 2000
     assert unpacked(texts["documents/nq_open"]) == {"q0": ["A", "b" * 80 + "…"]}
     assert blocks.shortened("x" * 3500) == "x" * 1000 + "… (2,500 more characters in the record)"
