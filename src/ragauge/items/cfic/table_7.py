@@ -1,10 +1,11 @@
 """CFIC, Table 7: whether evidence is verbatim, and whether it supports the answer.
 
-What this shows: for every method that answers from evidence, `faithfulness`, the share of pieces of evidence that are a
-substring of the document, over all records; `answer_in_evidence`, the share of questions whose evidence contains a
-reference answer; the shares of questions whose evidence a language model judged to support the answer, partly or not at
-all, and to be faithful to the document (`judged_faithfulness`). The note names the judge. `human_...` are the same by
-people, from the file that `human_judgements` names: means over questions, each the mean over its people.
+What this shows: for every method that answers from evidence, `faithfulness`, the share of a question's pieces of
+evidence that are a substring of the document, averaged over the questions with any; `answer_in_evidence`, the share of
+questions whose evidence contains a reference answer; the shares of questions whose evidence a language model judged to
+support the answer, partly or not at all, and to be faithful to the document (`judged_faithfulness`). The note names the
+judge. `human_...` are the same by people, from the file that `human_judgements` names: means over questions, each the
+mean over its people.
 
 Limits: the paper's faithfulness was judged by ChatGPT and by people on 50 questions; a value below 100 for evidence
 that was cut out of the document is due to the judge.
