@@ -18,6 +18,10 @@ GENERATORS = {  # CFIC's names of the models that answer
     "vicuna-7b-16k": "Vicuna-v1.5-7B-16k",
     "vicuna-7b-v1.5-16k": "Vicuna-v1.5-7B-16k",
 }
+TABLES: dict[str, tuple[str, dict[str, Any]]] = {  # of a data set, with the paper's documents and their order
+    "nq_open": ("superposition_table_1", {"documents": None, "joined": 1, "gold_position": None, "shuffle": True}),
+    "musique": ("superposition_table_2", {"documents": None, "joined": 1}),  # in random order, shuffled or not
+}
 CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")  # what a shape alone can tell
 
 
@@ -52,10 +56,16 @@ def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[
         raise UserError(f"{path}: not a row of `ragauge cost --published`: {error!r}") from error
 
 
+def paper_table(dataset: str, runs: Runs) -> str | None:
+    """The paper's table of a data set, NQ-Open or MuSiQue; None where the documents are not those of the paper."""
+    item, arrangement = TABLES.get(runs.registered(dataset), (None, {}))
+    options = runs.dataset_options(dataset)
+    return item if all(options.get(name, value) == value for name, value in arrangement.items()) else None
+
+
 def paper_model(variant: Variant, runs: Runs) -> str | None:
-    """The paper's name of the variant's model, if it measured that model on that data set (NQ-Open or MuSiQue)."""
-    tables = {"nq_open": "superposition_table_1", "musique": "superposition_table_2"}
-    item = tables.get(runs.registered(variant.dataset))
+    """The paper's name of the variant's model, if it measured that model on that data set and these documents."""
+    item = paper_table(variant.dataset, runs)
     return named_model(identities(variant), item) if item else None
 
 

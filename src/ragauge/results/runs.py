@@ -212,6 +212,12 @@ class Runs:
         recorded = (v.specification.dataset for v in self.run if v.dataset == dataset and v.specification)
         return next(recorded, self._configured(dataset))
 
+    def dataset_options(self, dataset: str) -> Mapping[str, Any]:
+        """The options of a data set's label, as records or the configuration have them."""
+        recorded = (v.specification.dataset_options for v in self.run if v.dataset == dataset and v.specification)
+        entry = self.config.datasets.get(dataset)
+        return next(recorded, entry.options if entry else {})
+
     def _configured(self, dataset: str) -> str:
         entry = self.config.datasets.get(dataset)
         return entry.dataset if entry else dataset

@@ -8,7 +8,7 @@ from typing import Any
 from ragauge.cost.hardware import Precision
 from ragauge.results.cells import Cell, CellSource, Measure, join
 from ragauge.results.provenance import SERVER, place
-from ragauge.results.publications import named_model
+from ragauge.results.publications import named_model, paper_table
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
 
@@ -25,7 +25,8 @@ def speedup_cells(runs: Runs, more_keys: Callable[[Variant], Mapping[str, Any] |
             continue  # of CFIC's items, which show seconds
         device = str((latency.get("protocol") or {}).get("device") or "unknown").partition(":")[0]
         names = known_names(runs.source(latency["model"]))
-        of_paper = named_model(names, "superposition_table_7") if device == "cuda" else None
+        is_papers = device == "cuda" and paper_table(latency["dataset"], runs) == "superposition_table_1"
+        of_paper = named_model(names, "superposition_table_7") if is_papers else None
         for name in variants(latency):
             if (more := more_keys(runs.named(latency["model"], name))) is not None:
                 row = {**keys(runs, latency, name), **more}

@@ -5,6 +5,7 @@ import json
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,17 @@ from ragauge.rendering.writing import render, write_provenance
 from ragauge.results import timing
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
-from synthetic_run import DOCUMENT, MODEL, PREAMBLE, QUERY, TASK, write_latency, write_variant
+from synthetic_run import (
+    DOCUMENT,
+    MODEL,
+    PREAMBLE,
+    QUERY,
+    TASK,
+    specification,
+    write_latency,
+    write_meta,
+    write_variant,
+)
 
 ITEMS = registry.names("item")
 SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_", "study_"))]  # of methods on a model
@@ -77,6 +88,34 @@ def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_
     not_run = line(rows, dataset="nq_open", **(keys | {"method": "tfidf"}))
     assert not_run["note"].startswith("not run")
     assert not_run["published"] == 0.333
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "is_papers"),
+    [
+        ("nq_open", {"blank_line": True, "shuffle": True, "fold": "test", "joined": 1}, True),
+        ("nq_open", {"shuffle": False}, False),
+        ("nq_open", {"gold_position": 9}, False),
+        ("nq_open", {"documents": 5}, False),
+        ("nq_open", {"joined": 2}, False),
+        ("musique", {"blank_line": True, "shuffle": True}, True),
+        ("musique", {"joined": 4}, False),
+    ],
+)
+def test_published_numbers_stand_beside_documents_in_the_papers_order_alone(
+    dataset: str, options: dict[str, Any], is_papers: bool, tmp_path: Path
+) -> None:
+    path = write_variant(tmp_path, "naive", "naive", [True], dataset=dataset, model="mpt-7b-instruct")
+    made = specification("naive", {}, dataset, "mpt-7b-instruct")
+    write_meta(path, made.model_copy(update={"dataset_options": options}))
+    write_latency(tmp_path, {"naive": [2.0, 2.0]}, model="mpt-7b-instruct", device="cuda")
+    item = "superposition_table_1" if dataset == "nq_open" else "superposition_table_2"
+    rows = table(item, tmp_path)
+    cell = line(rows, variant="naive", quantity="theoretical_speedup", model="mpt-7b-instruct")
+    assert math.isfinite(cell["published"]) == is_papers
+    if dataset == "nq_open":
+        timed = line(table("superposition_table_7", tmp_path), variant="naive", quantity="measured_speedup_cuda")
+        assert math.isfinite(timed["published"]) == is_papers
 
 
 def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path: Path) -> None:
