@@ -9,7 +9,7 @@ import string
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,9 +24,7 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 
 def score(name: str, record: Fields) -> float | None:
-    """One record's score: None if the question failed or the metric does not apply.
-
-    A server's response without an answer is wrong: 0.
+    """One record's score: None if the metric does not apply, else 0 if the question failed.
 
     Args:
         name: a metric's name.
@@ -35,12 +33,18 @@ def score(name: str, record: Fields) -> float | None:
     Raises:
         UserError: there is no metric of that name.
     """
-    metric = registry.module("metric", name)
-    failed = record.get("status") == "failed"
-    if failed and not record.get("served"):
-        return None
-    value: float | None = metric.score(record)
-    return 0.0 if failed and value is not None else value
+    value: float | None = registry.module("metric", name).score(record)
+    return 0.0 if value is not None and record.get("status") == "failed" else value
+
+
+def with_failed_empty(records: Sequence[Fields], prediction_key: str = "prediction") -> list[Fields]:
+    """Return the records of one method, each failed one with an empty prediction and without a piece of evidence.
+
+    Its evidence is None where an answered record's is: the method looks for none, and metrics of it do not apply.
+    """
+    without = any(record.get("status") != "failed" and record.get("evidence") is None for record in records)
+    empty: dict[str, Any] = {prediction_key: "", "evidence": None if without else []}
+    return [{**record, **empty} if record.get("status") == "failed" else record for record in records]
 
 
 def wordless(answers: Iterable[str]) -> list[str]:

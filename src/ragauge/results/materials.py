@@ -75,6 +75,8 @@ def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, 
         return _with(variant, "passages", passages)
     if metric == "judged_correct":
         labels = {key: line.get("label") for key, line in judgements(runs, variant).items()}
+        if any(label in OF_ANSWERS for label in labels.values()):  # not of evidence
+            labels |= dict.fromkeys(labels.keys() & variant.failed.keys(), "incorrect")  # the judge skips them
         return _with(variant, "judged", {key: label for key, label in labels.items() if label in OF_ANSWERS})
     return variant.records
 

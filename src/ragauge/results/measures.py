@@ -2,7 +2,7 @@
 
 import math
 
-from ragauge import metrics, registry
+from ragauge import metrics
 from ragauge.results import materials
 from ragauge.results.cells import Measure, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
@@ -31,16 +31,17 @@ def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
     scores = scored(runs, variant, metric)
     if variant.records and not variant.has_responses:
         return Measure(reason=f"all {len(variant.failed)} questions failed: {next(iter(variant.failed.values()))}")
-    failed = len(variant.failed)
-    note = f"{failed} of {len(variant.records)} questions failed, counted as wrong" if failed and scores else ""
+    failed, wrong = len(variant.failed), len(variant.failed.keys() & scores.keys())
+    counted = f"{wrong} of them counted" if wrong < failed else "counted"  # where the metric applies
+    note = f"{failed} of {len(variant.records)} questions failed, {counted} as wrong" if failed and scores else ""
     return mean(list(scores.values()), runs.seed, note, nothing="no question has a score")
 
 
 def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str, float]:
     """The metric's score of each question; 0 if the question failed, absent where the metric does not apply."""
     name = metric or runs.metrics(variant.dataset)[0]
-    score, compared = registry.module("metric", name).score, materials.compared_records(runs, variant, name)
-    scores = {key: 0.0 if key in variant.failed else score(record) for key, record in compared.items()}
+    compared = materials.compared_records(runs, variant, name)
+    scores = {record["key"]: metrics.score(name, record) for record in metrics.with_failed_empty([*compared.values()])}
     return {key: float(s) for key, s in scores.items() if s is not None and math.isfinite(s)}
 
 
@@ -58,10 +59,10 @@ def by_question(runs: Runs) -> Table:
 
 def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
     """The mean of a metric of evidence over the questions that have any; one that failed has none."""
-    scores = [metrics.score(metric, record) for record in variant.records.values()]
+    scores = [metrics.score(metric, record) for record in variant.answered.values()]
     counted = [score for score in scores if score is not None]
-    without = len(scores) - len(counted)
-    note = f"{without} of {len(scores)} questions without evidence are not counted" if without and counted else ""
+    without, of_all = len(variant.records) - len(counted), f"of {len(variant.records)} questions without evidence"
+    note = f"{without} {of_all} are not counted" if without and counted else ""
     return mean(counted, runs.seed, note, nothing="no question has evidence that was compared")
 
 

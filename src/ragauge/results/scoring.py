@@ -10,7 +10,6 @@ from ragauge import metrics, registry
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.jsonl import read_jsonl
-from ragauge.io.records import Record
 from ragauge.results.stats import bootstrap_interval, paired_test
 
 _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
@@ -35,11 +34,14 @@ def score_file(
     """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with their answers.
 
     Returns the `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records, null where n is 0;
-    `records` in the file, of them `failed`; `remark` where normalisation empties answers. Raises UserError, naming file
-    and line, if one cannot be read or a field is missing or of another type.
+    `records` in the file, of them `failed`, which count as wrong where the metric applies; `remark` where normalisation
+    empties answers. Raises UserError, naming file and line, if one cannot be read or a field is missing or of another
+    type.
     """
     names = {"prediction": prediction_key, "answers": answers_key}
-    lines = [(f"{path}:{number}", line) for number, line in read_jsonl(path)]
+    read = dict(read_jsonl(path))
+    filled = metrics.with_failed_empty([*read.values()], prediction_key)
+    lines = [(f"{path}:{number}", line) for number, line in zip(read, filled, strict=True)]
     if not lines:
         raise UserError(f"{path}: holds no records")
     scores = [_score_line(metric, line, names, place) for place, line in lines]
@@ -69,15 +71,16 @@ def score_file(
 
 def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *, seed: int = 0) -> dict[str, Any]:
     """Two methods on the questions that both files hold: for each metric (None: every one that applies) their means and
-    the numbers of `paired_test`. Raises UserError if no question is shared, or a key stands for two."""
+    the numbers of `paired_test`. A failed question counts as wrong where the metric applies; `failed_a` and `failed_b`
+    count those shared. Raises UserError if no question is shared, or a key stands for two."""
     first, second = _by_key(a), _by_key(b)
     shared = [key for key in first if key in second]
     if not shared:
         raise UserError(f"{a} and {b}: no question in common")
-    if other := [key for key in shared if first[key].question != second[key].question]:
+    if other := [key for key in shared if first[key]["question"] != second[key]["question"]]:
         why = f"{other[0]!r} is a different question in each: the files are of different data sets"
         raise UserError(f"{a} and {b}: {why}")
-    pairs = [(first[key].model_dump(), second[key].model_dump()) for key in shared]
+    pairs = [(first[key], second[key]) for key in shared]
     compared = {name: _compare(name, pairs, seed) for name in metric_names or registry.usable("metric")}
     return {
         "a": str(a),
@@ -85,11 +88,12 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
         "questions": len(shared),
         "only_a": len(first) - len(shared),
         "only_b": len(second) - len(shared),
+        **{f"failed_{side}": sum(pair[at]["status"] == "failed" for pair in pairs) for at, side in enumerate("ab")},
         "metrics": {name: result for name, result in compared.items() if metric_names or result["n"]},
     }
 
 
-def _compare(metric: str, pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], seed: int) -> dict[str, Any]:
+def _compare(metric: str, pairs: Sequence[tuple[metrics.Fields, metrics.Fields]], seed: int) -> dict[str, Any]:
     scored = [(metrics.score(metric, x), metrics.score(metric, y)) for x, y in pairs]
     both = [(x, y) for x, y in scored if x is not None and y is not None]
     if not both:
@@ -98,11 +102,11 @@ def _compare(metric: str, pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]
     return {"a": sum(x) / len(x), "b": sum(y) / len(y), **paired_test(x, y, seed)}
 
 
-def _by_key(path: Path) -> dict[str, Record]:
-    by_key: dict[str, Record] = {}
-    for record in records.read(path):
-        if by_key.setdefault(record.key, record) is not record:
-            raise UserError(f"{path}: duplicate key {record.key!r}")
+def _by_key(path: Path) -> dict[str, metrics.Fields]:
+    by_key: dict[str, metrics.Fields] = {}
+    for record in metrics.with_failed_empty([record.model_dump() for record in records.read(path)]):
+        if by_key.setdefault(record["key"], record) is not record:
+            raise UserError(f"{path}: duplicate key {record['key']!r}")
     return by_key
 
 
@@ -114,7 +118,8 @@ def _literal_scores(
     for at, (place, line) in enumerate(lines):
         fields = _Line(line, names, place)
         if scores[at] is not None and (empty := metrics.wordless(fields["answers"])):
-            same = fields["prediction"].strip().lower() in [answer.strip().lower() for answer in empty]
+            texts = [answer.strip().lower() for answer in empty]
+            same = line.get("status") != "failed" and fields["prediction"].strip().lower() in texts
             others = {**line, names["answers"]: [answer for answer in fields["answers"] if answer not in empty]}
             literal[at] = 1.0 if same else _score_line(metric, others, names, place) or 0.0
     return literal

@@ -87,6 +87,15 @@ def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Pat
     assert bge["note"].startswith("not run: not in this experiment; its encoder comes from a model hub")
 
 
+def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path: Path) -> None:
+    for dataset in ("wiki_long", "longbench_qasper"):
+        write(tmp_path, "cfic", "cfic", [True, None], dataset=dataset)
+    for item in ("cfic_table_3", "cfic_table_4", "cfic_figure_3"):
+        found = table(item, tmp_path)
+        recall = found[found["quantity"] == "gold_section_recall"]
+        assert set(zip(recall["dataset"], recall["measured"], recall["n"], strict=True)) == {("wiki_long", 0.5, 2)}
+
+
 def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small: Path) -> None:
     found = table("cfic_table_3", small)
     keys = {"dataset": "longbench_qasper", "model": "Vicuna-v1.5-7B-16k", "quantity": "f1"}

@@ -1,6 +1,7 @@
 """Answers without labels: agreement with the full prompt, groundedness, a judge, and what a judge's number is worth."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,30 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
     rows = cells(runs)
     assert "no question has a known answer" in rows["naive", "contains_answer"]["note"]
     assert "nothing says what the judge is worth" in rows["all variants", "judge_kappa"]["note"]
+
+
+@pytest.mark.parametrize(
+    ("judged", "correct", "note"),
+    [
+        (None, math.nan, "not judged"),
+        (lambda i: "correct" if i else None, 0.95, "judged by j"),
+        (lambda i: None if i < 10 else "correct", 10 / 11, "judged by j"),  # nine replies have no label
+    ],
+)
+def test_a_failed_question_is_wrong_only_where_a_metric_applies(
+    tmp_path: Path, judged: Callable[[int], str | None] | None, correct: float | None, note: str
+) -> None:
+    runs = run(tmp_path, labels=False, judged=judged)
+    path = tmp_path / "answers" / "questions" / MODEL / "top_k1.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text(json.dumps({**json.loads(first), "status": "failed", "prediction": ""}) + "\n" + "".join(others))
+    [variant] = [v for v in runs.of("questions", MODEL) if v.method != "naive"]
+    rows = cells(runs)
+    assert rows["top_k1", "contains_answer"]["note"] == "no question has a known answer"
+    assert rows["top_k1", "judged_correct"]["measured"] == pytest.approx(correct, nan_ok=True)
+    assert note in rows["top_k1", "judged_correct"]["note"]
+    assert scored(runs, variant, "agreement")["q0"] == 0.0
+    assert quality(runs, variant, "groundedness").note == "1 of 20 questions failed, 0 of them counted as wrong"
 
 
 @pytest.mark.parametrize(

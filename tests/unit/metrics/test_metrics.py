@@ -111,12 +111,20 @@ def test_a_method_that_looks_for_no_evidence_has_no_score(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", registry.names("metric"))
-def test_a_failed_question_has_no_score(name: str) -> None:
+def test_a_failed_question_is_wrong(name: str) -> None:
     found = {**grounded(("x", 0), gold=(0, 1)), "tokens": {"evidence": 1}}
     found |= {"question": "q", "full_prompt": "x", "passages": ["x"], "judged": "correct"}
     failed = {**found, **record("x", "x", status="failed", gold=[0], kept=[0], documents=2)}
-    assert metrics.score(name, failed) is None
+    assert metrics.score(name, failed) == 0.0
     assert metrics.score(name, {**failed, "status": "ok"}) == 1.0
+
+
+@pytest.mark.parametrize(("evidence", "expected"), [(None, None), ([], 0.0)])
+def test_a_failed_question_lacks_evidence_if_its_method_looks_for_any(evidence: Any, expected: float | None) -> None:
+    answered = {**grounded(gold=(0, 1)), "evidence": evidence}
+    failed = {**answered, "status": "failed", "evidence": None, "prediction": None}
+    [_, failed] = metrics.with_failed_empty([answered, failed])
+    assert (failed["prediction"], metrics.score("gold_section_recall", failed)) == ("", expected)
 
 
 @given(TEXT, ANSWERS)

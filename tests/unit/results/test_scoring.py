@@ -43,12 +43,21 @@ def test_other_names_of_fields(tmp_path: Path) -> None:
     assert score_file(path, "em", prediction_key="out", answers_key="aliases")["mean"] == 0.5
 
 
-def test_failed_records_are_counted_apart_and_nothing_to_score_is_null(tmp_path: Path) -> None:
-    result = score_file(records_file(tmp_path / "x.jsonl", {"a": "me", "b": None, "c": "you"}), "em")
-    assert (result["mean"], result["n"], result["records"], result["failed"]) == (0.5, 2, 3, 1)
-    result = score_file(records_file(tmp_path / "y.jsonl", {"b": None}), "em")
+def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path: Path) -> None:
+    path = records_file(tmp_path / "x.jsonl", {"a": "me", "b": None})
+    result = score_file(path, "em")
+    assert (result["mean"], result["n"], result["records"], result["failed"]) == (0.5, 2, 2, 1)
+    result = score_file(path, "answer_in_evidence")  # of a method that looks for none
     assert (result["mean"], result["low"], result["n"]) == (None, None, 0)
     assert json.loads(json.dumps(result)) == result
+
+
+@pytest.mark.parametrize("golds", [["A"], [""]])
+def test_a_failed_record_is_wrong_without_a_prediction_and_whatever_normalisation_empties(
+    golds: list[str], tmp_path: Path
+) -> None:
+    result = score_file(write(tmp_path / "x.jsonl", {"status": "failed", "golds": golds}), "em", answers_key="golds")
+    assert (result["mean"], result["n"]) == (0.0, 1)
 
 
 def test_a_response_of_a_server_without_an_answer_is_wrong(tmp_path: Path) -> None:
@@ -122,9 +131,9 @@ def test_comparison_on_shared_questions(tmp_path: Path) -> None:
     b = records_file(tmp_path / "b.jsonl", {"3": "you", "2": "you", "1": "me", "4": "me", "6": "me"})
     result = compare_files(a, b)
     assert (result["questions"], result["only_a"], result["only_b"]) == (4, 1, 1)
+    assert (result["failed_a"], result["failed_b"]) == (1, 0)
     em = result["metrics"]["em"]
-    assert (em["a"], em["b"], em["n"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3), 3)
-    assert em["difference"] == pytest.approx(1 / 3)
+    assert (em["a"], em["b"], em["difference"], em["n"]) == (0.5, 0.5, 0.0, 4)
     assert em["low"] <= em["difference"] <= em["high"]
     assert set(result["metrics"]) == {"best_subspan_em", "contains_answer", "em", "f1", "kept_gold_recall"}
     assert set(compare_files(a, b, ["em"])["metrics"]) == {"em"}
