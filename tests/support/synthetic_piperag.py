@@ -54,7 +54,7 @@ def write(
     recipe_settings = RECIPE | (recipe or {})
     index = facts_of(settings.index, recipe_settings, vectors)
     facts = {"dtype": "float32", "device": "cpu", "adapters_sha256": adapters_sha256, "source": source}
-    specification = specify(settings, model=MODEL, database=DATABASE, index=index, **facts)
+    specification = specify(settings, model=MODEL, database=settings.database or DATABASE, index=index, **facts)
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None
     about = {"provenance": PROVENANCE, "performance_model": model, "specification": specification.model_dump()}

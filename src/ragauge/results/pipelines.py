@@ -73,6 +73,7 @@ class Options:
 class IndexName:
     label: str
     filled: int | None = None  # vectors in all, where some were drawn
+    database: str = ""  # its label; empty: not known
 
     def __str__(self) -> str:
         return self.label + (f" (filled: {self.filled:,})" if self.filled else "")
@@ -98,9 +99,14 @@ class PipelineRun:
         return self.settings.evaluation or self.specification.database
 
     @property
+    def database(self) -> str:
+        """Label of the database that neighbours come from; empty where none are read."""
+        return self.specification.database if self.settings.schedule_class.reads_neighbours else ""
+
+    @property
     def index(self) -> IndexName | None:
         facts = self.specification.index
-        return IndexName(facts.label, facts.filled) if facts else None
+        return IndexName(facts.label, facts.filled, self.database) if facts else None
 
     @property
     def nprobe(self) -> Nprobe:

@@ -35,7 +35,7 @@ def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Mea
     nll = pooled(list(shown.values()), [scored for *_, scored in shown])
     note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(known) else ""
     note = "the systems share no sequence" if keys is not None and not keys else note
-    note = join(note, _failed(system.scored), _of_proxy(system))
+    note = join(note, _failed(system.scored), _of_proxy(system), system.unshown(system.scored))
     value = math.exp(sum(nll) / len(nll))
     low, high = map(math.exp, bootstrap_interval(nll, seed=runs.seed)) if len(nll) > 1 else (None, None)
     return Measure(value, low, high, len(nll), note=note)
@@ -102,10 +102,11 @@ def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None
 
 
 def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
-    """The paired difference of a system that retrieves from random neighbours, read in the same way."""
+    """The paired difference of a system that retrieves from random neighbours of its database, read alike."""
     if system.scored is None or system.kind in ("no_retrieval", "random"):
         return
-    others = [s for s in group if s.kind == "random" and s.scored is not None and s.options == system.options]
+    read = (system.database, system.options)
+    others = [s for s in group if s.kind == "random" and s.scored is not None and (s.database, s.options) == read]
     random = min(others, key=lambda s: abs(s.interval - system.interval), default=None)
     if random is None:
         measure = Measure(reason="not run: no pipeline with random neighbours and these options")
@@ -129,7 +130,7 @@ def _of_trials(system: System, values: Callable[[PipelineRun], Sequence[float]])
     low, _, high = quantiles(numbers, n=4, method="inclusive") if len(numbers) > 1 else (None, None, None)
     share = system.timed.load_share or 0.0
     busy = f"other processes took {share:.0%} of the machine" if share > MAX_LOAD else ""
-    return Measure(median(numbers), low, high, len(numbers), note=join(failed, busy))
+    return Measure(median(numbers), low, high, len(numbers), note=join(failed, busy, system.unshown(system.timed)))
 
 
 def _not_run(system: System, task: Task) -> str:

@@ -1,6 +1,6 @@
 """The systems that PipeRAG's items compare: a schedule with its interval, nprobe and options over one index.
 
-Perplexity and latency of a system come from pipelines of their own.
+Perplexity and latency of a system come from pipelines of their own; of several with one task the first is shown.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from operator import attrgetter
 from statistics import median
 from typing import Any
 
-from ragauge.results.cells import Cell, Table, frame
+from ragauge.results.cells import Cell, Table, frame, join
 from ragauge.results.pipelines import IndexName, Nprobe, Options, PipelineRun, Task, pipelines
 from ragauge.results.runs import Runs
 
-KEYS = ("model", "dataset", "method", "interval", "nprobe", "index", "options", "variant")
+# `database` is a column only where a text has neighbours from several
+KEYS = ("model", "dataset", "method", "interval", "nprobe", "database", "index", "options", "variant")
 KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")  # the order of rows
 S3 = "S3"  # an nprobe that is chosen so that decoding hides the search, in the paper's word
 MANY = 1 << 30  # sorts behind every nprobe
@@ -25,10 +26,12 @@ MANY = 1 << 30  # sorts behind every nprobe
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What pipelines that differ in their task alone have in common, and these pipelines."""
+    """Pipelines of one model, text, database and index with the same schedule and options, and what they share. Besides
+    the task they may differ in tokens, sequences, trials, threads, cores, server, weights and S3's first nprobe."""
 
     model: str
     dataset: str  # label of the text that is read: an evaluation set, or the database that it is held out of
+    database: str  # label of the one that neighbours come from; empty where none are read
     kind: str  # of schedule
     interval: int
     nprobe: Nprobe
@@ -59,6 +62,7 @@ class System:
             "method": self.kind,
             "interval": self.interval if self.members[0].settings.schedule_class.every_window else "",
             "nprobe": S3 if self.chooses_nprobe else "" if self.nprobe is None else self.nprobe,
+            "database": self.database,
             "index": self.index or "",
             "options": self.options,
             "variant": " + ".join(p.name for p in self.used),
@@ -78,6 +82,15 @@ class System:
         """nprobe of each retrieval of the timed sequences."""
         return [n for record in (self.timed.records if self.timed else []) for n in record.nprobe]
 
+    def unshown(self, shown: PipelineRun) -> str:
+        """A note on the other pipelines of the task of one whose number is shown; empty where there are none."""
+        members = self.members if shown in self.members or not self.proxy else self.proxy.members
+        notes, own = [], dict(shown.settings)
+        for other in (p for p in members if p is not shown and not p.missing and p.settings.task == own["task"]):
+            changes = ", ".join(name for name, value in other.settings if value != own[name])
+            notes.append(f"not shown: {other.name}" + (f", of other {changes}" if changes else ""))
+        return join(*notes)
+
     def requested(self, task: Task) -> PipelineRun | None:
         """The first pipeline of that task that is configured and has no records."""
         return next((p for p in self.members if p.missing and p.settings.task == task), None)
@@ -89,10 +102,10 @@ class System:
 def systems(runs: Runs) -> list[System]:
     """All systems, in the order of KINDS, then of interval and nprobe. A latency without its perplexity has that of
     another index of the same database, since a filled one finds what the database without drawn vectors has."""
-    grouped: dict[tuple[str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]] = {}
+    grouped: dict[tuple[str, str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]] = {}
     for p in pipelines(runs):
         made = p.settings
-        key = (p.specification.model, p.text, made.schedule, made.interval, p.nprobe, p.index, p.options)
+        key = (p.specification.model, p.text, p.database, made.schedule, made.interval, p.nprobe, p.index, p.options)
         grouped.setdefault(key, []).append(p)
     all_systems = [System(*key, tuple(members)) for key, members in grouped.items()]
 
@@ -100,7 +113,7 @@ def systems(runs: Runs) -> list[System]:
         place = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
         index = (s.index.label, s.index.filled or 0) if s.index else ("", 0)
         nprobe = MANY if s.fixed_nprobe is None else s.fixed_nprobe
-        return s.model, s.dataset, place, str(s.options), index, s.interval, nprobe
+        return s.model, s.dataset, place, str(s.options), s.database, index, s.interval, nprobe
 
     return sorted((replace(s, proxy=_proxy(s, all_systems)) for s in all_systems), key=order)
 
@@ -120,15 +133,23 @@ def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]])
 
 def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()) -> Table:
     """A table of the cells of the systems of each model and data set, then of `printed` ones."""
-    return frame(KEYS, [*in_groups(runs, cells), *printed])
+    return in_columns([*in_groups(runs, cells), *printed])
+
+
+def in_columns(cells: Sequence[Cell]) -> Table:
+    """A table of cells of systems."""
+    pairs = {(cell.keys["dataset"], database) for cell in cells if (database := cell.keys["database"])}
+    is_one = len(pairs) == len({dataset for dataset, _ in pairs})
+    return frame([key for key in KEYS if key != "database" or not is_one], cells)
 
 
 def _proxy(system: System, systems: Sequence[System]) -> System | None:
-    """The system whose perplexity stands beside a latency without one: scored, and another in nprobe or index at most;
-    of S3, which chooses nprobe by the clock, at the largest nprobe that is at most the one it chose."""
+    """The system whose perplexity stands beside a latency without one: scored, and different in nprobe or in the
+    index of the same database at most; of S3, which chooses nprobe by the clock, at the largest nprobe that is at most
+    the one it chose."""
     if system.scored is not None or system.timed is None:
         return None
-    schedule = attrgetter("model", "dataset", "kind", "interval", "options")
+    schedule = attrgetter("model", "dataset", "database", "kind", "interval", "options")
     alike = [s for s in systems if s.scored is not None and schedule(s) == schedule(system)]
     alike.sort(key=lambda s: (s.index != system.index, bool(s.index and s.index.filled)))
     if not system.chooses_nprobe:

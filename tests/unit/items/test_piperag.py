@@ -502,6 +502,46 @@ def test_systems_differ_by_the_size_of_their_index_and_search_with_the_effort_of
     assert rows == {"graph": 24, "ivf": 8, "ivf (filled: 1,000,000)": 8}
 
 
+def test_systems_differ_by_the_database_that_a_shared_text_has_neighbours_from(tmp_path: Path) -> None:
+    """Small and large: 0.1 nats and 4 s apart; RETRO of the large one was timed alone."""
+    write(tmp_path, "none", "no_retrieval", NATS, evaluation="web")
+    for database, gain, seconds in (("small", 0.1, 2.0), ("large", 0.2, 6.0)):
+        own: dict[str, Any] = {"evaluation": "web", "database": database}
+        write(tmp_path, f"random_{database}", "random", [n - gain + 0.05 for n in NATS], **own)
+        write(tmp_path, f"pipe_{database}", "piperag", [n - gain for n in NATS], **own)
+        write(tmp_path, f"pipe_{database}_t", "piperag", [seconds], task="generate", **own)
+    write(tmp_path, "retro_small", "retro", NATS, evaluation="web", database="small")
+    write(tmp_path, "retro_large_t", "retro", [9.0], task="generate", evaluation="web", database="large")
+    rows = table("piperag_figure_6", tmp_path)
+    for database, gain, seconds in (("small", 0.1, 2.0), ("large", 0.2, 6.0)):
+        pipe = rows[rows["variant"] == f"pipe_{database} + pipe_{database}_t"]
+        assert set(pipe["database"]) == {database}
+        assert line(pipe, quantity="latency_s")["measured"] == seconds
+        assert line(pipe, quantity="perplexity")["measured"] == pytest.approx(math.exp(3.2 - gain))
+        assert line(pipe, quantity=AGAINST_RANDOM)["measured"] == pytest.approx(-0.05)
+    alone = line(rows, variant="retro_large_t", quantity="perplexity")
+    assert alone["note"].startswith("not run"), "no perplexity of the other database"
+    assert line(rows, variant="none", quantity="perplexity")["database"] == ""
+    points = registry.module("item", "piperag_figure_6").draw.points(rows)
+    assert {p.panel.partition("\n")[2] for p in points if not p.published} == {
+        "web\ndatabase small",
+        "web\ndatabase large",
+    }
+    names = "control", "table_1", "figure_5", "figure_8", "figure_10"
+    assert all("database large" in shown(f"piperag_{name}", table(f"piperag_{name}", tmp_path)) for name in names)
+
+
+def test_a_second_pipeline_of_a_system_and_task_is_noted(small: Path) -> None:
+    write(small, "pipe_threads", "piperag", [2.0], task="generate", interval=32, threads=2, cores="1")
+    write(small, "retro_short", "retro", NATS, tokens=256)
+    rows = table("piperag_figure_6", small)
+    pipe = line(rows, variant="pipe + pipe_t", quantity="latency_s")
+    assert (pipe["measured"], pipe["note"]) == (4.0, "not shown: pipe_threads, of other cores, threads")
+    retro = line(rows, variant="retro + retro_t", quantity="perplexity")
+    assert retro["note"] == "not shown: retro_short, of other tokens"
+    assert "database" not in rows, "there is one"
+
+
 def test_an_engine_is_known_before_it_has_run(tmp_path: Path) -> None:
     config = {**CONFIG, "pipelines": {"torch": {"schedule": "retro"}, "onnx": {"schedule": "retro", "engine": "onnx"}}}
     rows = {p.name: str(p.options) for p in pipelines(runs(tmp_path, config))}

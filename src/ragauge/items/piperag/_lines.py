@@ -1,8 +1,9 @@
 """Points of PipeRAG's figures: panels by index, lines by schedule, intervals of paired differences."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ragauge.rendering import Axis, Figure, Lines, Point, Row, style
 from ragauge.results import Table
@@ -76,13 +77,19 @@ def _interval(row: Row) -> tuple[float, float]:
 
 
 def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
-    """The titles of a point's panels: its own, or those of all indexes for a system that asks none."""
-    keys, indexes = point.row.keys, []
+    """The titles of a point's panels: its own, or those of all indexes of its database for a system that asks none, and
+    of all databases for one that reads none."""
+    keys, alike = point.row.keys, list[Mapping[str, Any]]()
     if not keys["index"] and not point.published:
-        same = [row.keys for row in measured if all(row.keys[name] == keys[name] for name in ("model", "dataset"))]
-        indexes = [*dict.fromkeys(other["index"] for other in same if other["index"])]
-    filled = [index.filled if index else None for index in indexes or [keys["index"]]]
-    return [point.panel + (f"\nindex filled to {count:,}" if count else "") for count in filled]
+        same = [name for name in ("model", "dataset", "database") if keys.get(name)]
+        alike = [row.keys for row in measured if row.keys["index"] and all(row.keys[n] == keys[n] for n in same)]
+    return [*dict.fromkeys(point.panel + _place(other) for other in alike or [keys])]
+
+
+def _place(keys: Mapping[str, Any]) -> str:
+    """Lines of a title: the database, where a text has neighbours from several, and how far the index is filled."""
+    database = f"\ndatabase {keys['database']}" if keys.get("database") else ""
+    return database + (f"\nindex filled to {keys['index'].filled:,}" if keys["index"] and keys["index"].filled else "")
 
 
 def _label(row: Row) -> str:

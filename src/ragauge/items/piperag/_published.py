@@ -99,7 +99,7 @@ def _by_index(
     without_options = plain(group)
     for index in dict.fromkeys(s.index for s in group if s.kind == "piperag"):
         members = [s for s in group if s.index == index]
-        keys = {key: members[0].keys[key] for key in ("model", "dataset", "index")}
+        keys = {key: members[0].keys[key] for key in ("model", "dataset", "database", "index")}
         known: list[Scored] = []
         for system in (s for s in members if s in without_options):
             quality, seconds = sequences.perplexity(runs, system, shared).value, sequences.latency(system).value

@@ -9,7 +9,8 @@ the article of the text.
 Limits: the paper's perplexities are of a model trained from scratch. Training curves are stored with the weights.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.rendering import Axis, Dots, style
@@ -38,5 +39,10 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         yield from sequences.control(runs, scored, system)
 
 
+def _row_name(line: Mapping[Any, Any]) -> str:
+    database = f", database {line['database']}" if line.get("database") else ""
+    return f"{style.method_label(line['method'])}, {line['options'] or UNTRAINED}{database}"
+
+
 # One row per system; retrieved and random neighbours of one form are adjacent.
-draw = Dots(AXES, name=lambda line: f"{style.method_label(line['method'])}, {line['options'] or UNTRAINED}")
+draw = Dots(AXES, name=_row_name)

@@ -29,7 +29,7 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    several = table[table["measured"].notna()]["index"].nunique() > 1
+    several = table[table["measured"].notna()]["index"].map(str).nunique() > 1
 
     def line(row: Row) -> str:
         index = f", index {row.keys['index']}" if several and row.keys["model"] != _lines.PAPER else ""

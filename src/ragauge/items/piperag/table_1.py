@@ -19,9 +19,9 @@ from typing import Any
 from ragauge.config.reads import Reads
 from ragauge.items.piperag import _lines, _published
 from ragauge.rendering import Axis, Dots, Figure, Row, style
-from ragauge.results import Cell, Measure, Runs, Table, frame, noted, sequences
+from ragauge.results import Cell, Measure, Runs, Table, noted, sequences
 from ragauge.results.pipelines import Text
-from ragauge.results.systems import KEYS, S3, System, in_groups, plain
+from ragauge.results.systems import S3, System, in_columns, in_groups, plain
 
 AXES = {"perplexity": Axis("perplexity"), "latency_s": Axis("latency of a sequence (s)")}
 Line = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
@@ -45,22 +45,27 @@ def table(runs: Runs) -> Table:
         keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe=S3)
         value = _published.statement(f"s3_latency_overhead_{end}")
         cells.append(Cell(keys, OVERHEAD, Measure(note=_published.OTHER), value))
-    return frame(KEYS, cells)
+    return in_columns(cells)
 
 
 def draw(table: Table) -> Figure:
     import pandas as pd
 
-    parts = []  # with a filled index in the name of the data set; what asks no index is repeated next to each
+    parts = []  # with database and filled index in the data set's name; what asks no index is repeated next to each
     for _, group in table.groupby(["model", "dataset"], sort=False):
         indexed, others = group[group["index"] != ""], group[group["index"] == ""]
-        pairs = zip(indexed["dataset"], indexed["index"], strict=True)
-        names = [f"{dataset} · index {index}" if index.filled else dataset for dataset, index in pairs]
+        names = [_dataset_name(line) for line in indexed.to_dict("records")]
         for name, part in indexed.assign(dataset=names).groupby("dataset", sort=False):
             parts.append(pd.concat([others.assign(dataset=str(name)), part]))
         if indexed.empty:
             parts.append(group)
     return Dots(AXES, name=_row_name)(pd.concat(parts) if parts else table)
+
+
+def _dataset_name(line: Mapping[Any, Any]) -> str:
+    database = f"database {line['database']}" if line.get("database") else ""
+    filled = f"index {line['index']}" if line["index"].filled else ""
+    return " · ".join(filter(None, [line["dataset"], database, filled]))
 
 
 def _row_name(line: Mapping[Any, Any]) -> str:
