@@ -30,7 +30,7 @@ def critical_path(trace: Iterable[Call], shape: Shape) -> int:
 
 def published(trace: Iterable[Call], shape: Shape) -> int:
     """MACs as the paper's columns count them, as far as its numbers show."""
-    rows = ((call, _published_rows(call, shape)) for call in online(with_all_logits(without_decoding(trace))))
+    rows = ((call, _published_rows(call, shape)) for call in online(with_all_logits(without_decoding(trace), shape)))
     return sum(round(sum(macs) / (len(macs) or 1)) if call.parallel else sum(macs) for call, macs in rows)
 
 
@@ -59,9 +59,13 @@ def without_decoding(trace: Iterable[Call]) -> Trace:
     return [call for call in trace if call.stage != "decode"]
 
 
-def with_all_logits(trace: Iterable[Call]) -> Trace:
-    """The trace of a decoder that multiplies every new token with the output matrix, needed or not."""
-    return [call if call.macs is not None else replace(call, logits=call.lengths) for call in trace]
+def with_all_logits(trace: Iterable[Call], shape: Shape) -> Trace:
+    """The trace of a decoder that multiplies every new token that reaches the last layer with the output matrix."""
+
+    def has_logits(call: Call) -> bool:
+        return call.macs is None and (call.layers is None or call.layers[1] == shape.layers)
+
+    return [replace(call, logits=call.lengths) if has_logits(call) else call for call in trace]
 
 
 def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:

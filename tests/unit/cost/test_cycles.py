@@ -53,7 +53,7 @@ def test_an_encoders_macs_are_divided_by_length():
     assert sum(row_macs(call, TINY)) == 101
     assert compute_cycles([call], TINY) == 76
     assert compute_cycles([call], TINY, "total") == 101
-    assert cycles.with_all_logits([call]) == [call]
+    assert cycles.with_all_logits([call], TINY) == [call]
 
 
 def test_unknown_accounting_names_the_choices():
@@ -70,6 +70,12 @@ def test_kv_bytes():
 
 def test_published_counts_the_mean_row_where_critical_path_counts_the_longest():
     call = Call("documents", (2, 4), (0, 0), parallel=True)
-    rows = row_macs(cycles.with_all_logits([call])[0], TINY)
+    rows = row_macs(cycles.with_all_logits([call], TINY)[0], TINY)
     assert compute_cycles([call], TINY, "published") == round(sum(rows) / 2)
     assert compute_cycles([call], TINY) == row_macs(call, TINY)[1]
+
+
+def test_published_has_no_logits_of_a_call_that_ends_before_the_last_layer():
+    first, rest = Call("check", (3,), (2,), layers=(0, 1)), Call("prompt", (3,), (2,), layers=(1, 2))
+    assert compute_cycles([first], TINY, "published") == call_macs(first, TINY)
+    assert compute_cycles([rest], TINY, "published") == call_macs(rest, TINY) + 3 * 40
