@@ -1,4 +1,4 @@
-"""Tables and figures of the papers: one file an item, with `table(runs)` and `draw(table)`; they see results only.
+"""Tables and figures, one file an item: `table(runs)` computes the rows from a run's results, `draw(table)` the figure.
 
 A table has one line for each combination of its `KEYS` and `quantity`.
 """

@@ -27,8 +27,8 @@ class Compressed(Wrapper):
     question: around `naive_reuse` and `superposition` each stored document is compressed offline, around `naive` and
     `full_article` everything before the question, online. Protocol and formulas are kvpress 0.5.5's (NVIDIA), a
     file each in `ragauge.compressors`. Attention Matching is from elsewhere, does not know the question either, and
-    gives the remaining tokens other values. It saves memory, loading and decoding, not the first token. A ratio of 0 is
-    the wrapped method. Requires caches in which each head has other tokens.
+    gives the remaining tokens other values. Compression saves memory, loading and decoding, not the first token. A
+    ratio of 0 is the wrapped method. Requires caches in which each head has other tokens.
     """
 
     requires = FULL_ATTENTION
