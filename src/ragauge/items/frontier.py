@@ -38,7 +38,7 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     groups, guests = _apart(table)
-    pairs, singles = list[Panel](), list[Panel]()  # a group without times has one panel, so that two of them share a row
+    pairs, singles = list[Panel](), list[Panel]()  # a group without times has one panel: two such share a row
     for (model, dataset), part in groups:
         others, title = [guest for of, guest in guests if of == dataset], f"{model} · {dataset}"
         measured = [q for q in COSTS if any(_is_measured(one, q) for one in (part, *others))]

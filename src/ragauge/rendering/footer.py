@@ -13,6 +13,8 @@ from ragauge.results.staleness import comparisons
 from ragauge.results.systems import systems
 from ragauge.results.timing import precision
 
+FEW_COMMITS = 3  # that small print names one by one
+
 
 def footer(runs: Runs, table: Table) -> str:
     """One line on the answers, times or pipelines behind the measured numbers of a table."""
@@ -37,11 +39,12 @@ def _listed(texts: Iterable[str]) -> str:
 def _place(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> list[str]:
     """Where numbers were measured and with which torch and code, from their provenance blocks, each with its device."""
     names = _listed(machine(block, device) for block, device in blocks)
-    versions = []
-    for block, _ in blocks:
-        torch = (block.get("packages") or {}).get("torch")
-        versions += [f"torch {torch}" if torch else "", commit(block)]
-    return [f"machine: {names}" if names else "machine not recorded", _listed(versions)]
+    torches = [(block.get("packages") or {}).get("torch") for block, _ in blocks]
+    commits = list(dict.fromkeys(filter(None, (commit(block) for block, _ in blocks))))
+    if len(commits) > FEW_COMMITS:
+        commits = [f"{len(commits)} states of the code, named in provenance.json"]
+    versions = _listed([*(f"torch {torch}" for torch in torches if torch), *commits])
+    return [f"machine: {names}" if names else "machine not recorded", versions]
 
 
 def _in(measured: Table, variant: Variant) -> bool:
