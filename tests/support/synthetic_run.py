@@ -73,13 +73,15 @@ def write_latency(
 
 
 def write_load(
-    folder: Path, waits: Mapping[str, Sequence[float]], dataset: str = "nq_open", model: str = MODEL, **more: Any
+    folder: Path, waits: Mapping[str, Sequence[float | None]], dataset: str = "nq_open", model: str = MODEL, **more: Any
 ) -> None:
-    """Write a file of load: one level of one request a second, with each variant's seconds to the first token."""
+    """Write a file of load: one level of one request a second, with each variant's seconds to the first token, or None
+    for a request that failed."""
     levels = []
     for variant, seconds in waits.items():
         served = [
-            TimedRequest(Request(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10) for i, s in enumerate(seconds)
+            TimedRequest(Request(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10, failure)
+            for i, (s, failure) in enumerate((1.0, "no answer") if s is None else (s, None) for s in seconds)
         ]
         found = rows(served, warmup=0)
         levels.append(

@@ -52,13 +52,14 @@ def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iter
     if not summary:
         yield Cell(keys, TAIL, Measure(reason=f"refused: {level.get('refused') or ''}"))
         return
-    more: dict[str, Any] = {"n": summary["requests"], "note": note, "source": CellSource.LATENCY}
+    requests, failed = summary["requests"], summary.get("failed", 0)
+    more: dict[str, Any] = {"note": join(note, timing.failures(failed, requests)), "source": CellSource.LATENCY}
     for time in TIMES:
         for percentile, of in (summary.get(time) or {}).items():
             quantity = f"{time.removesuffix('_s')}_{percentile}_s"
-            yield Cell(keys, quantity, Measure(of["value"], of["low"], of["high"], **more))
-    for rate in RATES:
-        yield Cell(keys, rate, Measure(summary[rate], **more))
+            yield Cell(keys, quantity, Measure(of["value"], of["low"], of["high"], requests - failed, **more))
+    for rate in RATES:  # over all requests
+        yield Cell(keys, rate, Measure(summary[rate], n=requests, **more))
 
 
 def _described(load: Mapping[str, Any]) -> str:

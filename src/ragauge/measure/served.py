@@ -366,10 +366,11 @@ def _stream(bench: ServedBench, sender: Sender, settings: StreamSettings, seed: 
             done = [_served(sender, place, place) for place in range(len(sender.prompts))]
         rows = arrivals.rows(done, warmup=0)
         seen["requests"] = [{**row, "found": cached_share([row])} for row in rows]
-    seconds = ([e[i].first_token_s - e[i].start_s for e in ends if not e[i].failure] for i in range(2))
+    probes = [pair for pair in ends if not any(one.failure for one in pair)]
+    seconds = ([pair[i].first_token_s - pair[i].start_s for pair in probes] for i in range(2))
     missed_s, found_s = (statistics.median(times) if times else None for times in seconds)
     answered = [row for row in rows if not row.get("failure")]
     summary = stream.summarise(answered, seed) if answered and not seen["refused"] else {}
     parts = stream.shares_by_part(seen["requests"])
     about = {"hit_rate": cached_share(answered), "found_parts": parts, "missed_s": missed_s, "found_s": found_s}
-    return {**seen, **about, "summary": summary, "failed": len(rows) - len(answered)}
+    return {**seen, **about, "summary": summary, "probes": len(probes), "failed": len(rows) - len(answered)}

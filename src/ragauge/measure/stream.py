@@ -43,7 +43,7 @@ def measure_stream(
 
     Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
         `found_parts` (see `shares_by_part`), `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s`
-        (the median first token of a request whose documents are all not in the store, and all in it), and `requests`.
+        (the median first token of `probes` requests with no document in the store, and with all), and `requests`.
 
     Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
@@ -126,6 +126,7 @@ class _Stream:
             **seen,
             "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
             "found_parts": shares_by_part(rows),
+            "probes": PROBES,
             "missed_s": statistics.median(missed_s),
             "found_s": statistics.median(found_s),
             "summary": {} if seen["refused"] else summarise(rows, seed),

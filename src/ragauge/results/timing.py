@@ -72,6 +72,11 @@ def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
     return min(latencies, key=lambda latency: bool(latency.get("refused")), default=None)
 
 
+def failures(failed: int, requests: int) -> str:
+    """A note on requests without an answer, which only a server has; empty where there are none."""
+    return f"{failed} of {requests} requests failed and have no times" if failed else ""
+
+
 def busy(latency: Mapping[str, Any]) -> str:
     """How other processes kept the machine busy during the trials; empty where it was quiet."""
     return str((latency.get("load") or {}).get("busy") or "")

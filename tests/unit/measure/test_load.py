@@ -134,6 +134,15 @@ def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:
     assert len(axes.get_lines()) >= 2
 
 
+def test_percentiles_count_the_requests_that_have_times(tmp_path: Path) -> None:
+    write_load(tmp_path, {"naive": [2.0, None, 2.0, None, 2.0], "bm25": [None] * 3})
+    table = load_curve.table(Runs(tmp_path)).set_index(["variant", "quantity"])
+    waits, rates = table.loc["naive", "first_token_p50_s"], table.loc["naive", "questions_per_s"]
+    assert (waits["n"], rates["n"]) == (3, 5)
+    assert waits["note"].endswith("2 of 5 requests failed and have no times")
+    assert table.loc["bm25", "goodput_per_s"]["note"].endswith("3 of 3 requests failed and have no times")
+
+
 def test_a_refused_level_says_why(tmp_path: Path) -> None:
     refused = {"variant": "naive", "rate": 1.0, "clients": None, "refused": "others kept it busy", "summary": {}}
     write_load(tmp_path, {}, levels=[refused, refused | {"rate": None, "speed": 2.0}])

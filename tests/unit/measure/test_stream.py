@@ -16,7 +16,7 @@ from ragauge.items.reuse import stream
 from ragauge.measure.stream import requests
 from ragauge.methods.base.stored import read_apart
 from ragauge.results.runs import Runs
-from synthetic_run import write_stream
+from synthetic_run import MODEL, write_stream
 from tiny_models import tiny_prompt
 
 
@@ -37,7 +37,7 @@ def test_documents_that_came_before_are_found(store: str, material: list[str], t
     assert reuse["requests"][0]["found"] == tree["requests"][0]["found"] == 0  # a store begins empty
     assert 0 < tree["hit_rate"] <= reuse["hit_rate"] < 1  # a prefix is found in its order alone
     assert all(row["first_token_s"] > 0 for one in result["streams"] for row in one["requests"])
-    assert reuse["summary"]["requests"] == 8
+    assert (reuse["summary"]["requests"], reuse["probes"]) == (8, 2)
     assert result["protocol"]["corpus_documents"] == 8
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]  # the store on disk is removed
 
@@ -121,6 +121,7 @@ def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> Non
     assert notes["prompt_cache", "break_even_reuses"].startswith("never")
     assert "nothing is stored" in notes["naive", "hit_rate"]
     assert "no long document" in notes["cfic", "first_token_p50_s"]
+    assert notes["naive_reuse", "missed_s"] == notes["naive_reuse", "break_even_reuses"] == "of 2 probes"
     bars, waits, reuse = stream.draw(table).axes
     assert len(bars.patches) == 2
     assert waits.get_lines()
@@ -134,6 +135,21 @@ def test_the_item_names_a_servers_cache_in_place_of_a_store(tmp_path: Path) -> N
     assert {*zip(table["store"], table["store_gb"], strict=True)} == {("server", "")}
     note = table.set_index("quantity")["note"]["first_token_p50_s"]
     assert note.startswith("5 documents a request of ?, the server's own cache, warm on ")
+
+
+def test_requests_that_failed_and_the_number_of_probes_are_stated(tmp_path: Path) -> None:
+    write_stream(tmp_path, {"naive": (2.0, 2.0), "naive_reuse": (5.0, 1.0)})
+    path = tmp_path / f"stream/nq_open/{MODEL}.json"
+    measured = json.loads(path.read_text())
+    naive, reuse = measured["streams"]
+    reuse |= {"requests": [*reuse["requests"], {"failure": "no answer", "found": None}], "failed": 1, "probes": 1}
+    naive |= {"summary": {}, "failed": 2}
+    path.write_text(json.dumps(measured))
+    table = stream.table(Runs(tmp_path)).set_index(["variant", "quantity"])
+    waits, missed = table.loc["naive_reuse", "first_token_p95_s"], table.loc["naive_reuse", "missed_s"]
+    assert (waits["n"], missed["n"], missed["note"]) == (2, 1, "of 1 probe")
+    assert waits["note"].endswith("; 1 of 3 requests failed and have no times")
+    assert table.loc["naive", "first_token_p50_s"]["note"] == "2 of 2 requests failed and have no times"
 
 
 def test_a_refused_stream_says_why(tmp_path: Path) -> None:

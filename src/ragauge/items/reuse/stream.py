@@ -66,19 +66,22 @@ def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
 
 
 def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: str) -> Iterator[tuple[str, Measure]]:
+    failures = timing.failures(stream.get("failed", 0), len(stream.get("requests", ())))
     if not stream.get("summary"):
-        yield "first_token_p50_s", Measure(reason=f"refused: {stream.get('refused')}")
+        yield "first_token_p50_s", Measure(reason=f"refused: {stream['refused']}" if stream["refused"] else failures)
         return
+    note = join(note, failures)
     for percentile in ("p50", "p95"):
         yield f"first_token_{percentile}_s", replace(_first(stream, percentile), reason="", note=note)
-    n = stream["summary"]["requests"]
-    yield "questions_per_s", Measure(stream["summary"]["questions_per_s"], n=n, note=note, source=CellSource.LATENCY)
+    n, rate = stream["summary"]["requests"], stream["summary"]["questions_per_s"]
+    yield "questions_per_s", Measure(rate, n=n, note=note, source=CellSource.LATENCY)
     shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
     yield "hit_rate", mean(shares, runs.seed, nothing="nothing is stored, or the server does not say")
     if shares and all(stream[end] for end in ENDS):
-        for end in ENDS:
-            yield end, Measure(stream[end], n=n, source=CellSource.LATENCY)
-        yield "break_even_reuses", _break_even(stream, naive_s)
+        n = stream.get("probes", 2)  # older files do not state it
+        of_probes = Measure(n=n, note=f"of {style.counted(n, 'probe')}", source=CellSource.LATENCY)
+        yield from ((end, replace(of_probes, value=stream[end])) for end in ENDS)
+        yield "break_even_reuses", _break_even(stream, naive_s, of_probes)
 
 
 def _first(stream: Mapping[str, Any], percentile: str) -> Measure:
@@ -89,7 +92,7 @@ def _first(stream: Mapping[str, Any], percentile: str) -> Measure:
     return Measure(seconds["value"], seconds["low"], seconds["high"], summary["requests"], source=CellSource.LATENCY)
 
 
-def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
+def _break_even(stream: Mapping[str, Any], naive_s: float | None, of_probes: Measure) -> Measure:
     """How often a request's documents must be asked about again; the first time they are prepared."""
     if naive_s is None:
         return Measure(reason="the plain prompt was not measured")
@@ -97,7 +100,7 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
     questions = break_even_questions(Seconds(missed - again, 0.0, 0.0, again), naive_s)
     if questions is None:
         return Measure(reason="never: with everything found the first token takes as long as the plain prompt's")
-    return Measure(float(questions - 1), n=stream["summary"]["requests"], source=CellSource.LATENCY)
+    return replace(of_probes, value=float(questions - 1))
 
 
 def _described(measured: Mapping[str, Any]) -> str:
