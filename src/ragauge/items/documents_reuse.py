@@ -12,11 +12,12 @@ of the result's folder with a cold system cache; another disk gives other number
 
 import statistics
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ragauge.config.reads import Reads, timed
 from ragauge.rendering import Axis, Figure, Lines
-from ragauge.results import Cell, Measure, Runs, Table, frame, noted, quality, timing
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, noted, quality, timing
 from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
 
 KEYS = ("model", "dataset", "method", "variant", "hit_rate")
@@ -26,6 +27,7 @@ SAME = "the same at every hit rate"
 UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
 
 Keys = Mapping[str, Any]
+Timed = partial(Measure, source=CellSource.LATENCY)
 
 READS = Reads(answers=(timed(),), latency="any")
 
@@ -54,7 +56,7 @@ def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
         if latency.get("refused"):
             yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
         elif name == naive:
-            yield from (Cell(keys | {"hit_rate": h}, LATENCY, Measure(naive_s, n=len(online))) for h in HIT_RATES)
+            yield from (Cell(keys | {"hit_rate": h}, LATENCY, Timed(naive_s, n=len(online))) for h in HIT_RATES)
         elif not has_documents:
             yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
         elif mine and online:
@@ -64,15 +66,17 @@ def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
             )
             saving = max(0.0, missed - computing)  # what a miss takes beyond computing
             of_one = Seconds(computing, saving, loading, statistics.median(online))
-            yield from _variant(runs, keys, of_one, naive_s, len(mine), timing.described(latency))
+            n, note = len(mine), timing.described(latency, f"{len(mine)} trials with cold documents")
+            for quantity in ("computing_s", "saving_s", "loading_s"):
+                yield Cell(keys, quantity, Timed(getattr(of_one, quantity), n=n, note=note))
+            yield Cell(keys, "online_s", Timed(of_one.online_s, n=len(online), note=timing.described(latency)))
+            yield from _variant(runs, keys, of_one, naive_s, n)
 
 
-def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n: int, note: str) -> Iterator[Cell]:
-    """The cells of one variant; of `n` trials of the protocol that `note` has in words."""
-    for quantity in ("computing_s", "saving_s", "loading_s", "online_s"):
-        yield Cell(keys, quantity, Measure(getattr(seconds, quantity), n=n, note=note))
+def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n: int) -> Iterator[Cell]:
+    """The cells of one variant that follow from its seconds; `n`: trials with cold documents."""
     for rate in HIT_RATES:
-        yield Cell({**keys, "hit_rate": rate}, LATENCY, Measure(seconds.latency_s(rate), n=n))
+        yield Cell({**keys, "hit_rate": rate}, LATENCY, Timed(seconds.latency_s(rate), n=n))
     yield Cell(keys, "break_even_reuses", _or_never(break_even_reuses(seconds), n, "reading takes as long"))
     if naive_s is not None:
         never = "reading and answering take as long as naive"
@@ -83,4 +87,4 @@ def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n:
 
 
 def _or_never(value: float | None, n: int, never: str) -> Measure:
-    return Measure(n=n, note=f"never: {never}") if value is None else Measure(float(value), n=n)
+    return Measure(n=n, note=f"never: {never}") if value is None else Timed(float(value), n=n)

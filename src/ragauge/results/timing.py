@@ -109,11 +109,12 @@ def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list
     return [float(s) for s in values if isinstance(s, int | float) and math.isfinite(s)]
 
 
-def described(latency: Mapping[str, Any]) -> str:
-    """The protocol in a few words: medians, tokens, precision, machine."""
+def described(latency: Mapping[str, Any], trials: str = "") -> str:
+    """The protocol in a few words: medians, tokens (or other `trials` than those of answers), precision, machine."""
     protocol = latency.get("protocol") or {}
+    answers = f"{protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens"
     return join(
-        f"medians of {protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens",
+        f"medians of {trials or answers}",
         f"{precision(protocol)} on {place(latency)}",
         busy(latency),
     )

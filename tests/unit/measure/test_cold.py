@@ -86,7 +86,7 @@ def results(tmp_path: Path) -> Path:
     write_variant(folder, "k1", "superposition", [True, True], params={"top_k": 1})
     trial = {"variant": "k1", "prompt": 0, "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "bytes": 9}
     rows = [{**trial, "trial": i, "disturbed": i == 2, "loading_s": [0.5, 0.5, 90.0][i]} for i in range(3)]
-    write_latency(folder, {"naive": [3.0, 3.0], "k1": [1.0, 1.0]}, documents={"state": "cold", "rows": rows})
+    write_latency(folder, {"naive": [3.0, 3.0], "k1": [1.0] * 3}, documents={"state": "cold", "rows": rows})
     return folder
 
 
@@ -109,6 +109,11 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path)
     assert list(curve.index) == [i / 10 for i in range(11)]
     naive = table[table["variant"] == "naive"]
     assert set(naive["measured"]) == {3.0}
+    assert set(table[table["quantity"] != "quality"]["source"]) == {"latency"}
+    of = mine.set_index("quantity")
+    assert of.loc["loading_s", "note"].startswith("medians of 2 trials with cold documents; ")
+    assert of.loc["online_s", "note"].startswith("medians of 3 trials, 5 generated tokens; ")
+    assert (of.loc["loading_s", "n"], of.loc["online_s", "n"]) == (2, 3)
 
 
 def test_without_times_of_documents_the_reason_is_told(tmp_path: Path) -> None:

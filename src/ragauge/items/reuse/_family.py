@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ragauge.config.reads import ANY, AnswersRead, defaults, every
-from ragauge.results import Measure, Runs, Variant, scored, timing
+from ragauge.results import CellSource, Measure, Runs, Variant, scored, timing
 from ragauge.results.measures import FLOOR
 from ragauge.results.runs import Record
 from ragauge.results.runs import defaults as default_options
@@ -69,6 +69,10 @@ class VariantSeconds:
     def note(self) -> str:
         return timing.described(self.timed) if self.timed else OWN + self.stack
 
+    @property
+    def source(self) -> CellSource:
+        return CellSource.LATENCY if self.timed else CellSource.RECORDS
+
     def first_tokens(self, variant: Variant) -> list[float]:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
@@ -85,7 +89,7 @@ class VariantSeconds:
         slow, fast = self.first_tokens(base), self.first_tokens(variant)
         if not slow or not fast:
             return Measure(reason="no clock")
-        return timing.ratio(slow, fast, runs.seed, n=len(fast), note=self.note)
+        return replace(timing.ratio(slow, fast, runs.seed, n=len(fast), note=self.note), source=self.source)
 
 
 def _token(record: Record) -> float | None:

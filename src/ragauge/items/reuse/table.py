@@ -17,6 +17,7 @@ from ragauge.config.reads import Reads
 from ragauge.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.rendering import Axis, Dots, style
 from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, mean, merge, noted, published, timing
+from ragauge.results.cells import CellSource
 from ragauge.results.measures import difference, naive, quality
 from ragauge.results.reuse import servable
 
@@ -50,12 +51,12 @@ def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: Variant
     weak = floor(runs, base)
     measures = {
         "quality": noted(quality(runs, variant), weak),
-        "first_token_s": timing.quartiles(clock.first_tokens(variant), clock.note, nothing=UNRECORDED),
-        "token_s": timing.quartiles(clock.tokens(variant), clock.note, nothing=UNRECORDED),
+        "first_token_s": timing.quartiles(clock.first_tokens(variant), clock.note, clock.source, nothing=UNRECORDED),
+        "token_s": timing.quartiles(clock.tokens(variant), clock.note, clock.source, nothing=UNRECORDED),
     }
     for field in ("offline_s", "cache_bytes"):
         values = [v for record in variant.answered.values() if (v := record.get(field)) is not None and v == v]
-        measures[field] = timing.quartiles(values, OWN, nothing=UNRECORDED)
+        measures[field] = timing.quartiles(values, OWN, CellSource.RECORDS, nothing=UNRECORDED)
     measures["read_again"] = mean(list(read_again(variant).values()), runs.seed, nothing="no traces")
     if base is None or base is variant:
         return measures
