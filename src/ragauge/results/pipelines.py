@@ -99,8 +99,7 @@ class PipelineRun:
         return self.settings.evaluation or self.specification.database
 
     @property
-    def database(self) -> str:
-        """Label of the database that neighbours come from; empty where none are read."""
+    def database(self) -> str:  # that neighbours come from; empty where none are read
         return self.specification.database if self.settings.schedule_class.reads_neighbours else ""
 
     @property

@@ -17,7 +17,6 @@ from ragauge.results.cells import Cell, Table, frame, join
 from ragauge.results.pipelines import IndexName, Nprobe, Options, PipelineRun, Task, pipelines
 from ragauge.results.runs import Runs
 
-# `database` is a column only where a text has neighbours from several
 KEYS = ("model", "dataset", "method", "interval", "nprobe", "database", "index", "options", "variant")
 KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")  # the order of rows
 S3 = "S3"  # an nprobe that is chosen so that decoding hides the search, in the paper's word
@@ -84,9 +83,8 @@ class System:
 
     def unshown(self, shown: PipelineRun) -> str:
         """A note on the other pipelines of the task of one whose number is shown; empty where there are none."""
-        members = self.members if shown in self.members or not self.proxy else self.proxy.members
         notes, own = [], dict(shown.settings)
-        for other in (p for p in members if p is not shown and not p.missing and p.settings.task == own["task"]):
+        for other in (p for p in self.members if p is not shown and not p.missing and p.settings.task == own["task"]):
             changes = ", ".join(name for name, value in other.settings if value != own[name])
             notes.append(f"not shown: {other.name}" + (f", of other {changes}" if changes else ""))
         return join(*notes)
@@ -137,16 +135,15 @@ def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], p
 
 
 def in_columns(cells: Sequence[Cell]) -> Table:
-    """A table of cells of systems."""
+    """A table of cells of systems, with a column of databases only where a text has neighbours from several."""
     pairs = {(cell.keys["dataset"], database) for cell in cells if (database := cell.keys["database"])}
     is_one = len(pairs) == len({dataset for dataset, _ in pairs})
     return frame([key for key in KEYS if key != "database" or not is_one], cells)
 
 
 def _proxy(system: System, systems: Sequence[System]) -> System | None:
-    """The system whose perplexity stands beside a latency without one: scored, and different in nprobe or in the
-    index of the same database at most; of S3, which chooses nprobe by the clock, at the largest nprobe that is at most
-    the one it chose."""
+    """The system whose perplexity stands beside a latency without one: scored, over any index of the same database;
+    of S3, which chooses nprobe by the clock, at the largest nprobe that is at most the one it chose."""
     if system.scored is not None or system.timed is None:
         return None
     schedule = attrgetter("model", "dataset", "database", "kind", "interval", "options")

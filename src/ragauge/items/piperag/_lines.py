@@ -66,6 +66,11 @@ def with_lists(label: str, row: Row) -> str:
     return f"{label}, {S3 if nprobe == S3 else f'nprobe {nprobe}'}" if nprobe else label
 
 
+def database(keys: Mapping[Any, Any], mark: str) -> str:
+    """The database of a row behind a mark; empty where a text has neighbours from one alone."""
+    return f"{mark}database {keys['database']}" if keys.get("database") else ""
+
+
 FRONTIERS = Frontiers("perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, join="best")
 
 
@@ -77,19 +82,14 @@ def _interval(row: Row) -> tuple[float, float]:
 
 
 def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
-    """The titles of a point's panels: its own, or those of all indexes of its database for a system that asks none, and
-    of all databases for one that reads none."""
+    """The titles of a point's panels: its own, or those of all indexes of its database for a system without one."""
     keys, alike = point.row.keys, list[Mapping[str, Any]]()
     if not keys["index"] and not point.published:
         same = [name for name in ("model", "dataset", "database") if keys.get(name)]
         alike = [row.keys for row in measured if row.keys["index"] and all(row.keys[n] == keys[n] for n in same)]
-    return [*dict.fromkeys(point.panel + _place(other) for other in alike or [keys])]
-
-
-def _place(keys: Mapping[str, Any]) -> str:
-    """Lines of a title: the database, where a text has neighbours from several, and how far the index is filled."""
-    database = f"\ndatabase {keys['database']}" if keys.get("database") else ""
-    return database + (f"\nindex filled to {keys['index'].filled:,}" if keys["index"] and keys["index"].filled else "")
+    places = [(other, getattr(other["index"], "filled", None)) for other in alike or [keys]]
+    filled = [database(other, "\n") + (f"\nindex filled to {count:,}" if count else "") for other, count in places]
+    return [point.panel + place for place in dict.fromkeys(filled)]
 
 
 def _label(row: Row) -> str:

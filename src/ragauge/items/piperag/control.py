@@ -9,10 +9,10 @@ the article of the text.
 Limits: the paper's perplexities are of a model trained from scratch. Training curves are stored with the weights.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
+from ragauge.items.piperag._lines import database
 from ragauge.rendering import Axis, Dots, style
 from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
@@ -39,10 +39,7 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         yield from sequences.control(runs, scored, system)
 
 
-def _row_name(line: Mapping[Any, Any]) -> str:
-    database = f", database {line['database']}" if line.get("database") else ""
-    return f"{style.method_label(line['method'])}, {line['options'] or UNTRAINED}{database}"
-
-
 # One row per system; retrieved and random neighbours of one form are adjacent.
-draw = Dots(AXES, name=_row_name)
+draw = Dots(
+    AXES, name=lambda row: f"{style.method_label(row['method'])}, {row['options'] or UNTRAINED}{database(row, ', ')}"
+)

@@ -54,18 +54,14 @@ def draw(table: Table) -> Figure:
     parts = []  # with database and filled index in the data set's name; what asks no index is repeated next to each
     for _, group in table.groupby(["model", "dataset"], sort=False):
         indexed, others = group[group["index"] != ""], group[group["index"] == ""]
-        names = [_dataset_name(line) for line in indexed.to_dict("records")]
+        databases = [_lines.database(row, " · ") for row in indexed.to_dict("records")]
+        rows = zip(indexed["dataset"], databases, indexed["index"], strict=True)
+        names = [f"{text}{database}" + (f" · index {index}" if index.filled else "") for text, database, index in rows]
         for name, part in indexed.assign(dataset=names).groupby("dataset", sort=False):
             parts.append(pd.concat([others.assign(dataset=str(name)), part]))
         if indexed.empty:
             parts.append(group)
     return Dots(AXES, name=_row_name)(pd.concat(parts) if parts else table)
-
-
-def _dataset_name(line: Mapping[Any, Any]) -> str:
-    database = f"database {line['database']}" if line.get("database") else ""
-    filled = f"index {line['index']}" if line["index"].filled else ""
-    return " · ".join(filter(None, [line["dataset"], database, filled]))
 
 
 def _row_name(line: Mapping[Any, Any]) -> str:
