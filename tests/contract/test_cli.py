@@ -75,7 +75,7 @@ MISTAKES = [
     ("fetch --config x.yaml --out x.json", "--out: only valid with an asset or --dataset"),
     (f"{COST} --schedule no_retrieval {XEON}", "--search-machine: schedule 'no_retrieval' asks no index"),
     (f"{COST} --method naive {XEON}", "--search-machine: must be given with --schedule"),
-    (f"{COST} --schedule piperag --set nprobe=hide {XEON}", "must be a number"),
+    (f"{COST} --schedule piperag --set nprobe=hide --set task=generate {XEON}", "must be a number"),
     (f"{COST} --schedule retro --search-machine xeon", "xeon-8259cl"),
     (f"{COST} --schedule piperag --set interval=30", "30 does not divide"),
     (f"{COST} --schedule piperag --set beat=3", "beat"),

@@ -96,6 +96,8 @@ class PipelineSettings(Section):
     def _check(self) -> Self:
         """Raise SettingError at the first key whose value does not go with the others."""
         self.make_schedule()
+        if self.chooses_nprobe and self.task == "perplexity":  # nothing is decoded that could hide a search
+            raise SettingError("nprobe", "'hide' requires task 'generate'; to score text, give a fixed nprobe")
         mode = self.mode_class
         if self.retrofit_minutes is not None and self.adapters is not None:
             raise SettingError("adapters", "give these or retrofit_minutes, not both")

@@ -35,6 +35,7 @@ TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
         ({"retro": {"interval": 32}}, "retro.interval: schedule 'retro' requires 64, not 32"),
         ({"p": {"schedule": "piperag", "interval": 7}}, "p.interval: 7 does not divide"),
         ({"retro": {"nprobe": "hide"}}, "retro.nprobe: 'hide' requires a schedule that searches ahead"),
+        ({"piperag": {"nprobe": "hide"}}, "piperag.nprobe: 'hide' requires task 'generate'; to score text"),
         ({"retro": {"nprobe": 0}}, "retro.nprobe: must be a whole number from 1, or 'hide', not 0"),
         (
             {"retro": {"mode": "cross_attention"}},

@@ -38,7 +38,7 @@ def test_an_index_stands_with_its_type_its_recipe_and_its_own_nprobe(
     specification = specify(PipelineSettings(schedule="retro"), model="m", database="d", index=facts)
     settings = specification.pipeline
     assert (settings.nprobe, settings.model, settings.neighbours) == (nprobe, "m", 2)
-    stated = PipelineSettings(schedule="piperag", nprobe="hide")
+    stated = PipelineSettings(schedule="piperag", task="generate", nprobe="hide")
     assert specify(stated, model="m", database="d", index=facts).pipeline.nprobe == "hide"
 
 
