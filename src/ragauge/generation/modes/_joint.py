@@ -2,7 +2,8 @@
 
 All neighbours of a window have the same positions and end where the sequence begins or, once it has grown, `reach`
 tokens before the window. Each is read behind the first token of the sequence, since decoders put much attention on the
-first token they see. Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to their projections.
+first token they see; with ALiBi that is moved to directly before the neighbour, so that no key stands after a query.
+Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to their projections.
 """
 
 from __future__ import annotations
@@ -88,9 +89,15 @@ class JointReader(JointStates[KVCache], CachedReader):
 
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[KVCache]:
         lm = LM(self.adapted.decoder, self.adapted.tokenizer)  # each call has a trace and caches of its own
+        alibi = lm.shape.position == "alibi"
         with lm.tracing() as trace:
-            cache = lm.join(self._sink, [Span(0, 1)], sum(map(len, texts)))
-            rows = [Row(ids, range(last - len(ids), last), (Span(0, 1),)) for ids in texts]
+            sinks = [Span(i, i + 1) for i in range(len(texts))] if alibi else [Span(0, 1)] * len(texts)
+            cache = lm.new_cache(len(set(sinks)) + sum(map(len, texts)))
+            for _ in set(sinks):
+                cache.append(self._sink, Span(0, 1))
+            if alibi:
+                cache.move(Span(0, len(sinks)), [last - len(ids) - 1 for ids in texts])
+            rows = [Row(ids, range(last - len(ids), last), (sink,)) for ids, sink in zip(texts, sinks, strict=True)]
             read = lm.extend(cache, rows, stage="neighbours", parallel=True)
             states = [lm.join(cache, [span], 0) for span in read.spans]
         calls += trace
@@ -164,7 +171,8 @@ class Adapters(TrainedWeights):
         mask = torch.cat([rows.visible, past[0]], 1)[None]
         row_mask = torch.cat([row_past.new_ones(*shape, 1), row_past], 2)  # first the sequence's first token
         keys_at = torch.cat([rows_at.flatten(), own_at])[None]
-        row_keys_at = torch.cat([torch.zeros_like(rows_at[:, :1]), rows_at], 1)
+        sinks_at = torch.zeros_like(rows_at[:, :1]) if decoder.slopes is None else rows_at[:, :1] - 1
+        row_keys_at = torch.cat([sinks_at, rows_at], 1)
 
         def inner(index: int, normed: Tensor) -> Tensor:
             qkv = decoder.weights.layers[index].qkv(normed)

@@ -14,7 +14,7 @@ from ragauge.assets.store import write_manifest
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.trace import Call
 from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
-from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin
+from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, Slots, check_origin
 from ragauge.generation.modes._joint import JointStates, Placement, load_adapted
 from ragauge.generation.modes.base import Checkpoint
 from ragauge.generation.reader import Tokens
@@ -69,11 +69,17 @@ class OnnxJointReader(JointStates[Tensor]):
 
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[Tensor]:
         started = time.perf_counter()
-        states = [self.lm.adapted.run(ids, last - len(ids), self._sink)[1] for ids in texts]
+        states = [self.lm.adapted.run(ids, last - len(ids), self._before(last - len(ids)))[1] for ids in texts]
         lengths = tuple(map(len, texts))
         seconds = time.perf_counter() - started
         calls.append(Call("neighbours", lengths, (1,) * len(texts), parallel=len(texts) > 1, seconds=seconds))
         return states
+
+    def _before(self, first: int) -> Slots:
+        """The sequence's first token before a neighbour; its place counts with ALiBi alone, as its keys are rotated."""
+        slots = self.lm.decoder.slots(1)
+        slots.put(self._sink, 0, first - 1)
+        return slots
 
     def _placed(self, states: Sequence[Tensor], last: int) -> Callable[[], None]:
         def put() -> None:
@@ -103,6 +109,5 @@ class OnnxJointReader(JointStates[Tensor]):
         self._slots.put(new, first, self.length)
         self.length += len(ids)
         if self._sink is None:
-            self._sink = self.lm.decoder.slots(1)
-            self._sink.put(new[:, :1], 0)
+            self._sink = new[:, :1].clone()
         return logits

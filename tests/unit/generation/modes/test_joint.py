@@ -28,22 +28,25 @@ MODES = [JointAttention(), JointAttention(reach=0), JointAttention(reach=40), Jo
 def dense_logits(
     lm: LM, mode: JointAttention, ids: Sequence[int], found: list[list[list[int]]], windows: Windows
 ) -> Tensor:
-    """Logits of the whole sequence in one pass over it and all windows' neighbours, hidden from other windows."""
+    """Logits of the whole sequence in one pass over it and all windows' neighbours, hidden from other windows. With
+    ALiBi each neighbour stands behind a copy of the sequence's first token, so that no key comes after its query."""
+    alibi = lm.shape.position == "alibi"
     graph = [SimpleNamespace(ids=list(ids), positions=[float(p) for p in range(len(ids))])]
     owner = [-1] * len(ids)  # of each token: the window that it is a neighbour of
     part = [0] * len(ids)
     for window, texts in enumerate(found):
         last = 0 if mode.reach is None else max(0, windows.first(window) - mode.reach)
         for text in texts:
-            graph.append(SimpleNamespace(ids=text, positions=[float(p) for p in range(last - len(text), last)]))
-            owner += [window] * len(text)
-            part += [len(graph)] * len(text)
+            read = [*ids[:1], *text] if alibi else text
+            graph.append(SimpleNamespace(ids=read, positions=[float(p) for p in range(last - len(read), last)]))
+            owner += [-3] * alibi + [window] * len(text)
+            part += [len(graph)] * len(read)
     places = np.arange(len(owner))
     own, group = np.array(owner), np.array(part)
     causal = (group[:, None] == group) & (places[None] <= places[:, None])
     mine = np.array([windows.of(p) if p < len(ids) else -2 for p in places])
     causal |= (own[None] >= 0) & (own[None] == mine[:, None])
-    causal[len(ids) :, 0] = True
+    causal[len(ids) :, 0] = not alibi
     bias = torch.zeros(len(owner), len(owner))
     bias[: len(ids), len(ids) :] = mode.bias
     return tiny_models.dense(lm, graph, bias, causal)[0][: len(ids)]  # type: ignore[arg-type]
