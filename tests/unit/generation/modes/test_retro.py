@@ -1,6 +1,7 @@
 """RETRO's released checkpoint: converted, read as its architecture says, and scored."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,18 @@ def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM) -> None:
     found = [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
     logits = Released(released_state()).logits(ids[:-1], found, 16)
     assert logits.argmax(-1)[63:].tolist() == ids[64:]
+
+
+def test_reading_and_encoding_neighbours_are_calls_of_their_own(lm: RetroLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, encode = lm.network.encoder, lm.network.encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda *given: time.sleep(0.1) or encode(*given))
+    reader, started = lm.open(160), time.perf_counter()
+    with lm.tracing() as trace:
+        reader.read(IDS[:64])
+        reader.attach([DOCUMENTS[0][:128]])
+        reader.read(IDS[64:70])
+    assert [call.stage for call in trace] == ["read", "neighbours", "read", "read"]
+    assert sum(call.seconds or 0.0 for call in trace) <= time.perf_counter() - started
 
 
 def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
