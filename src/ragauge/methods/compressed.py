@@ -23,7 +23,8 @@ class Compressed(Wrapper):
     """Every key-value head keeps the tokens that a compressor scores highest.
 
     SnapKV and FINCH score by the question's attention: the whole prompt is read, then compressed, then the response is
-    generated; nothing compressed could be stored. KVzip, ExpectedAttention, Knorm and KeyDiff do not know the
+    generated; nothing compressed could be stored. The window of SnapKV lies in the text read last: the question around
+    `naive_reuse`, the task around `superposition`. KVzip, ExpectedAttention, Knorm and KeyDiff do not know the
     question: around `naive_reuse` and `superposition` each stored document is compressed offline, around `naive` and
     `full_article` everything before the question, online. Protocol and formulas are kvpress 0.5.5's (NVIDIA), a
     file each in `ragauge.compressors`. Attention Matching is from elsewhere, does not know the question either, and
