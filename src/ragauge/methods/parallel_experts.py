@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -112,8 +113,8 @@ class _Streams:
 
 def _divergence(logits: Tensor, kind: Beta) -> Tensor:
     """beta: Jensen-Shannon divergence of each expert's distribution from the last row's, (expert, 1 or vocab)."""
-    logp = logits.log_softmax(-1)
+    logp = logits.log_softmax(-1).clamp(min=-1e4)  # finite: 0 times infinity, of a probability of 0, is NaN
     expert, amateur = logp[:-1], logp[-1:]
-    middle = ((expert.exp() + amateur.exp()) / 2).log()
+    middle = expert.logaddexp(amateur) - math.log(2)
     parts = (expert.exp() * (expert - middle) + amateur.exp() * (amateur - middle)) / 2
     return (parts if kind == "released" else parts.sum(-1, keepdim=True)).clamp(0, 1)

@@ -1,5 +1,6 @@
 """Methods that reuse keys and values: anchors where one equals another, and dense passes by hand of what each reads."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -27,6 +28,7 @@ from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import cache_clip, long_llmlingua
 from ragauge.methods.base import plain_row
 from ragauge.methods.context_pilot import annotated
+from ragauge.methods.parallel_experts import _divergence
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 from reuse_anchors import (
     ANCHORS,
@@ -456,6 +458,12 @@ def test_the_surest_expert_names_the_next_token(plain_lm: LM, beta: str) -> None
     assert prior.max() <= 1
 
 
+def test_a_probability_of_zero_adds_nothing_to_the_divergence() -> None:
+    """Those below the smallest number of fp32 as well."""
+    logits = torch.tensor([[0.0, -300.0, -200.0], [-300.0, 0.0, -torch.inf], [0.0, -200.0, -torch.inf]])
+    torch.testing.assert_close(_divergence(logits, "paper"), torch.tensor([[0.0], [math.log(2)]]))
+
+
 def alone(lm: LM, ids: list[int]) -> Tensor:
     """The logits (vocab,) after a plain prompt."""
     return lm.extend(lm.new_cache(len(ids)), [plain_row(ids)], stage="x", last_logits=True).last_logits[0]
@@ -525,6 +533,17 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
     found = kept_by(plain_lm, compressed("naive", compressor=compressor, ratio=ratio), prompt)
     assert [[head[:-window] for head in layer] for layer in found] == expected
     assert all(head[-window:] == list(range(before, len(ids))) for layer in found for head in layer)
+
+
+@pytest.mark.parametrize(("inner", "window"), [("naive_reuse", 10), ("superposition", 4)])
+def test_documents_read_apart_leave_snapkv_a_shorter_window(plain_lm: LM, inner: str, window: int) -> None:
+    """The question, or the task behind its copies, as docs/methods.md states it."""
+    prompt = tiny_prompt([30, 20, 26])
+    name, options = compressed(inner, compressor="snapkv")
+    around = methods.make(name, **options)
+    state = around.prepare(plain_lm, prompt)
+    around.answer(plain_lm, state, prompt, LIMITS)
+    assert {len(q[0]) for q in state[0].compressor.window.queries.values()} == {window}
 
 
 @pytest.mark.parametrize("budget", ["own", "all", "layer", "head"])
