@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
 from ragauge.engines.protocol import Extension, Limits, Observed, Span, SpanEngine
+from ragauge.errors import UserError
 from ragauge.methods.base import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
@@ -58,6 +59,11 @@ class Superposition(Method):
     @property
     def prunes(self) -> bool:
         return self.path_pruning and self.saliency != "none"
+
+    def checked(self, where: str = "") -> Self:
+        if self.path_temperature is not None and not self.prunes:
+            raise UserError(f"{where}.path_temperature: requires path_pruning and a saliency, which it biases paths by")
+        return self
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Round | None:
         return self._first_round(engine, prompt, offline=True) if self.path_caching else None

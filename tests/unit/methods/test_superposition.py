@@ -315,6 +315,12 @@ def test_kept_paths_are_biased_by_their_saliency(lm: LM, prompt: Prompt, tempera
     assert answer.ids == greedy(lm, *fork_join(prompt, answer.kept), bias)[0]
 
 
+@pytest.mark.parametrize("unpruned", [{"saliency": "none"}, {"path_pruning": False}], ids=str)
+def test_paths_without_saliency_cannot_be_biased_by_it(unpruned: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"superposition\.path_temperature: requires path_pruning and a saliency"):
+        make("superposition", path_temperature=1.0, **unpruned)
+
+
 def test_a_bias_is_forgotten_with_its_answer(llama: LM, prompt: Prompt) -> None:
     """A top_k that keeps every path answers in the prepared cache itself."""
     biased = make("superposition", top_k=4, path_temperature=0.01)
