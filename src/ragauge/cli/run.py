@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_true", help="replace the records of another run")
     add("--document-store", type=Path, metavar="FOLDER", help="store keys and values of documents here, for later runs")
     add("--document-store-gb", type=options.amount, metavar="X", help="size limit of that folder in GB (4)")
-    add("--retry-failed", action="store_true", help="ask failed questions again, and keep the other records")
+    add("--retry-failed", action="store_true", help="ask failed questions again (prefix_tree, context_pilot: all)")
     add("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
 

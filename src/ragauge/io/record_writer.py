@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,9 +66,7 @@ class RecordWriter:
         with os_errors_as_user_errors(self.out), ExitStack() as resources:
             resources.enter_context(locked(self.out, wait=False))
             self._records = self._read_finished() | self._read_partial()
-            header = json.dumps({"version": records.VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes})
-            replace_atomically(self.partial, records.join_lines([header, *self._records.values()]))
-            self._file = resources.enter_context(open(self.partial, "ab", buffering=0))
+            self._file = resources.enter_context(self._open_partial())
             resources.callback(self._started.unlink, missing_ok=True)
             self._started_file = resources.enter_context(open(self._started, "wb", buffering=0))
             self._resources = resources.pop_all()  # the lock and the open files
@@ -82,6 +81,14 @@ class RecordWriter:
         failed = {key for key, line in self._records.items() if json.loads(line)["status"] == "failed"}
         self._records = {key: line for key, line in self._records.items() if key not in failed}
         self.done -= failed
+
+    def start_over(self, reason: str) -> None:
+        """Move all records aside, so that every question is asked again. Raises UserError: they cannot be moved."""
+        with os_errors_as_user_errors(self.partial):
+            for path in filter(Path.exists, (self.out, self.partial)):
+                self._move_aside(path, reason)
+            self._records, self.done, self._discard_reason = {}, set(), ""
+            self._file = self._resources.enter_context(self._open_partial())
 
     def start(self, key: str) -> None:
         """Note that a question is about to be asked; this does not wait for the disk. Raises UserError if it cannot."""
@@ -119,6 +126,11 @@ class RecordWriter:
                     self._move_aside(self.out, self._discard_reason)
                 records.write_finished(self.out, lines, self._fingerprint, meta)
             self.partial.unlink(missing_ok=True)
+
+    def _open_partial(self) -> FileIO:
+        header = json.dumps({"version": records.VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes})
+        replace_atomically(self.partial, records.join_lines([header, *self._records.values()]))
+        return open(self.partial, "ab", buffering=0)
 
     def _read_finished(self) -> dict[str, str]:
         """Return the records of a finished run with the same fingerprint, whatever its limit was."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -136,21 +136,25 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
 
     A question that cannot be answered is recorded as failed with the reason, and the run continues. Nothing is loaded
     if all questions are answered. `overwrite` replaces the records of another run; `retry_failed` asks failed questions
-    again.
+    again. Of a sequential method, whose records depend on the questions before, all are asked again if one is missing.
 
     Raises UserError: the model cannot be loaded or run the method; the file holds records of another run or is not
     writable.
     """
     specification, out, total = job.specification, job.out, len(job.examples)
+    method = replace(job.method) if job.method.sequential() else job.method  # with nothing stored of other questions
     if retry_failed and not (out.exists() or partial_path(out).exists()):
         raise UserError(f"--retry-failed: {out}: no such file of records")
     with RecordWriter(out, fingerprint(specification), [e.key for e in job.examples], overwrite) as writer:
         if retry_failed:
             writer.forget_failed()
+        if method.sequential() and 0 < (done := len(writer.done)) < total:
+            answers_depend = f"records of {specification.method} depend on the questions before them"
+            writer.start_over(f"{done} of {total} questions are answered, but {answers_depend}; all are asked again")
         todo = [e for e in job.examples if e.key not in writer.done]
         if todo:
-            engine = loaded.ready(specification, job.method)
-            records = _todo_answers(writer, engine, job.method, todo, specification, loaded.batch)
+            engine = loaded.ready(specification, method)
+            records = _todo_answers(writer, engine, method, todo, specification, loaded.batch)
             try:
                 title = f"{specification.dataset} {job.variant}"
                 for record in bar(title, "question", total, len(writer.done), iterable=records):
@@ -169,14 +173,15 @@ def _todo_answers(
     specification: AnswerSpecification,
     batch: Batch,
 ) -> Iterator[Record]:
-    """Yield records of unanswered questions; one at which a process died comes last, alone, or fails."""
+    """Yield records of unanswered questions; one at which a process died fails, or comes last, alone, where the order
+    does not matter."""
     unsuspected, suspected = list[Example](), list[Example]()
     for example in examples:
         crashes = writer.crashes.get(example.key, 0)
         if crashes >= MAX_CRASHES:
             yield Record(**_question_fields(example), status="failed", reason=crash_reason(crashes), prompt_sha256="")
         else:
-            (suspected if crashes else unsuspected).append(example)
+            (suspected if crashes and not method.sequential() else unsuspected).append(example)
     if unsuspected:
         yield from answers(engine, method, unsuspected, specification, batch, writer.start)
     yield from answers(engine, method, suspected, specification, 1, writer.start)

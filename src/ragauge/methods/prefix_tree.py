@@ -17,9 +17,8 @@ class PrefixTree(TreeMethod):
     leaves go: those of least priority = clock + frequency x cost / size, where the clock is the priority of what went
     last (`pgdsf`), or those not used for longest (`lru`). The paper profiles the cost in seconds; here it is the
     engine's count of multiply-accumulates. Its speculative reading and its two levels of memory are left out. The
-    hit rate depends on the order of the questions; a run that is resumed begins with an empty store, and questions that
-    are answered side by side have a store each: answer them one by one. With `stored` = false the order alone remains,
-    as if the store were never full, for an engine whose own prefix cache does the rest.
+    hit rate depends on the order of the questions. With `stored` = false the order alone remains, as if the store were
+    never full, for an engine whose own prefix cache does the rest.
     """
 
     reorder: bool = False  # put the documents first that make the longest stored prefix (CacheWeaver)

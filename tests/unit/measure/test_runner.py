@@ -336,3 +336,38 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
     monkeypatch.setattr(runner.engines, "load", lambda *_, **__: pytest.fail("the model was loaded"))
     assert main(command) == 0
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("earlier", ["killed", "of fewer questions", "with a failure"])
+def test_a_sequential_method_starts_over(
+    earlier: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """The index of earlier questions orders the documents of later ones: it must hold all of them, in their order."""
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    passages = lines[0]["ctxs"]
+    for number, line in enumerate(lines):
+        line["ctxs"] = [passages[number - place] for place in range(4)]
+    (tmp_path / "x").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = [*arguments(model, tmp_path / "x", "context_pilot"), "--out"]
+    assert main([*command, str(tmp_path / "whole.jsonl")]) == 0
+    command.append(str(tmp_path / "x.jsonl"))
+    timed, calls = runner.timed, list[Any]()
+
+    def failing(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt if earlier == "killed" else UserError("no")
+        return timed(*given)
+
+    if earlier == "of fewer questions":
+        assert main([*command, "--limit", "2"]) == 0
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "timed", failing)
+            assert main(command) == (130 if earlier == "killed" else 3)
+    assert main([*command, *(["--retry-failed"] if earlier == "with a failure" else [])]) == 0
+    resumed, whole = (records.read(tmp_path / f"{name}.jsonl") for name in ("x", "whole"))
+    assert [untimed(record) for record in resumed] == [untimed(record) for record in whole]
+    assert len({tuple(record.kept) for record in whole}) > 1
+    assert "but records of context_pilot depend on the questions before them; all are asked again" in caplog.text
+    assert list((tmp_path / "former").iterdir())
