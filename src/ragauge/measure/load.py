@@ -116,6 +116,7 @@ class _Server:
     def __init__(self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int) -> None:
         self.name, self.method, self.lm, self.prompts = name, method, bench.lm, bench.prompts
         self.settings, self.size = settings, size  # size: requests that are answered together
+        self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
         self.limits = [timing.fixed_length(length) for length in lengths(settings, bench.trace)]
         self.found: dict[int, float | None] = {}  # of each prompt, the share of its documents' tokens that was stored
         self.engine = _ThreadEngine(self.lm)
@@ -145,7 +146,7 @@ class _Server:
         with self.engine.using(engine), engine.tracing() as trace:
             free, here = self.free_states.get(place), cast(SpanEngine, self.engine)
             state = free.pop() if free else self.method.prepare(here, prompt)
-            answer = self.method.answer(here, state, prompt, limits)
+            answer = self.method.answer(here, state if self.replays else self.method.unread(state), prompt, limits)
         self.found[place] = stream.found_share(trace, prompt)
         if free is not None:
             free.append(state)

@@ -13,6 +13,7 @@ from ragauge.cli import main
 from ragauge.cost.machine import Load
 from ragauge.items import load_curve
 from ragauge.measure import timing
+from ragauge.methods.base.tree import DocumentTree
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_load
 
@@ -88,6 +89,19 @@ def test_documents_may_be_computed_within_each_request(
     assert len(prepared) == 2  # prompts
     measured(tmp_path / "x.json", material, *options, "computed")
     assert len(prepared) == 2 + 2 + 4  # prompts when warming up, then requests
+
+
+@pytest.mark.parametrize("documents", ["ready", "computed"])
+def test_a_tree_has_no_documents_of_earlier_requests(
+    documents: str, material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[int] = []
+    read = DocumentTree.read
+    monkeypatch.setattr(
+        DocumentTree, "read", lambda tree, *given: stored.append(len([*tree.nodes()])) or read(tree, *given)
+    )
+    measured(tmp_path / "x.json", material, "--methods", "prefix_tree", "--clients", "1", "--documents", documents)
+    assert stored == [0] * (2 + 4)  # prompts when warming up, then requests
 
 
 def test_times_of_a_busy_machine_are_shown_or_refused(
