@@ -169,12 +169,16 @@ def fresh(method: Method, store_gb: float) -> Method:
 
 
 def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
-    """The share of the documents' tokens that was not read anew; None for a method that keeps nothing of them."""
+    """The share of the documents' tokens that was not read anew; None for a method that keeps nothing of them. Of a
+    ranker, whose prompt contains all documents but the best, it is the share of the best document's tokens."""
     calls = [call for call in trace if call.stage == "documents"]
-    if not calls and not any(call.stage == "load" for call in trace):
+    in_tree, tokens = any(call.stage == "load" for call in trace), sum(map(len, prompt.documents))
+    if not calls and not in_tree:
         return None
+    if not in_tree:  # documents of a tree that are found have no call
+        tokens = min(tokens, sum(sum(call.lengths) for call in calls))
     anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
-    return max(0.0, 1 - anew / sum(map(len, prompt.documents)))
+    return max(0.0, 1 - anew / tokens)
 
 
 def shares_by_part(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:

@@ -29,12 +29,13 @@ def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("store", ["disk", "memory"])
 def test_documents_that_came_before_are_found(store: str, material: list[str], tmp_path: Path) -> None:
-    names = "naive,naive_reuse,superposition,prefix_tree"
+    names = "naive,naive_reuse,superposition,prefix_tree,bm25"
     result = measured(tmp_path / "x.json", material, "--methods", names, "--store", store)
     assert [one["variant"] for one in result["streams"]] == names.split(",")
-    naive, reuse, _, tree = result["streams"]
+    naive, reuse, _, tree, ranker = result["streams"]
     assert naive["hit_rate"] is None
     assert reuse["requests"][0]["found"] == tree["requests"][0]["found"] == 0  # a store begins empty
+    assert {row["found"] for row in ranker["requests"]} == {0, 1}  # the best document: no other is read apart
     assert 0 < tree["hit_rate"] <= reuse["hit_rate"] < 1  # a prefix is found in its order alone
     assert all(row["first_token_s"] > 0 for one in result["streams"] for row in one["requests"])
     assert (reuse["summary"]["requests"], reuse["probes"]) == (8, 2)
