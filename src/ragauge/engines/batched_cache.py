@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ragauge.cost.shape import Shape
 from ragauge.engines.cache import KVCache
 from ragauge.engines.layout import Part, lay_out_steps
 
@@ -61,15 +62,16 @@ class BatchedKVCache:
         return Part(positions, self.cache, lay_out_steps(pasts, self.stride, positions.device))
 
 
-def add_row(batched: dict[int, BatchedKVCache], cache: KVCache, more: int) -> BatchRow | None:
-    """A row for a cache and `more` tokens in `batched`, by row length; None if it is not plain, or memory is short."""
+def add_row(batched: dict[tuple[int, Shape], BatchedKVCache], cache: KVCache, more: int) -> BatchRow | None:
+    """A row for a cache and `more` tokens in `batched`, by row length and the decoder's shape; None if the cache is not
+    plain, or memory is short."""
     if not cache.plain or not isinstance(cache.k[0], Tensor):
         return None
     stride = max(MIN_ROW, 1 << (cache.length + more - 1).bit_length())
     try:
-        if stride not in batched:
-            batched[stride] = BatchedKVCache(cache, stride)
-        return batched[stride].add(cache)
+        if (stride, cache.shape) not in batched:
+            batched[stride, cache.shape] = BatchedKVCache(cache, stride)
+        return batched[stride, cache.shape].add(cache)
     except (MemoryError, torch.OutOfMemoryError):
         return None
 

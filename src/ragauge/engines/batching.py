@@ -21,6 +21,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.engines.batched_cache import BatchedKVCache, BatchRow, add_row
 from ragauge.engines.cache import KVCache
@@ -169,7 +170,7 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
     def __init__(self, lm: LM, size: int) -> None:
         self.lm, self.size = lm, size
         self._waiting: deque[Task[Any]] = deque()
-        self._batched: dict[int, BatchedKVCache] = {}  # by the length of their rows
+        self._batched: dict[tuple[int, Shape], BatchedKVCache] = {}  # by the length of their rows, and decoder
         self._pending: dict[Task[Any], _PendingCall] = {}  # of running tasks
 
     @property

@@ -11,7 +11,7 @@ import torch
 
 import tiny_models
 from ragauge import methods, registry
-from ragauge.engines import LM, Limits, Row, Span
+from ragauge.engines import LM, Limits, Row, Span, batched_cache
 from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods import Answer, Method
@@ -101,6 +101,18 @@ def test_short_and_long_responses_side_by_side(family: str) -> None:
         tasks = [batch.submit(work) for work in works]
         finish(batch)
     assert [task.result() for task in tasks] == [work(lm) for work in works]
+
+
+def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batched_cache, "MIN_ROW", 512)  # for the request to the finder as for the answer
+    lm, shape = tiny_models.tiny_lm(tiny_models.FAMILIES["bloom"]), tiny_models.FAMILIES["openelm"]
+    lm.set_finder(tiny_models.tiny_lm(shape))
+    method, prompts = methods.make("free_extraction", volume=6), [tiny_models.tiny_prompt(seed=seed) for seed in (1, 2)]
+    works = [partial(answered, method, prompt) for prompt in prompts]
+    with BatchScheduler(lm, 2) as batch:
+        tasks = [batch.submit(work) for work in works]
+        finish(batch)
+    assert [task.result()[0] for task in tasks] == [work(lm)[0] for work in works]
 
 
 # ---- one pass for all
