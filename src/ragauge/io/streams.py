@@ -114,7 +114,7 @@ class StreamClient:
         except TimeoutError:
             late = TimeoutError(f"no complete response within {server.timeout_s:g} s")
             raise server.failure(late, name) from None
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
             raise server.failure(error, name) from None
 
     async def _complete(self, server: JsonServer, path: str, data: bytes, sent: list[float]) -> Completion:

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -12,21 +12,21 @@ from endpoints import chunk
 from ragauge.errors import UserError
 from ragauge.io.completions import read_completion, text_of
 from ragauge.io.http import JsonServer
-from ragauge.io.streams import StreamClient
+from ragauge.io.streams import MAX_LINE, StreamClient
 
 
 @contextmanager
-def chunked(*events: object) -> Iterator[JsonServer]:
-    """A server that closes the connection after these events, each a chunk."""
+def chunked(*events: object, header: bytes = b"") -> Iterator[JsonServer]:
+    """A server that closes the connection after these events, each a chunk; with lines of its header."""
     lines = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
     body = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
             connection, _ = listener.accept()
-            with connection:
+            with connection, suppress(OSError):  # the client may leave before the end
                 connection.recv(1 << 16)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + header + b"\r\n" + body)
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -45,4 +45,10 @@ def test_an_answer_with_a_reason_to_end_is_complete() -> None:
 def test_one_without_is_said_to_be_broken_off() -> None:
     broken = pytest.raises(UserError, match=r"the stream broke off before its end$")
     with chunked(chunk(content="Ada")) as server, StreamClient() as client, broken:
+        client.complete(server, "chat/completions", {}, "m", [])
+
+
+def test_a_header_beyond_the_limit_is_an_error_of_the_server() -> None:
+    too_long = chunked(chunk("stop"), header=b"X: " + b"x" * MAX_LINE + b"\r\n")
+    with too_long as server, StreamClient() as client, pytest.raises(UserError, match="limit"):
         client.complete(server, "chat/completions", {}, "m", [])
