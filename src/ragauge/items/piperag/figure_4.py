@@ -74,6 +74,6 @@ def _has_duplicates(system: System) -> bool:
 
 def _is_twin(other: System, system: System) -> bool:
     """Whether the other asks the same shards in the same way, without near-duplicates of the text."""
-    asked = [(s.database, s.kind, s.interval, s.nprobe, s.options) for s in (other, system)]
+    recipes = [(s.database, s.kind, s.interval, s.nprobe, s.options) for s in (other, system)]
     shards = [facts.settings.get("shards") for s in (other, system) if (facts := s.members[0].specification.index)]
-    return asked[0] == asked[1] and len(shards) == 2 and shards[0] == shards[1] and not _has_duplicates(other)
+    return recipes[0] == recipes[1] and len(shards) == 2 and shards[0] == shards[1] and not _has_duplicates(other)
