@@ -1,5 +1,6 @@
 """The committed records of a run: complete, free of the data set's texts, and the same again once unpacked."""
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_committed_records_stand_behind_the_committed_scores(path: Path) -> None
     assert not any(name in line for line in lines for name in records.TEXTS)
     passages = [passage for line in lines for passage in line["evidence"] or () if passage["document"] is not None]
     assert not any(passage["text"] for passage in passages)
-    dataset, model, name = path.parts[-3:]
-    variant = f"{dataset},{model},{name.removesuffix('.jsonl.gz')},"
-    scored = [row for row in (path.parents[3] / "scores.csv").read_text().splitlines() if row.startswith(variant)]
-    assert [row.split(",")[4] for row in scored] == [line["key"] for line in lines]
+    dataset, model, variant = *path.parts[-3:-1], path.name.removesuffix(".jsonl.gz")
+    rows = csv.DictReader((path.parents[3] / "scores.csv").read_text().splitlines())
+    scored = {row["question"] for row in rows if (row["dataset"], row["model"]) == (dataset, model) and row[variant]}
+    assert scored == {line["key"] for line in lines}

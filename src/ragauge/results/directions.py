@@ -130,13 +130,19 @@ def _apart(is_ratio: bool, better: Numbers, worse: Numbers) -> Numbers:
 
 def _paired(scores: Path, named: Sequence[Keys], place: str) -> tuple[Numbers, list[float]]:
     """The difference of two variants over the questions that both were asked, and the mean score of each."""
-    better, worse = ({row["question"]: float(row["score"]) for row in _rows(scores, keys, place)} for keys in named)
+    better, worse = (_scores(scores, keys, place) for keys in named)
     shared = [question for question in better if question in worse]
     if not shared:
         raise UserError(f"{place}: {scores} has no question of both {' and '.join(map(str, named))}")
     first, second = ([side[question] for question in shared] for side in (better, worse))
     test = paired_test(first, second)
     return (test["difference"], test["low"], test["high"], test["p"], len(shared)), [mean(first), mean(second)]
+
+
+def _scores(table: Path, keys: Keys, place: str) -> dict[str, float]:
+    """By question, those of a variant, which is a column."""
+    rows = _rows(table, {name: value for name, value in keys.items() if name != "variant"}, place)
+    return {row["question"]: float(score) for row in rows if (score := row.get(str(keys["variant"])))}
 
 
 def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:

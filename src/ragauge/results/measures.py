@@ -1,6 +1,7 @@
 """How good answers are: metrics of a run's records with their intervals, and paired differences between variants."""
 
 import math
+from collections import defaultdict
 
 from ragauge import metrics
 from ragauge.results import materials
@@ -46,15 +47,16 @@ def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str,
 
 
 def by_question(runs: Runs) -> Table:
-    """A row for each question of each variant: its score in the data set's primary metric."""
+    """A row for each question of a data set and model, with each variant's score in the data set's primary metric."""
     import pandas as pd
 
-    rows = [
-        (v.dataset, v.model, v.name, runs.metrics(v.dataset)[0], key, score)
-        for v in runs.run
-        for key, score in scored(runs, v).items()
-    ]
-    return pd.DataFrame(rows, columns=["dataset", "model", "variant", "metric", "question", "score"])
+    rows = defaultdict[tuple[str, ...], dict[str, float]](dict)
+    for v in runs.run:
+        for question, score in scored(runs, v).items():
+            rows[v.dataset, v.model, runs.metrics(v.dataset)[0], question][v.name] = score
+    keys = ("dataset", "model", "metric", "question")
+    made = [dict(zip(keys, row, strict=True)) | scores for row, scores in rows.items()]
+    return pd.DataFrame(made, columns=[*keys, *dict.fromkeys(v.name for v in runs.run)])
 
 
 def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:

@@ -22,11 +22,10 @@ weak,accuracy,0.09,0.05,0.14,,90
 weaker,accuracy,0.01,0.00,0.03,,90
 """
 LEVEL = "quantity: difference, row: {method: gain}, level: accuracy"
-SCORES = "model,variant,question,score\n" + "".join(
-    f"{model},{variant},{model} {question},{score}\n"
+SCORES = "model,question,a,b\n" + "".join(
+    f"{model},{model} {number},{a},{b}\n"
     for model in ("small", "medium", "large")
-    for variant, scores in {"a": "111011", "b": "0001110"}.items()
-    for question, score in enumerate(scores if model == "large" else scores[:2])
+    for number, (a, b) in enumerate(zip([*"111011", ""][: 7 if model == "large" else 2], "0001110", strict=False))
 )
 
 
