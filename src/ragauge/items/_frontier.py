@@ -1,11 +1,13 @@
 """What items on a plane of cost and quality share: the frontier and its likelihood, what a user waits for and pays."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ragauge.rendering import Point, lines
 from ragauge.results import CellSource, Measure, Runs, Variant, join, mean, scored, timing
-from ragauge.results.measures import REFERENCES
+from ragauge.results.measures import REFERENCES, on_shared
 from ragauge.results.stats import frontier_probability
 
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
@@ -32,17 +34,21 @@ def answering_latency(variant: Variant, field: str) -> Measure:
 
 
 def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> dict[str, Measure]:
-    """By name the bootstrap probability of each variant that has a price, over the questions that all of those share.
-    Prices are held at their measured values, as on the report's first screen."""
+    """By name the bootstrap probability of each variant that has a price, over the questions that they share. Prices
+    are held at their measured values, as on the report's first screen."""
     pairs = zip(variants, prices, strict=True)
-    priced = [(v, m) for v, m in pairs if m.value is not None and v.method not in REFERENCES]
-    scores = [scored(runs, v) for v, _ in priced]
-    shared = [k for k in (scores[0] if scores else {}) if all(k in s for s in scores)]
-    if not shared:
+    priced = {v.name: (v, m.value) for v, m in pairs if m.value is not None and v.method not in REFERENCES}
+    if not (answers := on_shared({name: scored(runs, v) for name, (v, _) in priced.items()})):
         return {}
-    price = [m.value or 0.0 for _, m in priced]
-    probabilities = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
-    return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, probabilities, strict=True)}
+    probabilities = frontier_probability([priced[n][1] for n in answers], [*answers.values()], seed=runs.seed)
+    few = Measure(reason="it has far fewer questions than others")
+    n = len(next(iter(answers.values())))
+    return dict.fromkeys(priced, few) | {k: Measure(float(p), n=n) for k, p in zip(answers, probabilities, strict=True)}
+
+
+def staircase(points: Iterable[Point], chance: str) -> list[tuple[float, float]]:
+    """The frontier of the means of the points that have a probability, which is the quantity `chance`."""
+    return lines.steps((point.x, point.y) for point in points if not math.isnan(point.row.number(chance)))
 
 
 def served(runs: Runs, variant: Variant) -> dict[str, Measure]:

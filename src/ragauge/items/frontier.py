@@ -2,10 +2,10 @@
 
 What this shows: the primary metric of every variant against its mean compute cycles on the critical path as it ran here
 (with generated tokens, without what was prepared before the question), and against its online latency. The probability
-of being on the frontier is over bootstrap resamples of the questions that all variants share, costs held at their
-measured values; the gold documents alone are a reference and excluded. Latency is the median of the latency protocol
-where it timed the model on that data set, else the median of the answering run, which other work may have disturbed:
-the axis says which.
+of being on the frontier is over bootstrap resamples of the questions that variants share, costs held at their measured
+values; the gold documents alone, which are a reference, and variants of far fewer questions have none. Latency is the
+median of the latency protocol where it timed the model on that data set, else the median of the answering run, which
+other work may have disturbed: the axis says which.
 
 Variants of a served model are hollow points on the panels of the models that ran here: their times are another stack's,
 with its cache, and they are not part of the frontier. For them the table also has the seconds of each further token,
@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.config.reads import Reads, every
-from ragauge.items._frontier import LIKELY, latencies, on_frontier, served
+from ragauge.items._frontier import LIKELY, latencies, on_frontier, served, staircase
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results import Cell, CellSource, Runs, Table, frame, noted, quality
 from ragauge.results.costs import cost, online_cycles
-from ragauge.results.measures import REFERENCES, metric_name
+from ragauge.results.measures import metric_name
 from ragauge.results.runs import ELSEWHERE
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
@@ -96,7 +96,7 @@ def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> P
     for point in (point for guest in guests for point in plot.points(guest)):
         label = f"{point.row.keys['variant'].replace('_', ' ')} · {point.row.keys['model']}, another stack"
         others.append(replace(point, fill="hollow", label=label))
-    stairs = lines.steps((point.x, point.y) for point in own if point.look not in REFERENCES)
+    stairs = staircase(own, _chance(quantity))
     return Panel(title, *axes, own + others, join="none", stairs=stairs)
 
 

@@ -8,14 +8,13 @@ from typing import Any
 from ragauge.rendering.style import method_style
 from ragauge.results import Measure, Runs, Variant, difference, quality, scored, timing
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
-from ragauge.results.measures import FLOOR, REFERENCES, metric_name
+from ragauge.results.measures import FLOOR, REFERENCES, metric_name, on_shared
 from ragauge.results.reuse import servable
 from ragauge.results.stats import detectable_difference, hypervolume, resampled_means
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 FEWEST, FEW = 4, 10  # questions below which nothing is recommended; below which it is provisional
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
-SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
 # what is waited for -> (name, unit); in the order of preference
 COSTS = {
     "total_s": ("whole answer, latency protocol", "s"),
@@ -210,20 +209,15 @@ def _known(seconds: Iterable[float | None]) -> list[float]:
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
-    """Give each row its means over the same resampled questions; returns their number. A variant that answered far
-    fewer questions than the others is left out, lest all are compared on its few."""
-    scores = [scored(runs, variant) for variant in variants]
-    most = max(map(len, scores), default=0)
-    able = [i for i, given in enumerate(scores) if given and len(given) >= SHARED * most]
-    values = _shared([scores[i] for i in able])
+    """Give each row its means over the same resampled questions; returns their number."""
+    values = on_shared({variant.name: scored(runs, variant) for variant in variants})
+    means = resampled_means([*values.values()], runs.seed, RESAMPLES) if values else ()
+    resampled = dict(zip(values, means, strict=True))
     for row in rows:
-        row["resampled"] = row["shared_mean"] = None
-    if not values or not values[0]:
-        return 0
-    for i, own, means in zip(able, values, resampled_means(values, runs.seed, RESAMPLES), strict=True):
-        rows[i]["resampled"] = [round(float(mean), 5) for mean in means]
-        rows[i]["shared_mean"] = sum(own) / len(own)
-    return len(values[0])
+        own = values.get(row["name"])
+        row["resampled"] = [round(float(mean), 5) for mean in resampled[row["name"]]] if own else None
+        row["shared_mean"] = sum(own) / len(own) if own else None
+    return len(next(iter(values.values()), ()))
 
 
 def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str) -> list[Numbers]:
@@ -233,7 +227,7 @@ def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], 
     if len(set(prices)) < 2:
         return []
     limits = (min(prices), max(prices))
-    shared = _shared([scored(runs, variants[i]) for i in usable])
+    shared = [*on_shared({variants[i].name: scored(runs, variants[i]) for i in usable}).values()]
     families = []
     for family in dict.fromkeys(rows[i]["label"] for i in usable):
         places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
@@ -248,8 +242,3 @@ def _price(row: Numbers, kind: str) -> float:
     """The online cost of a variant; 0 if there is no positive one."""
     entry = row["costs"].get(kind)
     return float(entry["online"]) if entry and entry["online"] > 0 else 0.0
-
-
-def _shared(scores: Sequence[Mapping[str, float]]) -> list[list[float]]:
-    keys = [key for key in (scores[0] if scores else ()) if all(key in given for given in scores)]
-    return [[given[key] for key in keys] for given in scores]

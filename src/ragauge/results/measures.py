@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 
 from ragauge import metrics
 from ragauge.results import materials
@@ -10,6 +11,7 @@ from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
 
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
+SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
 REFERENCES = ("oracle",)  # no method could know which documents are gold
 NAMES = {  # of metrics, where theirs is not their own with spaces
     "best_subspan_em": "best EM subspan",
@@ -44,6 +46,15 @@ def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str,
     compared = materials.compared_records(runs, variant, name)
     scores = {record["key"]: metrics.score(name, record) for record in metrics.with_failed_empty([*compared.values()])}
     return {key: float(s) for key, s in scores.items() if s is not None and math.isfinite(s)}
+
+
+def on_shared(scores: Mapping[str, Mapping[str, float]]) -> dict[str, list[float]]:
+    """By name the scores on the questions that all share. A variant that answered far fewer than the others is left
+    out, lest all are compared on its few; without a shared question there is none."""
+    most = max(map(len, scores.values()), default=0)
+    able = {name: given for name, given in scores.items() if given and len(given) >= SHARED * most}
+    keys = [key for key in next(iter(able.values()), ()) if all(key in given for given in able.values())]
+    return {name: [given[key] for key in keys] for name, given in able.items()} if keys else {}
 
 
 def by_question(runs: Runs) -> Table:

@@ -74,6 +74,16 @@ def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None
     assert frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel() == "first token (s), latency protocol"
 
 
+def test_a_variant_of_few_questions_neither_has_a_chance_nor_takes_questions_from_others(small: Path) -> None:
+    write_variant(small, "few", "superposition", [True], first_token_s=0.1)
+    table = frontier.table(Runs(small))
+    chances = table[table["quantity"] == "frontier_probability"].set_index("variant")
+    assert chances.loc["few", "note"] == "it has far fewer questions than others"
+    assert set(chances.drop("few")["n"]) == {len(RIGHT)}
+    stairs = [line.get_xdata() for line in frontier.draw(table).axes[0].get_lines() if line.get_linestyle() == "--"]
+    assert min(stairs[0]) == 1.0
+
+
 def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(small: Path) -> None:
     totals = {"naive": [6.0, 6.0], "r0.16": [2.0, 2.0], "r0.5": [3.0, 3.0]}
     write_latency(small, totals)

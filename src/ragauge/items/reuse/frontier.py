@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
-from ragauge.items._frontier import LIKELY, latencies, on_frontier
+from ragauge.items._frontier import LIKELY, latencies, on_frontier, staircase
 from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, answers, belongs, curve, floor, knob
 from ragauge.rendering import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results import Cell, CellSource, Runs, Table, frame, naive, noted, quality
@@ -71,8 +71,7 @@ def _panel(title: str, part: Table) -> Panel:
     x = Axis("first token (s), " + ("answering run" if own.any() else "latency protocol"), "log")
     y = Axis(str(part["metric"].iloc[0]), from_zero=True)
     points = Lines(FIRST, x, "quality", y).points(part)
-    stairs = lines.steps((p.x, p.y) for p in points if p.look not in REFERENCES)
-    return Panel(title + notes, x, y, [_placed(point) for point in points], stairs=stairs)
+    return Panel(title + notes, x, y, [_placed(point) for point in points], stairs=staircase(points, CHANCE))
 
 
 def _placed(point: Point) -> Point:
