@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logging.getLogger("ragauge").setLevel(logging.WARNING)
         with explain_missing_extra():
             choose_waiting()
-            retain_freed_memory()
+            if getattr(args, "step", "") != "train":  # _process.py says why
+                retain_freed_memory()
             code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:
