@@ -16,8 +16,8 @@ DOCUMENTS = "ABC"
 COLOURS = {
     "offline": ("#9ecae1", "offline, before the question is known"),
     "online": ("#fd8d3c", "online, once"),
-    "again": ("#cb181d", "stored, and read again online"),
-    "twice": ("#fcbba1", "stored, and read again in two layers alone"),
+    "again": ("#cb181d", "stored, and recomputed online"),
+    "twice": ("#fcbba1", "stored, and recomputed in two layers alone"),
     "weighed": ("#9e9ac8", "online, with a temperature and a scale"),
 }
 CELL, COLUMNS, WIDTH, HEIGHT, TOP = 6, 5, 190, 232, 84
@@ -66,7 +66,7 @@ def causal(token: Token, earlier: Token) -> bool:
 
 
 def apart(first: int = 0) -> Sees:
-    """Documents see themselves and the first tokens of the preamble; what is read again and the question see all."""
+    """Documents see themselves and the first tokens of the preamble; what is recomputed and the question see all."""
 
     def sees(token: Token, earlier: Token) -> bool:
         alone = token.segment in DOCUMENTS and token.when == "offline"
@@ -76,7 +76,7 @@ def apart(first: int = 0) -> Sees:
 
 
 def again(chosen: Callable[[Token], bool], others: str = "offline") -> list[Token]:
-    """Stored documents in their places, some tokens of which are read again."""
+    """Stored documents in their places, some tokens of which are recomputed."""
     found = tokens(STORED)
     pick = {True: "again", False: others}
     return [replace(t, when=pick[chosen(t)]) if t.segment in DOCUMENTS else t for t in found]
@@ -133,8 +133,8 @@ PANELS = [
     Panel("parallel_windows", "behind the first token", tokens(STORED, together=True), apart(1)),
     Panel("ape", "behind the preamble; weighed", tokens(STORED, together=True), apart(3), weighed=True),
     Panel("naive_reuse", "alone, moved to their places", tokens(STORED), apart()),
-    Panel("epic", "first tokens read again", again(lambda t: t.number < 1), apart()),
-    Panel("cache_blend", "what changed is read again", again(spread, "twice"), apart()),
+    Panel("epic", "first tokens recomputed", again(lambda t: t.number < 1), apart()),
+    Panel("cache_blend", "what changed is recomputed", again(spread, "twice"), apart()),
     Panel("prophet_kv", "what Q attends to, again", again(spread), apart()),
     Panel("cache_clip", "windows of tokens, again", again(windows), apart(3)),
     Panel("prefix_scale_recompute", "what changed again; Q weighed", again(spread, "twice"), apart(), weighed=True),
