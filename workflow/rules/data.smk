@@ -15,6 +15,7 @@ rule asset:
         runtime=240,
     params:
         source=PLAN.asset_source,
+        entry=PLAN.asset_entry,
     shell:
         "ragauge fetch --out {output:q} -- {params.source:q} 2>&1 | tee {log:q}"
 

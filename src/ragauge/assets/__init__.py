@@ -20,6 +20,8 @@ from ragauge.assets.gguf_weights import float_checkpoint as float_checkpoint
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
+from ragauge.io.files import text_sha256
+from ragauge.io.jsonl import field, read_object
 from ragauge.io.redaction import holds_secret, redacted
 
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
@@ -57,10 +59,11 @@ def refuse_secret(source: str, where: str = "") -> None:
 def describe(name_or_source: str, *, home: Path | None = None, offline: bool = True) -> dict[str, Any]:
     """Describe an asset. With `offline` nothing is fetched.
 
-    Keys: name, kind, source, revision, template, tokenization, license, pinned_sha256 (of the download, as stated), pin
-    (what was fetched, as a lock states it), fetched, path, bytes, sha256 (of all local files together) and files; pin,
-    path, bytes and sha256 are None where it is not fetched. A model that is named otherwise than in the catalog has the
-    template and the tokenization of the entry with its source or, once fetched, its weights.
+    Keys: name, kind, source, revision, template, tokenization, query_prefix and text_prefix (as in the catalog),
+    license, pinned_sha256 (of the download, as stated), pin (what was fetched, as a lock states it), fetched, path,
+    bytes, sha256 (of all local files together) and files; pin, path, bytes and sha256 are None where it is not fetched.
+    An asset that is named otherwise than in the catalog has these facts of the entry with its source; a model, once
+    fetched, template and tokenization of the one with its weights.
     """
     target, entry = Store(home or store.home(), offline=offline), _entry(name_or_source)
     path, pin, files = None, None, {}
@@ -69,11 +72,13 @@ def describe(name_or_source: str, *, home: Path | None = None, offline: bool = T
         path, pin = _loadable(target, fetched), _fetched_pin(entry, fetched)
         files = store.contents(path)
     manifest = (store.manifest(path) if path else None) or {}
-    known = entry if entry.template else _entry_by_weights(target, entry, files)
+    named = _entry_by_source(entry)
+    known = named if named.template else _entry_by_weights(target, entry, files)
     return {
         "name": name_or_source,
         **entry.model_dump(include={"kind", "source", "license"}),
         **known.model_dump(include={"template", "tokenization"}),
+        **named.model_dump(include={"query_prefix", "text_prefix"}),
         "revision": manifest.get("revision") or entry.revision,
         "pinned_sha256": entry.sha256,
         "pin": pin.model_dump(exclude_none=True) if pin else None,
@@ -83,6 +88,30 @@ def describe(name_or_source: str, *, home: Path | None = None, offline: bool = T
         "sha256": store.digest(files) if path else None,
         "files": files,
     }
+
+
+def prefixes(name: str) -> tuple[str, str]:
+    """Return what stands before a query and before a text that an encoder encodes: as the catalog says of its source,
+    else the `prompts` of a checkpoint in the layout of sentence-transformers. Raises UserError as `resolve`."""
+    entry, path = _entry_by_source(_entry(name)), resolve(name) / "config_sentence_transformers.json"
+    stated = read_object(path) if path.is_file() else {}
+    prompts = field(stated, "prompts", dict, str(path)) if stated.get("prompts") else {}
+    default = prompts.get(stated.get("default_prompt_name"), "")
+    text = next((prompts[key] for key in ("document", "passage", "corpus") if key in prompts), default)
+    return entry.query_prefix or prompts.get("query", default) or "", entry.text_prefix or text or ""
+
+
+def catalogued(name: str) -> dict[str, Any]:
+    """Return what the catalog says of an asset and results depend on; nothing of one that it does not name."""
+    entry, apart = entries().get(spelled(name)), {"license", "download_gb", "documents", "document_bytes", "places"}
+    return entry.model_dump(exclude={*apart, "width"}, exclude_defaults=True) if entry else {}
+
+
+def fingerprint(name: str) -> str:
+    """Return one hash of all that an encoder's vectors depend on: its files and its prefixes. Raises UserError as
+    `resolve`."""
+    stated, sha256 = prefixes(name), str(describe(name)["sha256"])
+    return text_sha256(sha256, *stated) if any(stated) else sha256
 
 
 def fetch_pin(name: str) -> Pin | None:
@@ -159,18 +188,21 @@ def _exists(path: str) -> bool:
     return os.path.exists(os.path.expanduser(path))
 
 
+def _entry_by_source(asset: Entry) -> Entry:
+    """Return the catalog's entry with the asset's source; the asset if there is none."""
+    return next((one for one in entries().values() if one.source == asset.source), asset)
+
+
 def _entry_by_weights(target: Store, asset: Entry, files: store.FileFacts) -> Entry:
-    """Return the catalog's model with a template and the asset's source or weights; the asset if there is none."""
+    """Return the catalog's model with a template and the asset's weights; the asset if there is none."""
 
     def weights(files: store.FileFacts) -> set[str]:
         return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
 
     here = replace(target, offline=True)
-    for entry in (one for one in entries().values() if one.template):
+    for entry in (one for one in entries().values() if one.template and weights(files)):
         with suppress(NotFetchedError):
-            if asset.source == entry.source or (
-                weights(files) and weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry))))
-            ):
+            if weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry)))):
                 return entry
     return asset
 

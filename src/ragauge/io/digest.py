@@ -1,8 +1,8 @@
 """A digest of the code behind a result: of a module and of every module of ragauge that it imports.
 
 Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result (`EXCLUDED`): a fix
-to the downloader must not discard hours of answers. C files of their packages count, and modules of installed plugin
-packages with the package's name, version and data files.
+to the downloader must not discard hours of answers. C files of their packages count, YAML files with a module's name,
+and modules of installed plugin packages with the package's name, version and data files.
 """
 
 import ast
@@ -25,14 +25,16 @@ from ragauge.io.files import file_sha256
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
 
-# Modules that no result depends on: messages, progress, paths, how assets are fetched (they are identified by hash),
-# how a configuration is read and a data type chosen (the resolved settings are recorded with the result).
+# Modules that no result depends on: messages, progress, paths, how assets are named and fetched (hashes identify them,
+# the prefixes of encoders included), how a configuration is read and a data type chosen (the resolved settings are
+# recorded with the result).
 EXCLUDED = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("cli", "cli._options", "cost.gpu_load", "engines.tuning", "errors", "plugins", "registry"),
         *("io.digest", "io.files", "io.folders", "io.progress", "io.record_writer", "io.redaction", "io.sections"),
-        *("assets.archive", "assets.cache", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
+        *("assets.archive", "assets.cache", "assets.catalog", "assets.hub", "assets.pins", "assets.store"),
+        *("assets.url", "assets.wheel"),
         *("config", "config.checks", "config.defaults", "config.dtypes", "config.loading", "config.reading"),
         "config.schema",
     )
@@ -54,8 +56,11 @@ def digest(*modules: str, without: Collection[str] = ()) -> str:
 def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
     names = sorted(reachable(*modules, without=without))
     lines = [f"{name} {_parsed(name)[0]}\n" for name in names]
-    packages = [path.parent for name in names if (path := _path(name)) and path.name == "__init__.py"]
-    lines += [f"{c} {file_sha256(c)}\n" for folder in packages for c in sorted(folder.glob("*.[ch]"))]
+    paths = [path for name in names if (path := _path(name))]
+    packages = [path.parent for path in paths if path.name == "__init__.py"]
+    files = [c for folder in packages for c in sorted(folder.glob("*.[ch]"))]
+    files += [data for path in paths if (data := path.with_suffix(".yaml")).is_file()]
+    lines += [f"{file.name} {file_sha256(file)}\n" for file in files]
     plugin_packages = sorted({name.partition(".")[0] for name in names} - {PACKAGE})
     return hashlib.sha256("".join([*lines, *map(_package, plugin_packages)]).encode()).hexdigest()[:12]
 

@@ -54,6 +54,7 @@ class AnswerSpecification(_Section):
     options: dict[str, Any] = Field(description="every option of the method, defaults included")
     dataset: str = Field(description="registered name of the data set")
     dataset_options: dict[str, Any] = Field({}, description="every option of the data set, its seed included")
+    assets: dict[str, str] = Field({}, description="hash of each encoder and the like that the method reads, by name")
     data_sha256: str | None = Field(None, description="hash of the file of questions")
     model: str = Field(description="source of the model")
     model_sha256: str | None = Field(None, description="hash of the weights")

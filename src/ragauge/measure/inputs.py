@@ -73,6 +73,7 @@ def specification(
         raise UserError(f"{questions.path}: no such file")
     specified = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
+    hashed["assets"] = {asset: assets.fingerprint(asset) for asset in method.assets()}
     if finder:
         hashed["finder"] = finder.finder_facts.model_copy(update=_weights(finder) | {"template": _template(finder)})
     return specified.model_copy(update=hashed)

@@ -2,8 +2,7 @@
 
 Contriever (Izacard et al., 2022) pools by mean and compares by dot product, all-MiniLM-L6-v2 by cosine, BGE and
 LLM-Embedder take the first token: the checkpoint's folder says which (a sentence-transformers `modules.json` names its
-modules). The prefixes of queries and texts that some encoders were trained with are in the catalog, so an encoder is
-chosen by name alone.
+modules). It also has the prefixes of queries and texts that an encoder was trained with, where the catalog has none.
 """
 
 import json
@@ -50,12 +49,12 @@ class Encoder:
             self.model.pooler = None  # reads the first token for classification, which nothing here uses
         self.model.to(self._device)
         self.dim = int(self.model.config.hidden_size)
-        self.max_tokens = int(self.model.config.max_position_embeddings)
         file = path / "sentence_bert_config.json"
-        if (declared := _json(file, dict).get("max_seq_length")) is not None:
-            if type(declared) is not int or declared < 1:
-                raise UserError(f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}")
-            self.max_tokens = min(declared, self.max_tokens)
+        if (declared := _json(file, dict).get("max_seq_length")) is None:
+            declared = int(self.tokenizer.model_max_length)
+        if type(declared) is not int or declared < 1:
+            raise UserError(f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}")
+        self.max_tokens = min(declared, int(self.model.config.max_position_embeddings))
         try:
             self._encode([""])
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
@@ -106,11 +105,8 @@ class Encoder:
 def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> Encoder:
     """The encoder of an asset's name or source ("minilm", "contriever", "path:/folder"), loaded once a process."""
     from ragauge import assets
-    from ragauge.assets import catalog
 
-    known = catalog.entries().get(name)
-    prefixes = (known.query_prefix, known.text_prefix) if known else ("", "")
-    return Encoder(assets.resolve(name), *prefixes, dtype=dtype, device=device)
+    return Encoder(assets.resolve(name), *assets.prefixes(name), dtype=dtype, device=device)
 
 
 def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:

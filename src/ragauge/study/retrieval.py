@@ -101,7 +101,7 @@ def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[tu
     from ragauge import assets
     from ragauge.rankers.dense import load_encoder
 
-    weights = assets.describe(encoder)["sha256"]
+    weights = assets.fingerprint(encoder)
     with bar("encoding passages", "passage", len(texts), delay=2) as progress:
         for start in range(0, len(texts), SHARD):
             shard = texts[start : start + SHARD]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from plugin_packages import forget
+from ragauge import assets
 from ragauge.config import launch
 from ragauge.config.loading import load, parse
 from ragauge.config.plan import Plan, code_of, grown
@@ -38,6 +39,15 @@ def test_a_variant_needs_what_its_method_says(full: Plan) -> None:
     assert full.answers.encoders(of(variant="dense_k1")) == [f"{ASSETS}/minilm.json"]
     assert full.answers.encoders(of(variant="sliding_bm25")) == []
     assert full.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
+
+
+def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = changed(datasets={"wiki_single": {}}, methods={"dense": {"encoder": "bge-large-en-v1.5"}})
+    before, known = plan.asset_entry(of(asset="bge-large-en-v1.5")), assets.entries()
+    assert before["query_prefix"]
+    other = known["bge-large-en-v1.5"].model_copy(update={"query_prefix": "query: ", "license": "MIT-0"})
+    monkeypatch.setattr(assets, "entries", lambda: {**known, "bge-large-en-v1.5": other})
+    assert plan.asset_entry(of(asset="bge-large-en-v1.5")) == before | {"query_prefix": "query: "}
 
 
 def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:

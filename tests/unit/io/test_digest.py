@@ -42,6 +42,22 @@ def test_changes_with_c_code_of_its_packages(package: Path) -> None:
     assert len(set(digests)) == 3
 
 
+def test_changes_with_the_yaml_of_a_module_wherever_the_package_lies(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = []
+    for text in ("a: 1\n", "a: 2\n"):
+        for place in ("c.yaml", "sub/one.c"):
+            (package / place).write_text(text)
+        forget()
+        digests.append(module.digest("ragauge.a"))
+    (tmp_path / "elsewhere").mkdir()
+    package.rename(tmp_path / "elsewhere" / "ragauge")
+    monkeypatch.setattr(module, "ROOT", tmp_path / "elsewhere")
+    forget()
+    assert digests[0] != digests[1] == module.digest("ragauge.a")
+
+
 def test_help_texts_do_not_count(package: Path) -> None:
     text = "add_argument('--k', help={!r}, default={})\n"
     digests = []

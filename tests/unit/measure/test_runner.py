@@ -144,6 +144,16 @@ def test_how_a_chat_template_is_rendered_is_part_of_the_specification(
         assert f"error: {option}: " in capsys.readouterr().err
 
 
+def test_the_files_of_an_encoder_are_part_of_the_specification(
+    model: Path, data: Path, encoder: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(encoder.removeprefix("path:"), tmp_path / "encoder")
+    before = setting_of(model, data, "dense", encoder=str(folder))
+    (folder / "config_sentence_transformers.json").write_text('{"prompts": {"query": "who "}}')
+    assert setting_of(model, data, "dense", encoder=str(folder)).assets != before.assets
+    assert setting_of(model, data, "naive").assets == {}
+
+
 def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
     assert main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0

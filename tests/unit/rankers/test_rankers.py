@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ragauge.errors import UnsupportedError, UserError
 from ragauge.rankers import bm25, dense, tfidf
+from ragauge.retrieval.embed import OnnxEncoder
 
 DOCUMENTS = [
     "The first Nobel Prize in Physics was awarded in 1901 to Wilhelm Conrad Röntgen.",
@@ -182,20 +183,25 @@ def test_embeddings_equal_those_of_sentence_transformers(
     library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers to compare with")
     from sentence_transformers.sentence_transformer import modules as models
 
-    modules = [models.Transformer(str(folder)), models.Pooling(16, pooling_mode=pooling)]
-    reference = library.SentenceTransformer(modules=[*modules, *([models.Normalize()] if normalised else [])])
+    longest = {"processor_kwargs": {"model_max_length": 40}}  # tokens, which the tokenizer's settings state
+    modules = [models.Transformer(str(folder), **longest), models.Pooling(16, pooling_mode=pooling)]
+    modules += [models.Normalize()] if normalised else []
+    reference = library.SentenceTransformer(modules=modules, prompts={"query": "who ", "document": "prize "})
     reference.save(str(tmp_path))
-    encoder = dense.Encoder(tmp_path, query_prefix="who ", text_prefix="prize ")
+    encoder, onnx = dense.load_encoder(f"path:{tmp_path}"), OnnxEncoder(f"path:{tmp_path}")
     assert (encoder.pooling, encoder.normalised) == (pooling, normalised)
-    for query, prefix in ((True, "who "), (False, "prize ")):
-        expected = reference.encode(DOCUMENTS, prompt=prefix, show_progress_bar=False)
-        np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=query), expected, atol=1e-6)
+    queries, texts = (encode(DOCUMENTS) for encode in (reference.encode_query, reference.encode_document))
+    np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=True), queries, atol=1e-6)
+    for one in (encoder, onnx):
+        np.testing.assert_allclose(one.encode(DOCUMENTS), texts, atol=1e-5)
 
 
 def test_what_an_encoder_was_trained_with_is_in_the_catalog(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragauge.assets.resolve", lambda name: folder)
     dense.load_encoder.cache_clear()
     bge, plain = dense.load_encoder("bge-large-en-v1.5"), dense.load_encoder("path:/x")
+    for name in ("BGE-large-en-v1.5", "hf:BAAI/bge-large-en-v1.5", "hf:BAAI/bge-large-en-v1.5@main"):
+        assert dense.load_encoder(name).query_prefix == bge.query_prefix
     dense.load_encoder.cache_clear()
     assert bge.query_prefix.startswith("Represent this sentence")
     assert bge.text_prefix == plain.query_prefix == plain.text_prefix == ""

@@ -5,6 +5,7 @@ The rules of the workflow (workflow/rules) query it and only state which command
 
 from functools import cached_property
 
+from ragauge import assets
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
 from ragauge.config.plan.items import ItemPlan
 from ragauge.config.plan.part import ALONE, ASSET, Labels, Paths, PlanPart, code_of, filled, grown, manifest
@@ -37,6 +38,10 @@ class Plan(PlanPart):
     def on_gpu(self) -> bool:
         """Whether a decoder runs on a GPU."""
         return any(model.device == "cuda" for model in self.config.models.values())
+
+    def asset_entry(self, labels: Labels) -> dict[str, object]:
+        """What the catalog says of an asset: a change of it makes the manifest again."""
+        return assets.catalogued(self.asset_source(labels))
 
     def asset_source(self, labels: Labels) -> str:
         return self.manifests[ASSET.format(asset=labels.asset)]
