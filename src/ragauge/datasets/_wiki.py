@@ -97,8 +97,8 @@ class WikiCorpus:
 
 
 def build_records(name: str, path: Path, code: Path, records: Callable[[Path], Iterable[Mapping[str, Any]]]) -> Path:
-    """Build a data set over the sample as JSONL, once for every state of the file of questions, the sample and the
-    module `code`, whose `records` makes the lines from the file of the sample."""
+    """Build a data set over the sample as JSONL, once for every state of the questions and distractors, the sample and
+    the module `code`, whose `records` makes the lines from the file of the sample."""
     from ragauge import assets
     from ragauge.assets import store
     from ragauge.io.files import file_sha256
@@ -110,7 +110,8 @@ def build_records(name: str, path: Path, code: Path, records: Callable[[Path], I
         return {"source": SAMPLE, "questions": path.name}
 
     sample, home = assets.resolve(SAMPLE), store.Store(store.home())
-    state = [file_sha256(each) for each in (path, code, Path(__file__), Path(wikipedia.__file__), sample)]
+    files = [*sorted(path.parent.glob(f"{path.stem}.*")), code, Path(__file__), Path(wikipedia.__file__), sample]
+    state = list(map(file_sha256, files))
     return home.build(home.folder("datasets", name, *state), write) / "records.jsonl"
 
 

@@ -84,6 +84,16 @@ def test_answers_depend_on_their_own_settings_alone(full: Plan) -> None:
     assert settings(seed=5) != before
 
 
+def test_questions_are_written_again_where_the_package_ships_others(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").touch()
+    entries = {"wiki_long": {}, "nq_open": {}, "own": {"dataset": "wiki_single", "data": str(tmp_path / "x.jsonl")}}
+    plan = changed(datasets=entries, methods={"naive": {}})
+    files = {label: plan.data.file(of(dataset=label)) for label in entries}
+    names = [Path(path).name for path in files.pop("wiki_long")]
+    assert {"wiki_single.jsonl", "wiki_single.distractors.json"} <= set(names)
+    assert files == {"nq_open": [], "own": str(tmp_path / "x.jsonl")}
+
+
 @pytest.mark.parametrize("key", [{"skip": 3}, {"seed": 5}, {"options": {"documents": 10}}, {"sha256": "0" * 64}])
 def test_questions_are_written_again_where_others_are_asked(key: dict[str, Any]) -> None:
     plans = [changed(datasets={"wiki_single": entry}, methods={"naive": {}}) for entry in ({}, key)]

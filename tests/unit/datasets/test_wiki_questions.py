@@ -1,5 +1,6 @@
 """Our own questions: gold passages hold the answer, distractors do not, no sentence of the sample is stored."""
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ragauge.datasets._wiki import (
     GoldPlace,
     WikiCorpus,
     WikiQuestion,
+    build_records,
     distractors,
     read_questions,
     records,
@@ -108,6 +110,19 @@ def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiC
 def test_distractors_are_those_of_their_passages(corpus: WikiCorpus) -> None:
     with pytest.raises(UserError, match=r"distractors\.json: was chosen for other questions or passages"):
         distractors(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
+
+
+def test_records_are_made_again_for_other_distractors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(assets, "resolve", lambda name: path)
+    path, stored = tmp_path / "q.jsonl", tmp_path / "q.distractors.json"
+    path.write_text("{}")
+    made = []
+    for text in ("[1]", "[2]", "[2]"):
+        stored.write_text(text)
+        made.append(build_records("q", path, path, lambda sample: [json.loads(stored.read_text())]))
+    assert [json.loads(one.read_text()) for one in made] == [[1], [2], [2]]
+    assert made[1] == made[2]
 
 
 @pytest.mark.parametrize("name", ["wiki_single", "wiki_multi"])

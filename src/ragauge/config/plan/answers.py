@@ -23,10 +23,10 @@ class DataPlan(PlanPart):
         return registry.component("dataset", self.config.datasets[dataset].dataset, datasets.Dataset)
 
     def file(self, labels: Labels) -> str | list[str]:
-        """The official file that the configuration names, or the questions that the package ships; else nothing."""
-        entry = self.config.datasets[labels.dataset]
-        shipped = Path(os.path.relpath(datasets.__file__)).parent / "questions" / f"{entry.dataset}.jsonl"
-        return entry.data or ([str(shipped)] if shipped.is_file() else [])
+        """The official file that the configuration names; for a data set made from assets the package's questions."""
+        shipped = Path(os.path.relpath(datasets.__file__)).parent / "questions"
+        made = sorted(map(str, shipped.glob("*.json*"))) if self.assets(labels) else []
+        return self.config.datasets[labels.dataset].data or made
 
     def assets(self, labels: Labels) -> list[str]:
         """The manifests of the assets that a data set without a file of its own is made from."""
