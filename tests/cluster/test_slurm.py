@@ -86,7 +86,7 @@ def undisturbed(folder: Path) -> list[Any]:
 
 
 def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folder: Path) -> None:
-    timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 0}
+    timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 1}
     printed = run(folder, *PROFILE, *configure(folder, "timed", "few.jsonl", latency=timed))
     submitted = {job.rule: job for job in jobs(folder)}
     assert set(submitted) == {"data", "answers", "machine", "latency"}
@@ -106,7 +106,7 @@ def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folde
 
 
 def test_a_run_with_nothing_to_do_submits_nothing(folder: Path) -> None:
-    timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 0}
+    timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 1}
     before = jobs(folder)
     assert "Nothing to be done" in run(folder, *PROFILE, *configure(folder, "timed", "few.jsonl", latency=timed))
     assert jobs(folder) == before

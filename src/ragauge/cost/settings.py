@@ -41,7 +41,7 @@ class LatencySettings(TimedSettings):
         "trained here, which take as long as those they come from, or whose finder a method needs",
     )
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
-    warmup: int = Field(WARMUP, ge=0, description="untimed trials per variant before them")
+    warmup: int = Field(WARMUP, ge=1, description="untimed trials per variant before them")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
     more_new_tokens: list[Count] = Field([], description="further response lengths to time; tables show new_tokens")
     tokens: str | None = Field(None, description="counts of random tokens, a name or a file; default: questions")

@@ -176,7 +176,7 @@ class Estimator:
                 for name, new_tokens in product(protocol.methods, protocol.all_new_tokens):
                     offline, online = self._timed(Answers(dataset, model, name), new_tokens)
                     prompts = min(PROTOCOL_PROMPTS, protocol.trials)
-                    wall += offline * prompts + online * ((protocol.warmup or 1) * prompts + protocol.trials)
+                    wall += offline * prompts + online * (protocol.warmup * prompts + protocol.trials)
                     repeated = (online.high + PAUSE_S) * protocol.trials if self.machine.is_measured else 0.0
                     wall += Span(0, 0, repeated)  # where others disturb all trials
                 if protocol.documents == "cold" or protocol.evidence_batch:

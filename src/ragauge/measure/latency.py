@@ -114,7 +114,7 @@ def run(
     refused, all_count = (None if settings.allow_load else busy), busy is not None
     stages = _timed_stages(timed.stages, rows, all_count)
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
-    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": timed.warmup}
+    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": settings.warmup}
     state = {"allow_load": settings.allow_load, "cuda_graphs": cuda_graphs(bench.lm), "cache_state": CACHE_STATE}
     return {
         "provenance": provenance(),
@@ -194,7 +194,7 @@ class _Trials:
     batches: list[dict[str, Any]] = field(default_factory=list)  # trials of evidence for several questions
 
     def __post_init__(self) -> None:
-        self.limits, self.warmup = timing.fixed_length(self.settings.new_tokens), max(self.settings.warmup, 1)
+        self.limits = timing.fixed_length(self.settings.new_tokens)
         self.retries_left = max(RETRIES, int(RETRIED * len(self.variants) * self.settings.trials))
         self.gpu = watch(str(self.engine.device))
 
@@ -227,7 +227,7 @@ class _Trials:
         """Time finding the evidence of all prompts side by side, in seeded random orders. What is prepared of them is
         prepared for each trial, untimed: that of all variants would not fit in memory."""
         names = list(variants)
-        for number in range(-self.warmup, self.settings.trials):
+        for number in range(-self.settings.warmup, self.settings.trials):
             self.order.shuffle(names)
             for name in names:
                 states = [variants[name].prepare(self.engine, prompt) for prompt in prompts]
@@ -281,7 +281,7 @@ class _Trials:
     def _warm_up(self, name: str, state: Any, prompt: Prompt) -> dict[str, Any]:
         """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The stages' seconds and
         floors are noted for the first prompt."""
-        for _ in range(self.warmup - 1):
+        for _ in range(self.settings.warmup - 1):
             self._answer(name, state, prompt)
         state = self.variants[name].unread(state)
         with self.engine.tracing() as trace:

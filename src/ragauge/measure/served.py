@@ -248,12 +248,12 @@ def _time(
     able, unsupported = bench.adapted(variants)
     senders = {name: Sender(bench, method, bench.prompts, new_tokens) for name, method in able.items()}
     bench.engine.nonce = new_nonce if settings.server_cache == "cold" else str
-    order, done, warmup = random.Random(seed), list[tuple[str, TimedRequest]](), max(settings.warmup, 1)
+    order, done = random.Random(seed), list[tuple[str, TimedRequest]]()
     with (
         bench.watched(settings, settings.server_cache) as seen,
         bar(f"timing on {bench.dataset}", "trial", len(able) * settings.trials) as progress,
     ):
-        for number in range(-warmup, settings.trials):
+        for number in range(-settings.warmup, settings.trials):
             for name in order.sample(list(able), len(able)):
                 for _ in range(2 if settings.server_cache == "warm" else 1):
                     one = _served(senders[name], number, number % len(bench.prompts))
@@ -263,7 +263,7 @@ def _time(
         rows = [{"variant": name, **arrivals.rows([one], 0)[0], "disturbed": False} for name, one in trials]
         seen["requests"] = [{**row, "trial": row["request"]} for row in rows]
     rows, answered = seen.pop("requests"), [row for row in rows if not row.get("failure")]
-    result = bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=warmup)
+    result = bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup)
     nothing: dict[str, Any] = {"machine": {}, "stages": {}, "gap": {}, "documents": None, "evidence_batches": None}
     summary = {} if seen["refused"] else latency.summarise(answered)
     return {**result, **nothing, **seen, "load": {"share": seen["load_share"]}, "summary": summary, "rows": rows}

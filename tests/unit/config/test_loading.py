@@ -66,6 +66,7 @@ MISTAKES = [
     ("methods/sp_k4", {"method": "superposition", "top_k": 0}, "c.yaml: methods.sp_k4"),
     ("methods/naive", {"datasets": ["nq"]}, "c.yaml: methods.naive.datasets: unknown data set 'nq'; "),
     ("latency/trails", 3, "c.yaml: latency.trails: unknown key 'trails'; did you mean 'trials'?"),
+    ("latency/warmup", 0, "c.yaml: latency.warmup: must be greater than or equal to 1, not 0"),
     ("latency/methods", ["sp_k1"], "c.yaml: latency.methods: unknown variant 'sp_k1'; did you mean 'sp_k4'?"),
     ("latency", [{"methods": ["naive"]}], "c.yaml: latency.0.dataset: is missing"),
     ("latency", [NAIVE_ON_MUSIQUE, {**NAIVE_ON_MUSIQUE, "trails": 3}], "latency.1.trails: unknown key 'trails'; did "),

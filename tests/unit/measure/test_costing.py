@@ -52,7 +52,7 @@ def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path: Path) -> None
     counts = tmp_path / "counts.json"
     counts.write_text(json.dumps({"preamble": 5, "documents": [9, 9], "query": 5, "task": 3}))
     folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
-    command = f"time --methods naive --dataset nq_open --model {folder} --tokens {counts} --trials 1 --warmup 0"
+    command = f"time --methods naive --dataset nq_open --model {folder} --tokens {counts} --trials 1 --warmup 1"
     out = tmp_path / "latency.json"
     (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
     command += f" --new-tokens 2 --machine {tmp_path / 'machine.json'} --allow-load --dtype float32 --out {out}"

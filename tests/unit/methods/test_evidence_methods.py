@@ -268,7 +268,7 @@ def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
     config = {"run": "r", "models": models, "datasets": {"wiki_long": {}}, "methods": variants}
     (tmp_path / "c.yaml").write_text(json.dumps(config))
     options = ["--config", str(tmp_path / "c.yaml"), "--methods", "naive,cfic", "--prompts", "1"]
-    quick = ["--trials", "1", "--warmup", "0", "--allow-load", "--new-tokens", "2"]
+    quick = ["--trials", "1", "--warmup", "1", "--allow-load", "--new-tokens", "2"]
     flop = {}
     for label in ("alone", "pair"):
         assert main(["time", *questions(tmp_path), *options, *quick, "--model", label]) == 0
