@@ -73,7 +73,7 @@ class Record(AnyRecord):
     prompt_sha256: str = Field(description="hash of the token ids of all segments")
     exact_tokens: bool | None = Field(None, description="whether the segments' tokens, joined, are the whole text's")
     control_tokens: int = Field(0, description="control tokens that documents and question quote, read as plain words")
-    tokens: dict[str, Any] = Field({}, description="preamble, documents (a list), query, task, evidence, generated")
+    tokens: dict[str, Any] = Field({}, description="by segment (documents: a list), truncated, evidence, generated")
     kept: list[int] = Field([], description="documents the answer was generated from, in reading order")
     saliency: list[float | None] = Field([], description="one score a document; null where not scored")
     evidence: list[EvidenceRecord] | None = Field(None, description="of the answer; null: the method looks for none")

@@ -311,7 +311,7 @@ def ask(
             status="failed",
             reason=" ".join(str(error).split()) or type(error).__name__,
             prompt_sha256=prompt.sha256 if prompt else "",
-            tokens=prompt.token_counts() if prompt else {},
+            tokens=_token_counts(prompt) if prompt else {},
             served=_served(engine) if prompt else None,
         )
     text, evidence = engine.tokenizer.decode(answer.ids, skip_special_tokens=True), dict[str, int]()
@@ -325,7 +325,7 @@ def ask(
         prompt_sha256=prompt.sha256,
         exact_tokens=prompt.exact_tokens,
         control_tokens=prompt.control_tokens,
-        tokens={**prompt.token_counts(), **evidence, "generated": len(answer.ids)},
+        tokens={**_token_counts(prompt), **evidence, "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),
         evidence=None if answer.evidence is None else [_evidence(piece, example) for piece in answer.evidence],
@@ -358,6 +358,10 @@ def _question_fields(example: Example) -> dict[str, Any]:
         "gold_stretches": [asdict(stretch) for stretch in example.gold_stretches],
         "documents": len(example.documents),
     }
+
+
+def _token_counts(prompt: Prompt) -> dict[str, Any]:
+    return {**prompt.token_counts(), "truncated": prompt.truncated}
 
 
 def limits(specification: AnswerSpecification) -> Limits:

@@ -56,6 +56,16 @@ def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path
     assert "wiki_long.jsonl" in words["note"]
 
 
+def test_lengths_are_of_documents_before_a_prompt_cuts_them_and_of_what_a_finder_reads(tmp_path: Path) -> None:
+    path = write(tmp_path, "cfic", "cfic", [True])
+    record = json.loads(path.read_text())
+    record |= {"truncated": 3, "tokens": record["tokens"] | {"truncated": 9}}  # by the finder, by the prompt
+    path.write_text(json.dumps(record) + "\n")
+    for item, quantity, tokens in (("1", "average_tokens", TOKENS + 9), ("6", "input_tokens", TOKENS + 9 - 3)):
+        found = line(table(f"cfic_table_{item}", tmp_path), model=MODEL, dataset="wiki_long", quantity=quantity)
+        assert found["measured"] == tokens
+
+
 def test_table_1_says_how_near_the_training_data_are_to_the_papers_and_of_what_corpora(tmp_path: Path) -> None:
     write(tmp_path, "cfic", "cfic", RIGHT)
     folder = tmp_path / "training/sft/data"

@@ -283,6 +283,7 @@ def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
         assert record.truncated > 0
         assert record.evidence is None
         assert record.tokens["generated"] <= 32  # the data set's own
+        assert record.tokens["truncated"] == record.truncated
         assert sum(record.tokens["documents"]) + record.truncated == len("Houses\n" + ARTICLE)
 
 

@@ -38,6 +38,13 @@ def row(variant: Variant) -> MethodRow:
     return MethodRow(ranker, str(variant.param("chunking")))
 
 
+def document_tokens(record: Mapping[str, Any], searched: bool = False) -> int:
+    """Tokens of a question's documents, or of what was searched of them; of older records those in the prompt."""
+    left_out = record["tokens"].get("truncated")  # by the prompt, the record's own by the search
+    apart = 0 if left_out is None else left_out - record["truncated"] * searched
+    return sum(record["tokens"].get("documents") or []) + int(apart)
+
+
 def is_cfic(variant: Variant, **others: Any) -> bool:
     """Whether this is CFIC with every option but k and d at its default, or as given in `others`."""
     return variant.is_default("cfic", ("top_k", "d"), **others)

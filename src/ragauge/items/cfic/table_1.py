@@ -4,12 +4,13 @@ What this shows: the questions asked of each data set of long documents, the mea
 tokens under the model's tokenizer; and the same of the articles that a fine-tuning of the run drew its spans from.
 
 Limits: the paper's counts are of the whole data sets, and of its own 25,652 training pairs; a subset says so, and its
-ratio is that of the subset. What exceeds the model's context is in the records' `truncated`.
+ratio is that of the subset.
 """
 
 import math
 
 from ragauge.config.reads import Reads, every
+from ragauge.items.cfic import _shared
 from ragauge.rendering import Axis, Dots, Figure
 from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, frame, materials, mean, noted, read_csv
 from ragauge.results.cells import Status
@@ -50,7 +51,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     variants = runs.of(dataset, model)
     questions = max((len(v.records) for v in variants), default=0)
     lengths = {key: 0 for v in variants for key in v.records}
-    counted = ((k, sum(r["tokens"].get("documents") or [])) for v in variants for k, r in v.records.items())
+    counted = ((k, _shared.document_tokens(r)) for v in variants for k, r in v.records.items())
     lengths |= {key: tokens for key, tokens in counted if tokens}  # a variant that failed there counts none
     words = Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them

@@ -92,7 +92,7 @@ def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Vari
 
 def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
     cut = [record["truncated"] for record in variant.answered.values()]
-    inputs = [float(sum(record["tokens"].get("documents") or [])) for record in variant.answered.values()]
+    inputs = [float(_shared.document_tokens(record, searched=True)) for record in variant.answered.values()]
     note = f"{sum(map(bool, cut))} of {len(cut)} documents lost their middle" if any(cut) else ""
     measures = {
         "input_tokens": mean(inputs, runs.seed, note),
