@@ -55,14 +55,14 @@ class LocalChat(Chat):
         ending = TemplateText(task + cue)
         prompts = [token_ids(tokenizer, (opening, text, ending), self.template) for text in requests]
         rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
-        most = [max_tokens] * len(prompts)
+        most, ended = [max_tokens] * len(prompts), frozenset(self.engine.shape.eos).__contains__
         with torch.inference_mode():
             cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * max_tokens)
-            written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="reply")
-        return [tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
+            written = write(self.engine, cache, rows, most=most, ended=ended, stage="reply", last=self._ends_line)
+        return [tokenizer.decode(ids, skip_special_tokens=True).partition("\n")[0] for ids in written]
 
-    def _ends(self, token: int) -> bool:
-        return token in self.engine.shape.eos or "\n" in self.engine.tokenizer.decode([token])
+    def _ends_line(self, token: int) -> bool:
+        return "\n" in self.engine.tokenizer.decode([token])
 
 
 @dataclass(frozen=True)

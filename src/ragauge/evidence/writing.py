@@ -19,8 +19,10 @@ def write(
     most: Sequence[int],
     ended: Callable[[int], bool],
     stage: str,
+    last: Callable[[int], bool] = lambda token: False,
 ) -> list[list[int]]:
-    """The at most `most` new tokens after each row, read first; those with which a text has `ended` are left out."""
+    """The at most `most` new tokens after each row, read first; one with which a text has `ended` is left out, its
+    `last` one is not."""
     written: list[list[int]] = [[] for _ in rows]
     pasts, new = [row.past for row in rows], list(rows)
     going = [i for i in range(len(rows)) if most[i]]
@@ -35,7 +37,7 @@ def write(
                 continue
             pasts[i] = (*pasts[i], span)
             written[i].append(token)
-            if len(written[i]) < most[i]:
+            if len(written[i]) < most[i] and not last(token):
                 new[i] = Row([token], [rows[i].positions[-1] + len(written[i])], pasts[i])
                 going.append(i)
     return written

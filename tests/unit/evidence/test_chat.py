@@ -3,16 +3,45 @@
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from endpoints import Reply, says, served
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint, EndpointError, RecordedChat
+from ragauge.evidence.chat import Endpoint, EndpointError, LocalChat, RecordedChat
 from scripted_chat import ScriptedChat
 
 CHAT = [{"role": "user", "content": "Who?"}]
 BUSY = Reply(b"slow down", 429)
+
+
+class Scribe:
+    """An engine that writes its tokens one after another, and is its own tokenizer."""
+
+    shape = SimpleNamespace(eos=(0,))
+
+    def __init__(self, *tokens: str) -> None:
+        self.tokens, self.tokenizer, self.place = tokens, self, 0
+
+    def __call__(self, text: str, **_: bool) -> dict[str, list[int]]:
+        return {"input_ids": [0]}
+
+    def decode(self, ids: list[int], **_: bool) -> str:
+        return "".join(self.tokens[i] for i in ids)
+
+    def new_cache(self, slots: int) -> None:
+        return None
+
+    def extend(self, *_: object, **__: object) -> SimpleNamespace:
+        self.place += 1
+        return SimpleNamespace(spans=[(0, 1)], last_logits=torch.eye(len(self.tokens))[[self.place]])
+
+
+def test_a_local_reply_is_its_first_line_up_to_the_line_end_inside_a_token() -> None:
+    for tokens, reply in (((" Who", " left", "?\n", " More"), " Who left?"), (("\n\n", "Who"), "")):
+        assert LocalChat(Scribe("", *tokens), "plain").replies(["Ask"], 4) == [reply]  # type: ignore[arg-type]
 
 
 @pytest.fixture
