@@ -1,6 +1,7 @@
 """Okapi BM25 (Robertson and Zaragoza, 2009), over the documents of one question or over a whole corpus."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
@@ -20,7 +21,8 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff"
     "\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_WORD = re.compile(rf"([{_UNSPACED}]+)|[^\W{_UNSPACED}]+")
+_MARKS = "".join(c for c in map(chr, range(0x300, 0x1B00)) if unicodedata.category(c)[0] == "M")  # vowels of Hindi
+_WORD = re.compile(rf"([{_UNSPACED}]+)|[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*")
 
 
 def rank(query: str, documents: Sequence[str], *, idf: Idf = "rank_bm25", split: Split = "words") -> np.ndarray:

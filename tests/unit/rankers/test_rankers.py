@@ -62,6 +62,7 @@ def test_words_between_white_space_keep_case_and_punctuation() -> None:
 WORDS = {
     "The café of Zoe\u0308, o\ufb03ce 12.": "the café of zoë office 12",
     "Leucht\u00adturm": "leuchtturm",
+    "यह किताब है। مُحَمَّد": "यह किताब है مُحَمَّد",
     "青石镇的灯塔？": "青石 石镇 镇的 的灯 灯塔",
     "Python入门 猫": "python 入门 猫",
     "灯台とタワー": "灯台 台と とタ タワ ワー",
