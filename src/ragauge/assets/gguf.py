@@ -9,10 +9,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.pretokenizers import set_splits, set_tokens
+from ragauge.assets.pretokenizers import WITH_BOS, set_splits, set_tokens
 from ragauge.errors import UserError, error_line, unknown
 
-CONVERSION = 7  # raised when the result of a conversion changes
+CONVERSION = 8  # raised when the result of a conversion changes
 FILE = "model.gguf"  # in the folder of a converted model: a link, or several files joined
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # ends the name of one of several files
 DECODERS = ("llama", "qwen2", "qwen3", "gemma3")  # that are read; Mistral and SmolLM files are of the first
@@ -56,8 +56,8 @@ def is_later_part(path: Path) -> bool:
 def convert(path: Path, folder: Path) -> None:
     """Write configuration and tokenizer of a model, in one file or several, to `folder`, and a link to the file.
 
-    Beyond what transformers reads: the scaling of positions, all tokens that end a response, and how the tokenizer
-    splits digits and whole words.
+    Beyond what transformers reads: the scaling of positions, all tokens that end a response, how the tokenizer splits
+    digits and whole words, and whether it begins a text.
 
     Raises UserError for a file that is no GGUF, is cut short, or holds what transformers cannot read.
     """
@@ -74,6 +74,8 @@ def convert(path: Path, folder: Path) -> None:
         check_decoder(header)
         tokenizer = AutoTokenizer.from_pretrained(**source)
         _set_splits(header, tokenizer)
+        if header.values.get("tokenizer.ggml.add_bos_token", header.values.get("tokenizer.ggml.pre") in WITH_BOS):
+            tokenizer.add_bos_token = True
         set_tokens(tokenizer, header.tokens, header.values.get("tokenizer.ggml.add_space_prefix", True))
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(**source), dtype=torch.float32)

@@ -52,8 +52,9 @@ _SPLITS: dict[str, tuple[str, ...]] = {
     "viking": (_BLOOM, r"\p{N}"),
 }
 SPLITS = {name: patterns for names, patterns in _SPLITS.items() for name in names.split()}
-# Words of the vocabulary stay whole, although no merges may lead to them.
-IGNORE_MERGES = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "tekken")
+# Words of the vocabulary stay whole, although no merges may lead to them; and a text begins with a token of its own,
+# unless the file says something else.
+WITH_BOS = IGNORE_MERGES = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "tekken")
 
 
 def set_splits(tokenizer: Any, name: str) -> None:

@@ -277,6 +277,26 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
     assert plain == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts)
 
 
+@pytest.mark.parametrize("stated", [None, True, False])
+@pytest.mark.parametrize("pre", ["smollm", "llama-bpe", "tekken", "sentencepiece"])
+def test_a_text_begins_as_in_llama_cpp(
+    pre: str, stated: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the file's key or, without it, by the kind of the vocabulary, as llama.cpp's /tokenize gave the ids."""
+    write = gguf_files.write_tokenizer
+
+    def with_key(writer: Any, name: str) -> None:
+        write(writer, name)
+        if stated is not None:
+            writer.add_add_bos_token(stated)
+
+    monkeypatch.setattr(gguf_files, "write_tokenizer", with_key)
+    write_gguf(tmp_path / "m.gguf", pre=pre)
+    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    begins = pre != "smollm" if stated is None else stated
+    assert (tokenizer("ab")["input_ids"][0] == tokenizer.bos_token_id) is begins
+
+
 def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
     """As the same tensors in one file; a missing file is named."""
     one, several = tmp_path / "one", tmp_path / "several"
