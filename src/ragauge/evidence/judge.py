@@ -53,9 +53,9 @@ LABELS = {
     "un": "not_supported",
 }
 OPPOSITES = {"correct": "incorrect", "faithful": "unfaithful"}
-_CORRECTNESS = re.compile(r"\b(?:(not)\s+|(in))?correct\b|\b(wrong)\b")
-_FAITHFULNESS = re.compile(r"\b(?:(not)\s+|(un))?faithful\b")
-_VERDICT = re.compile(r"\b(?:(not fully|fully|partially|partly|not)\s+|(un))?supported\b")
+_CORRECTNESS = re.compile(r"\b(?:(not) (?:\w+ ){0,2}|(in))?correct\b|\b(wrong)\b")
+_FAITHFULNESS = re.compile(r"\b(?:(not) (?:\w+ ){0,2}|(un))?faithful\b")
+_VERDICT = re.compile(r"\b(?:(not fully|fully|partially|partly|not(?: \w+){0,2}) |(un))?supported\b")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed
 
 def correctness(reply: str, pattern: re.Pattern[str] = _CORRECTNESS, label: str = "correct") -> str | None:
     """Read `correct` or `incorrect`, or another such pair, from a reply; None if it has neither, or both."""
-    matches = pattern.findall(" ".join(reply.lower().split()))
+    matches = pattern.findall(_plain(reply))
     labels = {OPPOSITES[label] if any(negated) else label for negated in matches}
     return labels.pop() if len(labels) == 1 else None
 
@@ -141,7 +141,10 @@ faithfulness = partial(correctness, pattern=_FAITHFULNESS, label="faithful")
 
 
 def verdict(reply: str) -> str | None:
-    """Read the label of evidence from a reply; None if there is none, or more than one."""
-    matches = _VERDICT.findall(" ".join(reply.lower().replace("-", " ").split()))
-    labels = {LABELS[before or un] for before, un in matches}
+    """Read the label of evidence from a reply; None if it has none, several, or another ("not directly supported")."""
+    labels = {LABELS.get(before or un) for before, un in _VERDICT.findall(_plain(reply.replace("-", " ")))}
     return labels.pop() if len(labels) == 1 else None
+
+
+def _plain(reply: str) -> str:
+    return " ".join(reply.lower().replace("\u2019", "'").replace("n't", " not").replace("cannot", "can not").split())

@@ -24,13 +24,16 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 LABELS = {
     "supported": ["fully supported", "Supported.", "**Fully-Supported**"],
-    "partially_supported": ["It is partially supported, since", "partly\nsupported", "It is not fully supported"],
-    "not_supported": ["Not supported", "unsupported"],
-    None: ["fully supported or not supported", "supporting", "yes", "", "correct, incorrect", "faithful or unfaithful"],
+    "partially_supported": ["It is partially supported, since", "partly\nsupported", "It isn\u2019t fully supported"],
+    "not_supported": ["Not supported", "unsupported", "It isn't supported"],
+    None: [
+        *("fully supported or not supported", "supporting", "yes", "", "correct, incorrect", "faithful or unfaithful"),
+        *("It is not directly supported", "It cannot be supported"),
+    ],
     "correct": ["Correct."],
-    "incorrect": ["INCORRECT", "It is not\ncorrect", "wrong"],
+    "incorrect": ["INCORRECT", "It is not\ncorrect", "wrong", "It isn't entirely correct"],
     "faithful": ["Faithful."],
-    "unfaithful": ["**Unfaithful**", "It is not\nfaithful"],
+    "unfaithful": ["**Unfaithful**", "It is not\nfaithful", "not entirely faithful"],
 }
 
 
