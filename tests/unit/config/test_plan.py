@@ -84,6 +84,16 @@ def test_answers_depend_on_their_own_settings_alone(full: Plan) -> None:
     assert settings(seed=5) != before
 
 
+def test_times_are_taken_again_where_a_file_of_counts_changed(tmp_path: Path) -> None:
+    file, seen = tmp_path / "counts.yaml", []
+    for query in (3, 4):
+        file.write_text(f"{{preamble: 2, documents: [5], query: {query}, task: 1}}")
+        latency = {"methods": ["naive"], "dataset": "wiki_single", "tokens": str(file)}
+        plan = changed(datasets={"wiki_single": {}}, methods={"naive": {}}, latency=latency)
+        seen.append(plan.timing.settings("latency")(of(dataset="wiki_single", model=MODEL)))
+    assert seen[0] != seen[1]
+
+
 def test_questions_are_written_again_where_the_package_ships_others(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").touch()
     entries = {"wiki_long": {}, "nq_open": {}, "own": {"dataset": "wiki_single", "data": str(tmp_path / "x.jsonl")}}

@@ -1,12 +1,14 @@
 """Jobs that measure times by the protocols of the sections `latency`, `load` and `stream`."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from ragauge.config.plan.answers import AnswerPlan
 from ragauge.config.plan.part import Labels, PlanPart, code_of
 from ragauge.config.schema import Config, ModelEntry, Protocol
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
+from ragauge.cost.tokens import load
 
 NOT_MEASURED: Any = {  # keys of a model
     **dict.fromkeys(("training", "methods", "datasets", "resources", "finder"), True),
@@ -42,10 +44,12 @@ class TimingPlan(PlanPart):
             section = self._section(protocol, labels)
             variants = {name: self.config.methods[name] for name in section.methods}
             model = self.config.models[labels.model]
+            counts = getattr(section, "tokens", None)
             finder = model.finder and self.config.finds(section.methods) and self.config.models[model.finder]
             return {
                 "model": _described(model),
                 **({"finder": _described(finder)} if finder else {}),
+                **({"counts": asdict(load(counts))} if counts else {}),  # which a file may change
                 "protocol": section.model_dump(exclude={"models"}),  # each of these is a job of its own
                 "variants": {name: {"method": one.method, **one.options} for name, one in variants.items()},
                 "seed": self.config.seed,
