@@ -133,11 +133,12 @@ def _modules(path: Path) -> tuple[str, bool]:
 
 
 def _pooling(config: dict[str, Any]) -> str:
-    """ "mean" or "cls"; empty for any other pooling and for several at once. Old files have a flag for each mode."""
+    """ "mean" or "cls"; empty for any other pooling, several at once, or one that leaves a prefix out. Old files have a
+    flag for each mode."""
     flags = {name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token"): value
              for name, value in config.items() if name.startswith("pooling_mode_")}  # fmt: skip
     modes = [config["pooling_mode"]] if config.get("pooling_mode") else [name for name, value in flags.items() if value]
-    return modes[0] if modes in (["mean"], ["cls"]) else ""
+    return modes[0] if modes in (["mean"], ["cls"]) and config.get("include_prompt", True) else ""
 
 
 def _json(path: Path, kind: type[Json]) -> Json:

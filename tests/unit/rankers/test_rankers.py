@@ -167,7 +167,8 @@ def test_other_poolings_are_refused_and_flags_of_older_folders_read(folder: Path
     (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1_Pooling"}]))
     (tmp_path / "1_Pooling").mkdir()
     config = tmp_path / "1_Pooling" / "config.json"
-    for refused in ({}, {"pooling_mode": "max"}, {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}):
+    several = {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
+    for refused in ({}, {"pooling_mode": "max"}, several, {"pooling_mode": "mean", "include_prompt": False}):
         config.write_text(json.dumps(refused))
         with pytest.raises(UnsupportedError, match="not mean or first-token pooling"):
             dense.Encoder(tmp_path)
