@@ -240,7 +240,9 @@ class VariantEntry(BaseModel, extra="allow", strict=True, frozen=True):
 class Generation(Section):
     """How answers are generated; decoding is greedy."""
 
-    max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
+    max_new_tokens: int | None = Field(
+        None, ge=1, description="tokens after which an answer ends; default: the data set's own, else 100"
+    )
     batch: Count | Literal["auto"] = Field(
         1, description="questions answered together, without times of their own; auto: as many as are worth it"
     )
@@ -427,7 +429,8 @@ class Config(Section):
         return int(self.models[model].device == "cuda") if gpus is None else gpus
 
     def max_new_tokens(self, dataset: str) -> int:
-        return self.datasets[dataset].max_new_tokens or self.generation.max_new_tokens
+        stated = self.datasets[dataset].max_new_tokens or self.generation.max_new_tokens
+        return stated or self.dataset(dataset).max_new_tokens or 100
 
     def dataset_seed(self, label: str) -> int:
         seed = self.datasets[label].seed

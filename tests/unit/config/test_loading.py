@@ -94,12 +94,14 @@ def test_pipelines_need_no_question_set() -> None:
 
 def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
     data = changed("models/small", {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"})
-    data["datasets"]["musique"] = {"max_new_tokens": 32}
+    data["datasets"] |= {"musique": {"max_new_tokens": 32}, "longbench_qasper": {}}
     checked = loading.parse(data, "c.yaml")
     assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
     assert list(checked.measured("latency")) == [("nq_open", "smollm2-135m-instruct")]
     assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
-    assert (checked.max_new_tokens("musique"), checked.max_new_tokens("nq_open")) == (32, 100)
+    assert list(map(checked.max_new_tokens, ("musique", "nq_open", "longbench_qasper"))) == [32, 100, 128]
+    stated = loading.parse({**data, "generation": {"max_new_tokens": 7}}, "c.yaml")
+    assert list(map(stated.max_new_tokens, ("musique", "nq_open", "longbench_qasper"))) == [32, 7, 7]
 
 
 def test_jobs_and_limits() -> None:
