@@ -100,12 +100,15 @@ def after_turn(task: str, turn: Sequence[str]) -> list[str]:
 
 def token_ids(tokenizer: Any, text: str | Sequence[str], template: str | None = None) -> list[int]:
     """A piece of a prompt as token ids; control tokens are words except in `TemplateText`. One that begins a prompt has
-    its template: the tokenizer adds what it puts before any text, unless that is "chat", which writes its own
-    begin-of-text. Any other piece is tokenised as inside a text."""
+    its template: the tokenizer adds what it puts before any text, but no end after it, unless that is "chat", which
+    writes its own begin-of-text. Any other piece is tokenised as inside a text."""
     if template is None:
         return list(tokens_inside(tokenizer, text)["input_ids"])
     reads, joined = reader(tokenizer, [text] if isinstance(text, str) else text)
-    return list(reads(joined, add_special_tokens=template != "chat")["input_ids"])
+    ids = list(reads(joined, add_special_tokens=template != "chat")["input_ids"])
+    end = None if template == "chat" else getattr(tokenizer, "eos_token", None)
+    has_end = end and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id and not joined.endswith(end)
+    return ids[:-1] if has_end else ids
 
 
 def tokens_inside(tokenizer: Any, text: str | Sequence[str], **options: Any) -> Mapping[str, Any]:

@@ -54,6 +54,18 @@ def test_what_reads_a_prompt_as_one_sends_the_tokens_of_one_text(kind: str) -> N
     assert prompt.as_one(tokenizer) == tokenizer("\n\nQuestion: Who lit it\nAnswer:")["input_ids"]
 
 
+@pytest.mark.parametrize("tokenization", ["whole", "segments"])
+def test_no_prompt_ends_where_a_tokenizer_would_end_a_text(tokenization: str) -> None:
+    """Tokenizers that were saved after a training often add the end of a text."""
+    plain, ending = tokenizer_of("llama_2"), tokenizer_of("llama_2")
+    ending.add_bos_token = ending.add_eos_token = True
+    assert ending("a")["input_ids"] == [*plain("a")["input_ids"], ending.eos_token_id]
+    for template in ("chat", "plain"):
+        expected, prompt = (built(tokenizer, template, tokenization) for tokenizer in (plain, ending))
+        assert (prompt.opening, prompt.preamble, prompt.task) == (expected.opening, expected.preamble, expected.task)
+        assert prompt.as_one(ending, prompt.documents) == expected.as_one(plain, expected.documents)
+
+
 def test_segments_by_themselves_get_no_blank_of_their_own_and_say_that_they_are_not_exact() -> None:
     sentencepiece, bytewise = tokenizer_of("llama_2"), tokenizer_of("gpt_neox")
     prompt = built(sentencepiece, "llama2", "segments")
