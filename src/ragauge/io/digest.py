@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ragauge import plugins
 from ragauge.io.files import file_sha256
@@ -82,7 +82,9 @@ def imports(module: str) -> frozenset[str]:
     """Return the modules that one module imports, inside functions too but not for the type checker alone."""
     path = _path(module)
     package = module if path and path.name == "__init__.py" else module.rpartition(".")[0]
-    imported_modules = set()
+    imported_modules, lists_its_own = set(), any(stated == "pkgutil" for stated, _ in _parsed(module)[1])
+    if package == module and lists_its_own:  # and loads them
+        imported_modules |= {f"{module}.{file.stem}" for file in cast(Path, path).parent.glob("[!_]*.py")}
     for stated, names in _parsed(module)[1]:
         imported = resolve_name(stated, package)
         submodules = {f"{imported}.{name}" for name in names if _path(f"{imported}.{name}")}

@@ -108,6 +108,18 @@ def test_an_unknown_module_is_an_error() -> None:
         module.digest("ragauge.nothing")
 
 
+def test_a_package_that_lists_its_modules_imports_them(package: Path) -> None:
+    (package / "sub" / "__init__.py").write_text("import pkgutil\n")
+    forget()
+    assert module.imports("ragauge.sub") == {"ragauge.sub.b"}
+
+
+def test_answers_depend_on_the_code_that_reads_checkpoints() -> None:
+    reached = module.reachable("ragauge.measure.runner", "ragauge.engines.backends.torch", without=module.EXCLUDED)
+    assert {"ragauge.engines.families.llama", "ragauge.engines.frequencies"} <= reached
+    assert "ragauge.engines.families.llama" in module.reachable("ragauge.engines", without=module.EXCLUDED)
+
+
 def test_finds_imports_below_every_kind_of_statement(package: Path) -> None:
     (package / "e.py").write_text(
         "import ragauge\n"
