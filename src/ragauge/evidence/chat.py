@@ -26,9 +26,10 @@ FAILURES_IN_A_ROW = 3  # after which an endpoint gets no more requests
 
 
 class Chat(ABC):
-    """A model that replies to requests; `name` is what reports call it."""
+    """A model that replies to requests; `name` is what reports call it, `version` what else its replies depend on."""
 
     name: str
+    version: str = ""
     opens: bool = False  # whether a cue opens the reply, which goes on from it
 
     @abstractmethod
@@ -45,6 +46,7 @@ class LocalChat(Chat):
     engine: SpanEngine
     template: str  # how the model's prompts are wrapped
     name: str = ""
+    version: str = ""
     opens = True
 
     def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
@@ -138,7 +140,8 @@ class RecordedChat(Chat):
                 self._recorded[str(key)] = reply
 
     def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
-        keys = [text_sha256(self.name, request, max_tokens, cue, instruction)[:32] for request in requests]
+        writer = self.name + self.chat.version
+        keys = [text_sha256(writer, request, max_tokens, cue, instruction)[:32] for request in requests]
         new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._recorded}
         if new:
             replies = self.chat.replies(list(new.values()), max_tokens, cue, instruction)

@@ -23,6 +23,7 @@ from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.chat import Chat, Endpoint, EndpointChat, LocalChat, RecordedChat
 from ragauge.evidence.sft import SpanQuestion, TrainingDocument
+from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.retrieval.corpus import Corpus
@@ -235,5 +236,6 @@ class Questions:
         if name == ENDPOINT:
             return EndpointChat(Endpoint.from_environment(WRITER, "writes the questions"))
         lm = load_lm(name, dtype="bfloat16", threads=self.threads)
-        template = assets.describe(name)["template"] or ("chat" if lm.tokenizer.chat_template else "plain")
-        return LocalChat(lm, template, name)
+        facts = assets.describe(name)
+        template = facts["template"] or ("chat" if lm.tokenizer.chat_template else "plain")
+        return LocalChat(lm, template, name, f" {template} {facts['sha256']} {digest('ragauge.evidence.chat')}")

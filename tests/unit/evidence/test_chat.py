@@ -152,6 +152,12 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         Endpoint(url, model="m")
 
 
+def test_another_version_of_a_model_replies_itself(tmp_path: Path) -> None:
+    chat = ScriptedChat(lambda request: f"{request} {chat.version}")
+    for chat.version in ("1", "2"):
+        assert RecordedChat(chat, tmp_path / "replies").replies(["A"], 9) == [f"A {chat.version}"]
+
+
 def test_a_request_without_a_reply_is_made_again_by_the_next_run(tmp_path: Path) -> None:
     path, busy = tmp_path / "replies", ScriptedChat(lambda request: None if request == "B" else request)
     first = RecordedChat(busy, path)
