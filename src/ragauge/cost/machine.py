@@ -155,11 +155,16 @@ def provenance() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
+    """The processor's name, with family and model where it has no number: on many virtual machines two generations of
+    processors have one name."""
+    facts: dict[str, str] = {}
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()  # the first processor's
+        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    if {"cpu family", "model"} <= facts.keys() and not any(map(str.isdigit, name)):
+        return f"{name} family {facts['cpu family']} model {facts['model']}"
+    return name
 
 
 def gpu_state() -> dict[str, Any] | None:

@@ -72,6 +72,15 @@ def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
     assert len(list(shares)) == (2 if allow_load else 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"), [("AMD EPYC", "AMD EPYC family 26 model 2"), ("AMD EPYC 9R14", "AMD EPYC 9R14")]
+)
+def test_a_processors_name_without_a_number_has_family_and_model(name, shown, monkeypatch: pytest.MonkeyPatch):
+    one = f"processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: {name}\n"
+    monkeypatch.setattr(machine.Path, "read_text", lambda *_: f"{one}\n{one}")
+    assert machine.cpu_model() == shown
+
+
 def test_provenance_names_no_host_user_or_path():
     import getpass
     import socket
