@@ -323,6 +323,15 @@ def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
     assert c4["note"].startswith("the released script joins chunks")
 
 
+def test_table_2_draws_a_line_for_each_database_of_a_text(tmp_path: Path) -> None:
+    write_staleness(tmp_path, [[0.9, 0.8]], database="c4", evaluation=DATABASE).rename(tmp_path / "staleness/c4.json")
+    write_staleness(tmp_path, [[0.7, 0.6]])
+    rows = table("piperag_table_2", tmp_path)
+    [legend] = registry.module("item", "piperag_table_2").draw(rows).legends
+    drawn = {text.get_text() for text in legend.get_texts() if DATABASE in text.get_text()}
+    assert {f"{DATABASE}, index ivf (c4)", f"{DATABASE}, index ivf ({DATABASE})"} <= drawn
+
+
 def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path) -> None:
     path = write(tmp_path, "none", "no_retrieval", NATS)
     (path.parent / "pipe.jsonl.partial").write_text("{}\n")

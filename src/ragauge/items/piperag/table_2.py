@@ -42,10 +42,12 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     axes = ("stale_tokens", Axis("stale tokens", "base2"), COSINE, Axis("cosine similarity"))
+    names = table.assign(index=table["index"].astype(str)).groupby(["model", "dataset", "index"])["variant"].nunique()
 
     def line(row: Row) -> str:
-        index = row.keys["index"]
-        return str(row.keys["dataset"]) + (f", index {index}" if index else " (the paper)")
+        model, dataset, index, variant = (str(row.keys[key]) for key in ("model", "dataset", "index", "variant"))
+        several = f" ({variant})" if names[model, dataset, index] > 1 else ""  # of other databases, or nprobe
+        return dataset + (f", index {index}{several}" if index else " (the paper)")
 
     plot = Lines(*axes, line, look=lambda row: str(row.keys["dataset"]))
     return plot.draw(replace(p, panel=p.panel.partition("\n")[0]) for p in plot.points(table))
