@@ -38,10 +38,8 @@ class DatabaseSize:
 
 def size(settings: DatabaseSettings) -> DatabaseSize | None:
     """The size of a database; None if that of a corpus is not known before it is read."""
-    encoder = entries().get(settings.encoder)
-    width = encoder.width if encoder else None
-    corpora = _sized(settings.sources)
-    if len(corpora) < len(settings.sources) or width is None:
+    encoder, corpora = entries().get(settings.encoder), _sized(settings.sources)
+    if len(corpora) < len(settings.sources) or not (encoder and encoder.width):
         return None
     all_documents = sum(corpus.documents for corpus in corpora)
     share = min(settings.limit or all_documents, all_documents) / all_documents
@@ -58,8 +56,8 @@ def size(settings: DatabaseSettings) -> DatabaseSize | None:
         chunks,
         streams * share * sum(map(_streamed_gb, corpora)) + sum(download for _, download in sets),
         (TOKEN_BYTES * tokens + DOCUMENT_BYTES * documents) / GB,
-        2 * width * chunks / GB,
-        sum(copies * vectors(i, chunks, settings) * i.vector_bytes(width) for i, copies in indexes) / GB,
+        2 * encoder.width * chunks / GB,
+        sum(copies * vectors(i, chunks, settings) * i.vector_bytes(encoder.width) for i, copies in indexes) / GB,
     )
 
 
@@ -86,6 +84,12 @@ def _streamed_gb(corpus: Entry) -> float:
     return corpus.download_gb or 0.0 if corpus.source.startswith("hf:") else 0.0
 
 
+def width(settings: DatabaseSettings) -> int:
+    """Dimensions of a database's vectors; 768 where the encoder's are not known before it is read."""
+    encoder = entries().get(settings.encoder)
+    return encoder.width if encoder and encoder.width else 768
+
+
 def index_vectors(settings: DatabaseSettings, label: str) -> float:
     """Vectors of an index of a database; 0 where the size of its corpus is not known before it is read."""
     made, index = size(settings), settings.indexes[label]
@@ -94,9 +98,7 @@ def index_vectors(settings: DatabaseSettings, label: str) -> float:
 
 def index_mb(settings: DatabaseSettings, label: str) -> int:
     """Megabytes of a merged index, which a search of all its lists reads; 0 where its vectors are not known."""
-    encoder = entries().get(settings.encoder)
-    width = encoder.width if encoder and encoder.width else 768
-    return ceil(index_vectors(settings, label) * settings.indexes[label].vector_bytes(width) / 1e6)
+    return ceil(index_vectors(settings, label) * settings.indexes[label].vector_bytes(width(settings)) / 1e6)
 
 
 def vectors(index: IndexRecipe, chunks: float, settings: DatabaseSettings) -> float:

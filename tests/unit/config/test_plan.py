@@ -171,6 +171,17 @@ def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
     assert (plan.training.threads(gpu), plan.training.gpus(gpu), plan.training.node(gpu)) == (2, 2, "")
 
 
+def test_the_memory_of_an_index_follows_from_the_encoders_width() -> None:
+    index = {"x": {"type": "hnsw", "filled": 10**8}, "y": {"train_vectors": 10**6}}
+    encoders = {384: "minilm", 768: "contriever", 1024: "bge-large-en-v1.5"}
+    databases = {str(width): {"encoder": encoder, "indexes": index} for width, encoder in encoders.items()}
+    plan = changed(databases=databases).retrieval
+    for width in encoders:
+        added = 3000 + 10**8 // 2 * (4 * width + 8 * 33 + 8) * 2 // 10**6  # of each of two shards, held twice
+        assert plan.add_mb(of(database=str(width), index="x"), attempt=1) == added
+        assert plan.train_mb(of(database=str(width), index="y"), attempt=2) == 2 * (2000 + 12 * width)
+
+
 def test_an_index_is_made_of_the_shards_that_it_is_over(full: Plan) -> None:
     folder = "results/full/databases/wikipedia/indexes"
     assert full.retrieval.of_shards(full.paths.codes)(of(database="wikipedia", index="first_half")) == [
@@ -269,6 +280,7 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
     ("module", "made_anew", "kept"),
     [
         ("engines/rope", {"answers", "latency", "pipeline"}, {"questions"}),
+        ("engines/backends/torch", {"answers", "latency"}, {"questions", "item", "page"}),
         ("methods/superposition", {"answers", "latency"}, {"questions", "pipeline", "item", "page"}),
         ("metrics/f1", {"item", "page"}, {"questions", "answers", "latency", "pipeline"}),
         ("items/superposition/table_1", {"item"}, {"questions", "answers", "latency", "pipeline", "page"}),

@@ -77,12 +77,13 @@ class RetrievalPlan(PlanPart):
         return "" if 0 < sizes.index_vectors(self._database(labels), labels.index) <= FEW_VECTORS else ALONE
 
     def train_mb(self, labels: Labels, attempt: int) -> int:
-        return attempt * self._index(labels).train_mb()
+        return attempt * self._index(labels).train_mb(sizes.width(self._database(labels)))
 
     def add_mb(self, labels: Labels, attempt: int) -> int:
         """Memory for one shard, as far as its vectors are known beforehand; more in a further attempt."""
-        vectors = sizes.index_vectors(self._database(labels), labels.index)
-        return attempt * self._index(labels).add_mb(ceil(vectors / self._indexed_shards(labels)))
+        database = self._database(labels)
+        each = ceil(sizes.index_vectors(database, labels.index) / self._indexed_shards(labels))
+        return attempt * self._index(labels).add_mb(each, sizes.width(database))
 
     def search_mb(self, labels: Labels, attempt: int) -> int:
         """Memory of a job that searches an index, which it maps, all of it."""

@@ -42,9 +42,9 @@ class IvfPq(IndexRecipe):
     def vector_bytes(self, dim: int) -> float:
         return self.pq_bytes + ID_BYTES
 
-    def train_mb(self) -> int:
+    def train_mb(self, dim: int) -> int:
         """The sample in float32, twice while it is gathered, and what k-means takes."""
-        return 2000 + self.train_vectors * 768 * 4 * 3 // 10**6
+        return 2000 + self.train_vectors * dim * 4 * 3 // 10**6
 
     def check(self, vectors: VectorSource) -> None:
         if vectors.dim % self.pq_bytes:

@@ -88,11 +88,11 @@ class IndexRecipe(Section):
         """Bytes on disk of one vector in a shard's part of the index."""
         return 4 * dim + ID_BYTES
 
-    def train_mb(self) -> int:
-        """Memory of the job that trains."""
+    def train_mb(self, dim: int) -> int:
+        """Memory of the job that trains on vectors of this width."""
         return 2000
 
-    def add_mb(self, vectors: int, dim: int = 768) -> int:
+    def add_mb(self, vectors: int, dim: int) -> int:
         """Memory of a job that adds this many vectors, which it holds twice while they grow and are written."""
         return 3000 + int(vectors * self.vector_bytes(dim) * 2 // 10**6)
 
