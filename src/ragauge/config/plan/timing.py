@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from ragauge import registry
 from ragauge.config.plan.answers import AnswerPlan
 from ragauge.config.plan.part import Labels, PlanPart, code_of
 from ragauge.config.schema import Config, ModelEntry, Protocol
@@ -59,9 +60,10 @@ class TimingPlan(PlanPart):
 
     def code(self, protocol: Protocol) -> Callable[[Labels], str]:
         def of_job(labels: Labels) -> str:
-            module = "served" if self.config.models[labels.model].served else protocol
+            model = self.config.models[labels.model]
             methods = self._answers.modules(self._section(protocol, labels).methods)
-            return code_of(f"measure.{module}", components=methods)
+            engine = registry.module_name("engine", model.engine)
+            return code_of(f"measure.{'served' if model.served else protocol}", components=[*methods, engine])
 
         return of_job
 
