@@ -15,12 +15,13 @@ from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import VERSION, IndexFacts
 from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class, recipe_of
 
-# Keys that no record depends on: labels, access, cores, and files that hashes stand for.
+# Keys that no record depends on: labels, access, and files that hashes stand for.
 UNRECORDED = {
     *("model", "database", "index", "evaluation", "limit"),
-    *("server_threads", "server_cert", "server_key", "tls_ca", "tls_name", "token_file", "cores", "retrieval_cores"),
+    *("server_cert", "server_key", "tls_ca", "tls_name", "token_file"),
     *("retrofit_minutes", "weights", "adapters"),
 }
+TIMED = {"server", "server_threads", "cores", "retrieval_cores"}  # keys that change times alone
 
 
 class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
@@ -44,9 +45,9 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """The settings without labels, access and cores, with files by their hashes."""
-        scores = self.pipeline.task == "perplexity"  # a running server changes times alone
-        settings = self.pipeline.model_dump(exclude=UNRECORDED | ({"server"} if scores else set()))
+        """The settings without labels and access, with files by their hashes."""
+        scores = self.pipeline.task == "perplexity"
+        settings = self.pipeline.model_dump(exclude=UNRECORDED | (TIMED if scores else set()))
         others = self.model_dump(exclude={"version", "pipeline", "model", "database", "index", "source"})
         return settings | others | {"model": self.source}
 

@@ -52,7 +52,6 @@ def test_a_schedule_that_asks_no_index_has_none(folder: Path) -> None:
     ("settings", "facts", "is_same"),
     [
         ({"cores": "1", "limit": 9, "server": ["node:1"]}, {}, True),  # access, cores, and how many there are
-        ({"task": "generate", "server": ["node:1"]}, {}, False),
         ({"neighbours": 3}, {}, False),
         ({"exclude": "article"}, {}, False),
         ({}, {"seed": 1}, False),
@@ -69,6 +68,13 @@ def test_the_digest_covers_all_that_records_depend_on(
     )
     assert (plain.digest == other.digest) == is_same
     assert PipelineSpecification.model_validate(json.loads(json.dumps(other.model_dump()))) == other
+
+
+@pytest.mark.parametrize("where", [{"server": ["node:1"]}, {"cores": "1"}, {"retrieval_cores": "1"}])
+def test_times_depend_on_cores_and_servers(where: dict[str, Any]) -> None:
+    timed = {"schedule": "retro", "task": "generate"}
+    plain, other = (PipelineSettings(**timed, **given) for given in ({}, where))
+    assert len({specify(one, model="m", database="d", index=None).digest for one in (plain, other)}) == 2
 
 
 def test_a_folder_that_is_no_index_is_named(tmp_path: Path) -> None:
