@@ -220,6 +220,13 @@ def test_pipelines_share_adapters_and_exports() -> None:
     assert (plan.node(of(pipeline="alone")), plan.node(of(pipeline="plain"))) == ("--exclusive", "")
 
 
+def test_a_pipeline_runs_again_where_another_text_is_read() -> None:
+    sets = {name: {"corpus": "c4-en"} for name in "ab"}
+    runs = {name: {"schedule": "retro", "evaluation": name} for name in "ab"}
+    plan = changed(databases={"db": {"evaluation_sets": sets}}, pipelines=runs).pipelines
+    assert plan.specification(of(pipeline="a")) != plan.specification(of(pipeline="b"))
+
+
 # --- code ---
 
 

@@ -52,7 +52,7 @@ class PipelinePlan(PlanPart):
         return code_of("generation.pipeline", components=modules_of(self._pipeline(labels)))
 
     def specification(self, labels: Labels) -> list[str]:
-        """Digest of everything of the configuration that the records depend on, and how many there are."""
+        """Digest of everything of the configuration that the records depend on, of which texts, and how many."""
         entry = self._pipeline(labels)
         model, database = self._model(entry), self.config.pipeline_database(entry)
         recipe = self.config.databases[database].indexes[entry.index].model_dump() if entry.asks_index else None
@@ -66,7 +66,7 @@ class PipelinePlan(PlanPart):
             device=model.device,
             seed=self.config.seed,
         )
-        return [specification.digest, f"{entry.limit} sequences"]
+        return [specification.digest, f"{entry.limit} sequences", f"of {entry.evaluation or database}"]
 
     def threads(self, labels: Labels) -> int:
         """All for timed jobs, but those of servers that are jobs; one that scores shares a core with its server."""
