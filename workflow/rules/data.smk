@@ -3,6 +3,8 @@
 
 rule asset:
     """Fetch an asset and write what it is, hash by hash."""
+    input:
+        PLAN.asset_files,
     output:
         ASSET,
     log:

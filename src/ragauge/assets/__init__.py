@@ -149,6 +149,14 @@ def is_retro(name: str) -> bool:
     return os.path.isdir(path) and (retro.is_converted(path) or retro.checkpoint(path) is not None)
 
 
+def local_files(name: str) -> list[str]:
+    """Return the files of an asset at a local path; none of one that is fetched, whose files do not change."""
+    prefix, _, place = _entry(name).source.partition(":")
+    path = Path(place).expanduser()
+    paths = path.rglob("*") if path.is_dir() else [path]
+    return sorted(str(file) for file in paths if file.is_file()) if prefix == "path" else []
+
+
 def absolute(name: str) -> str:
     """Return the name of an asset with relative paths made absolute."""
     if name in entries():

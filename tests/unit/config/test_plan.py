@@ -59,6 +59,16 @@ def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
     assert plan.answers.models(of(model="c")) == [f"{ASSETS}/{MODEL}.json", "results/r/models/t.json"]
 
 
+def test_a_model_on_disk_is_described_anew_where_its_files_change(tmp_path: Path) -> None:
+    (tmp_path / "model" / "tokenizer").mkdir(parents=True)
+    files = [tmp_path / "model" / name for name in ("config.json", "tokenizer/vocabulary.json")]
+    for file in files:
+        file.touch()
+    plan = changed(models={MODEL: {}, "own": {"source": f"path:{tmp_path / 'model'}"}})
+    read = {source: plan.asset_files(of(asset=Path(path).stem)) for path, source in plan.manifests.items()}
+    assert read == {MODEL: [], f"path:{tmp_path / 'model'}": list(map(str, files))}
+
+
 def test_only_methods_that_take_a_finder_have_one() -> None:
     models, methods = {"a": {"source": MODEL}, "b": {"source": MODEL, "finder": "a"}}, {"naive": {}, "cache_clip": {}}
     config = changed(models=models, datasets={"wiki_single": {}}, methods=methods).config

@@ -46,6 +46,10 @@ class Plan(PlanPart):
     def asset_source(self, labels: Labels) -> str:
         return self.manifests[ASSET.format(asset=labels.asset)]
 
+    def asset_files(self, labels: Labels) -> list[str]:
+        """The files of an asset on this machine's disks, which may be written anew."""
+        return assets.local_files(self.asset_source(labels))
+
     @property
     def assets(self) -> list[str]:
         """The source of every asset: a name of the catalog, or a source."""
