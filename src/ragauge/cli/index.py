@@ -129,7 +129,8 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     from ragauge.retrieval.vectors import Vectors
 
     database = Database(args.database)
-    index, vectors = Index(database, label), Vectors.open(args.database, settings.indexes[label])
+    index = Index(database, label)
+    vectors, count = Vectors.open(args.database, index.recipe), len(database.shards)
     # The first whole chunk of held-out texts, spread evenly over those that are long enough.
     encoded = (encode(database.tokenizer, [held_out.text])[0] for held_out in database.evaluation())
     size = database.chunk_tokens
@@ -137,14 +138,16 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     if not texts:
         raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
     dtype = "float32" if settings.device == "cuda" else settings.dtype  # that device embeds chunks, not queries
-    encoder = EncoderChoice(settings.encoder, settings.engine, args.threads, dtype).load()
-    queries = encoder.encode(texts[:: max(1, len(texts) // RECALL_QUERIES)][:RECALL_QUERIES])
+    choice = EncoderChoice(settings.encoder, settings.engine, args.threads, dtype)
+    if choice.sha256 != index.encoder_sha256:
+        raise UserError(f"{index.folder}: its vectors were not made with the encoder {settings.encoder!r}")
+    queries = choice.load().encode(texts[:: max(1, len(texts) // RECALL_QUERIES)][:RECALL_QUERIES])
     path = args.out or index_folder(args.database, label) / "recall.json"
     saved = path.with_name(f".{path.name}.npz")
     exact, shards = exact_search_within(vectors, queries, args.minutes, saved)
     report = {
         "index": index.sha256,
-        "settings": settings.indexes[label].model_dump(),
+        "settings": index.recipe.model_dump() | ({"shards": None} if len(vectors.embeddings) == count else {}),
         "vectors": len(index),
         "filled": index.recipe.filled,
         "queries": len(queries),

@@ -40,7 +40,8 @@ def exact_search_within(
     """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards compared. `saved`: file
     of each shard's results, with which a killed search goes on."""
     recipe, k, embeddings = vectors.recipe, max(KS), [one.sha256 for one in vectors.embeddings]
-    identity = text_sha256(embeddings, recipe.metric, recipe.near_duplicates, k, queries.tolist())
+    indexed = vectors.database.sha256, embeddings, recipe.metric, recipe.near_duplicates  # the near-duplicates too
+    identity = text_sha256(*indexed, k, queries.tolist())
     shards = np.random.default_rng(recipe.seed).permutation(len(embeddings)).tolist()
 
     def search(shard: int) -> list[Any]:

@@ -324,6 +324,31 @@ def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(folder: Path, tmp
     assert (again == exact).all()
 
 
+def test_an_exact_search_of_other_chunks_begins_anew(folder: Path, tmp_path: Path) -> None:
+    """As where an evaluation set was added, of which further documents are near-duplicates."""
+    vectors, saved = Vectors.open(folder, INDEX), tmp_path / "saved"
+    queries = vectors.sample(20)[:5]
+    exact_search_within(vectors, queries, None, saved)
+    fewer = Vectors.open(folder, INDEX)
+    fewer.database.sha256, fewer.database.near_duplicates = "marked anew", np.arange(40)
+    again, shards = exact_search_within(fewer, queries, None, saved)
+    assert (again == exact_search(fewer, queries, 10, shards)[1]).all()
+
+
+def test_recall_is_of_the_recipe_and_the_encoder_that_the_index_was_made_with(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever settings the command line has, or has not."""
+    tiny_database.stand_in(monkeypatch)
+    command = ["index", "recall", "--database", str(folder), "--out", str(tmp_path / "r.json")]
+    assert main(command) == 0
+    settings = json.loads((tmp_path / "r.json").read_text())["settings"]
+    assert settings == INDEX.model_dump()
+    monkeypatch.setattr(embed.EncoderChoice, "sha256", "another")
+    assert main(command) == 2
+    assert "its vectors were not made with the encoder 'minilm'" in capsys.readouterr().err
+
+
 def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> None:
     """All lists are scanned, so that what is missed is missed by the codes: a search of the shards alone, by hand."""
     vectors, opened = Vectors.open(folder, INDEX), Index(Database(folder), "ivf")
