@@ -300,10 +300,10 @@ def _compare(args: argparse.Namespace) -> None:
     own = settings.evaluation in (None, settings.database)
     read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
     saved = args.out.with_name(f".{args.out.name}.texts")
-    made_from = retriever.index.sha256, choice.sha256, settings.nprobe, digest("ragauge.retrieval.staleness")
+    made_from = retriever.index.sha256, choice.sha256, settings.nprobe, settings.tokens
     compared = resumed.results(
         saved,
-        text_sha256(*made_from, [text.key for text in read]),
+        text_sha256(*made_from, digest("ragauge.retrieval.staleness"), [text.key for text in read]),
         read,
         lambda text: [asdict(one) for one in comparison.compare(text.key, text.ids)],
         settings.minutes,

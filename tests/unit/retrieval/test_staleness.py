@@ -70,14 +70,16 @@ def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
 ) -> None:
     tiny_database.stand_in(monkeypatch)
     out = tmp_path / "s.json"
-    monkeypatch.setattr("ragauge.generation.evaluation.texts", lambda *_: [_text("a"), _text("b")])
+    monkeypatch.setattr("ragauge.generation.evaluation.texts", lambda _, n, *__: [_text("a", n), _text("b", n)])
 
-    def run(*options: str) -> dict:
-        command = ["piperag", "staleness", "--database", str(folder), "--tokens", "160", "--encoder", "other"]
+    def run(*options: str, tokens: int = 160) -> dict:
+        command = ["piperag", "staleness", "--database", str(folder), "--tokens", str(tokens), "--encoder", "other"]
         assert cli.main([*command, *options, "--out", str(out)]) == 0
         return json.loads(out.read_text())
 
+    assert run("--minutes", "0.000001", tokens=144)["texts"] == 1
     first = run("--minutes", "0.000001")
+    assert len(first["queries"]) == 6, "those of shorter texts are no part of it"
     assert (first["texts"], {one["key"] for one in first["queries"]}) == (1, {"a"})
     both = run()
     assert (both["texts"], len(both["queries"])) == (2, 2 * len(first["queries"]))
@@ -85,8 +87,8 @@ def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
     assert not list(tmp_path.glob(".s.json*"))
 
 
-def _text(key: str) -> EvaluationStretch:
-    return EvaluationStretch(key, 0, tuple(np.random.default_rng(len(key)).integers(97, 122, 160).tolist()))
+def _text(key: str, count: int) -> EvaluationStretch:
+    return EvaluationStretch(key, 0, tuple(np.random.default_rng(len(key)).integers(97, 122, count).tolist()))
 
 
 @pytest.mark.parametrize(
