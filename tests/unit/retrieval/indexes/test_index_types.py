@@ -150,3 +150,4 @@ def test_every_type_says_what_its_jobs_need(name: str) -> None:
     assert recipe.add_mb(10**7, 384) > recipe.add_mb(0, 384) >= 1000
     assert 1 <= recipe.default_nprobe <= recipe.max_nprobe
     assert recipe.origin().keys().isdisjoint({"parts", recipe.NPROBE_KEY})
+    assert recipe.origin()["type"] == name

@@ -81,8 +81,7 @@ class IndexRecipe(Section):
 
     def origin(self) -> dict[str, Any]:
         """What the content of the index depends on."""
-        excluded = {"parts", self.NPROBE_KEY or ""} | ({"type"} if self.type == DEFAULT_TYPE else set())
-        return self.model_dump(exclude=excluded)
+        return self.model_dump(exclude={"parts", self.NPROBE_KEY or ""})
 
     def vector_bytes(self, dim: int) -> float:
         """Bytes on disk of one vector in a shard's part of the index."""
