@@ -81,13 +81,23 @@ class Plan:
     model: ModelEntry
     index: Path | None  # the folder of the index, where it is on this machine's disks
     starts_server: bool  # of that index, for the run; False: a running server is queried
-    remote_index: IndexFacts | None  # of a running server's index, as far as the configuration says
+    stated_index: IndexFacts | None  # the index, as far as the configuration says
     serve_options: Sequence[str] = ()  # of `ragauge serve` for the server that is started
 
     @property
     def evaluation(self) -> str | None:
         """The evaluation set; None is the database's held-out text, which its own label names too."""
         return None if self.settings.evaluation == self.settings.database else self.settings.evaluation
+
+    @property
+    def index_facts(self) -> IndexFacts | None:
+        """The index that is searched: as it is on disk, with the configuration's nprobe, which does not rebuild it."""
+        from ragauge.generation.specification import index_facts
+
+        if not self.index:
+            return self.stated_index
+        facts, stated = index_facts(self.index), self.stated_index
+        return facts.model_copy(update={"nprobe": stated.nprobe}) if stated and stated.nprobe else facts
 
 
 def run(args: argparse.Namespace) -> None:
@@ -165,15 +175,15 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
     is_remote = bool(args.server or args.server_file or entry.server)
     is_on_disk = not is_remote or bool(entry.has_server_job and args.server_file)
     index = args.database / "indexes" / entry.index if entry.asks_index and is_on_disk else None
-    remote = facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None) if entry.asks_index else None
-    return Plan(settings, experiment.models[model], index, entry.asks_index and not is_remote, remote, made)
+    facts = facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None) if entry.asks_index else None
+    return Plan(settings, experiment.models[model], index, entry.asks_index and not is_remote, facts, made)
 
 
 def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     from ragauge.cost.machine import provenance
     from ragauge.generation import pipeline
     from ragauge.generation.evaluation import texts
-    from ragauge.generation.specification import index_facts, modules_of, specify
+    from ragauge.generation.specification import modules_of, specify
     from ragauge.io.digest import digest
     from ragauge.retrieval.database import Database
 
@@ -197,7 +207,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         settings,
         model=str(settings.model),
         database=str(settings.database),
-        index=index_facts(plan.index) if plan.index else plan.remote_index,
+        index=plan.index_facts,
         source=name,
         dtype=plan.model.dtype,
         device=plan.model.device,
@@ -278,8 +288,11 @@ def _add_staleness(parser: argparse.ArgumentParser) -> None:
 
 def _compare(args: argparse.Namespace) -> None:
     if args.config:
-        entries, where = loading.load(args.config).staleness, f"{args.config}: staleness"
+        config, where = loading.load(args.config), f"{args.config}: staleness"
+        entries = config.staleness
         settings: StalenessSettings = options.entry(entries, args.entry, "comparison", where)
+        recipe = config.databases[settings.database].indexes[settings.index]
+        settings = settings.model_copy(update={"nprobe": settings.nprobe or recipe.default_nprobe})
     else:
         stated = options.given(args, StalenessSettings, DATABASE)
         settings = checked_options(StalenessSettings, {"database": args.database.name, **stated})

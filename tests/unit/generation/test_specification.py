@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 import tiny_database as tiny
+from ragauge.cli.piperag import Plan
+from ragauge.config.schema import ModelEntry
 from ragauge.errors import UserError
 from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import PipelineSpecification, index_facts, specify
+from ragauge.generation.specification import PipelineSpecification, facts_of, index_facts, specify
 from ragauge.retrieval.index import index_folder
 from ragauge.retrieval.settings import DatabaseSettings
 
@@ -40,6 +42,14 @@ def test_an_index_stands_with_its_type_its_recipe_and_its_own_nprobe(
     assert (settings.nprobe, settings.model, settings.neighbours) == (nprobe, "m", 2)
     stated = PipelineSettings(schedule="piperag", task="generate", nprobe="hide")
     assert specify(stated, model="m", database="d", index=facts).pipeline.nprobe == "hide"
+
+
+def test_a_search_without_an_nprobe_has_the_configurations_not_that_of_the_time_of_merging(folder: Path) -> None:
+    stated = facts_of("ivf", {**INDEXES["ivf"], "nprobe": 6}, None)
+    settings, model = PipelineSettings(schedule="retro"), ModelEntry(source="m")
+    facts = Plan(settings, model, index_folder(folder, "ivf"), True, stated).index_facts
+    assert facts
+    assert (facts.nprobe, facts.vectors) == (6, index_facts(index_folder(folder, "ivf")).vectors)
 
 
 def test_a_schedule_that_asks_no_index_has_none(folder: Path) -> None:
