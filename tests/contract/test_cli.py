@@ -65,6 +65,7 @@ MISTAKES = [
     ("index build --databse x", "unknown option '--databse'; did you mean '--database'?"),
     ("rnu", "unknown verb 'rnu'; did you mean 'run'?"),
     ("", "the following arguments are required: VERB (see ragauge --help)"),
+    (RUN.replace("naive", "prefix_tree") + " --part 0/2", "--part: answers of prefix_tree depend on the questions"),
     (f"{RUN} --limit 0", "argument --limit: '0' must be a whole number from 1"),
     (f"{RUN} --device tpu", "argument --device: unknown device 'tpu'; did you mean 'cpu'? known: auto, cpu, cuda"),
     ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but this needs the files"),

@@ -83,6 +83,8 @@ def _reasons(reasons: dict[str, list[str]]) -> list[str]:
 def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None) -> tuple[Job, Served | None]:
     """Return the job that the options name, and how its model is reached if it is behind a server."""
     name, method = options.method(args, args.method, config)
+    if args.part and method.sequential():
+        raise UserError(f"--part: answers of {args.method} depend on the questions before them; answer all in one run")
     model = options.model(args, config)
     questions = options.questions(args, config)
     limit = options.first(args.limit, config and config.limit(Answers(args.dataset, args.model, args.method)))

@@ -38,6 +38,10 @@ def check(config: Config) -> None:
         variant.make(f"methods.{name}")
     for job in {(job.variant, job.model): job for job in config.answers()}.values():
         config.method(job)
+    for job in config.answers():
+        if config.datasets[job.dataset].jobs > 1 and config.methods[job.variant].make().sequential():
+            reason = f"answers of {job.variant} depend on the questions before them, which other jobs would answer"
+            raise UserError(f"datasets.{job.dataset}.jobs: {reason}; leave it out")
     for label, database in config.databases.items():
         check_database(database, f"databases.{label}")
     _check_evaluation_labels(config)

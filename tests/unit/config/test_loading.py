@@ -84,6 +84,14 @@ def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_questions_whose_answers_depend_on_each_other_are_not_dealt_to_several_jobs() -> None:
+    data = changed("datasets/nq_open", {"jobs": 2})
+    loading.parse(data, "c.yaml")
+    data["methods"]["tree"] = {"method": "prefix_tree"}
+    with pytest.raises(UserError, match=r"datasets\.nq_open\.jobs: answers of tree depend on the questions"):
+        loading.parse(data, "c.yaml")
+
+
 def test_pipelines_need_no_question_set() -> None:
     alone = {"run": "t", "models": {MODEL: None}, "databases": {"d": {}}, "pipelines": {"retro": None}}
     checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
