@@ -142,7 +142,10 @@ def _paired(scores: Path, named: Sequence[Keys], place: str) -> tuple[Numbers, l
 def _scores(table: Path, keys: Keys, place: str) -> dict[str, float]:
     """By question, those of a variant, which is a column."""
     rows = _rows(table, {name: value for name, value in keys.items() if name != "variant"}, place)
-    return {row["question"]: float(score) for row in rows if (score := row.get(str(keys["variant"])))}
+    scored = [(row["question"], float(score)) for row in rows if (score := row.get(str(keys["variant"])))]
+    if len(scores := dict(scored)) < len(scored):
+        raise UserError(f"{place}: {table} has several scores of one question with {dict(keys)}; name the model")
+    return scores
 
 
 def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:

@@ -86,6 +86,15 @@ def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
         direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: c}}")
 
 
+def test_a_claim_that_names_no_model_where_there_are_two_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "SCORES", "model,question,a,b\nsmall,q,1,0\nlarge,q,0,1\n")
+    claim = "readers: {all: {table: run/scores.csv}}, quantity: em, better: {variant: a}, worse: {variant: b}"
+    with pytest.raises(UserError, match="has several scores of one question"):
+        direction(tmp_path, claim)
+
+
 def test_each_reader_has_a_row(tmp_path: Path) -> None:
     readers = "small: {table: run/table.csv, keys: {method: gain}}, large: {table: run/table.csv, keys: {method: loss}}"
     (tmp_path / "run").mkdir()
