@@ -1,5 +1,6 @@
 """Runs one pipeline over sequences of held-out text, which it scores or continues, and writes a record of each."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -40,14 +41,18 @@ class Pipeline:
         self.schedule = self.settings.make_schedule(self.specification.seed)
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
-        """One sequence's record; one that outgrows the memory fails. Raises UserError: the retriever failed."""
+        """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails. Raises UserError:
+        the retriever failed."""
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
             run = self._score if self.settings.task == "perplexity" else self._generate
             with unified_memory_errors():
-                return SequenceRecord(**base, status="ok", **run(text))
+                result = run(text)
         except MEMORY_ERRORS as error:
             return SequenceRecord(**base, status="failed", reason=in_one_line(error))
+        if not math.isfinite(result.get("nll", 0.0)):  # which JSON has no number for
+            return SequenceRecord(**base, status="failed", reason="its likelihood is not a finite number")
+        return SequenceRecord(**base, status="ok", **result)
 
     def _score(self, text: EvaluationStretch) -> dict[str, Any]:
         windows = self.schedule.windows

@@ -1,6 +1,7 @@
 """Records of generation with retrieval: resumed, compared, refused; and what the performance model predicts."""
 
 import json
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -60,6 +61,12 @@ def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
         assert record.scored == 150 - 64
     overlapping = ("prefetch", "neighbours_ahead")
     assert sum(call["seconds"] for call in record.trace if call["stage"] not in overlapping) <= record.trials_s[0]
+
+
+def test_a_sequence_without_a_finite_likelihood_is_recorded_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "token_nll", lambda *_: torch.full((149,), math.nan))
+    record = made(specified("no_retrieval", 64, "perplexity")).record(TEXTS[0])
+    assert (record.status, record.reason) == ("failed", "its likelihood is not a finite number")
 
 
 def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
