@@ -167,6 +167,12 @@ def cpu_model() -> str:
     return name
 
 
+def processor(device: str | None) -> str:
+    """The name of the GPU, where a decoder runs on one, else of the processor."""
+    gpu = gpu_state() if str(device).startswith("cuda") else None
+    return str(gpu["name"]) if gpu else cpu_model()
+
+
 def gpu_state() -> dict[str, Any] | None:
     """Name, memory, driver and CUDA version of the first CUDA device; None where torch sees none."""
     import torch

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragauge.cost.machine import competing_load
+from ragauge.cost.machine import competing_load, processor
 from ragauge.cost.trace import Trace
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.errors import in_one_line
@@ -130,7 +130,8 @@ def run(
     `make` loads the decoder and connects the retriever; it is called only if a sequence is missing. Raises UserError as
     `make` and `RecordWriter` do."""
     keys = [text.key for text in texts]
-    with RecordWriter(out, specification.fingerprint, keys, overwrite, SequenceRecord) as writer:
+    machine = processor(specification.device)
+    with RecordWriter(out, specification.fingerprint, keys, overwrite, SequenceRecord, machine) as writer:
         todo = [text for text in texts if text.key not in writer.done]
         pipeline = make() if todo else None
         label = specification.pipeline.schedule

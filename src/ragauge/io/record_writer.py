@@ -44,18 +44,21 @@ class RecordWriter:
         keys: Sequence[str],
         overwrite: bool = False,
         kind: type[AnyRecord] = Record,
+        machine: str = "",
     ) -> None:
         """
         Args:
             fingerprint: every setting that a record depends on, as JSON values; not the limit.
             keys: the questions that make the run complete, in the order they are asked.
             overwrite: replace finished records of another run; they are refused otherwise.
+            machine: the processor of new records; where it is not that of all, the provenance has every one.
         """
         self.out, self.partial = out, partial_path(out)
         self.done: set[str] = set()  # the keys that need no asking
         self.crashes: dict[str, int] = {}  # unanswered question -> processes that died while they answered it
         self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
         self._keys, self._overwrite, self._kind = list(keys), overwrite, kind
+        self._machine, self._machines = machine, dict[str, None]()  # of new records, and of all, in their order
         self._discard_reason = ""  # why the finished file is moved aside
         self._records: dict[str, str] = {}  # key -> its line
         self._started = out.with_name(f".{out.name}.started")  # keys of questions under way; an orderly exit removes it
@@ -88,6 +91,7 @@ class RecordWriter:
             for path in filter(Path.exists, (self.out, self.partial)):
                 self._move_aside(path, reason)
             self._records, self.done, self._discard_reason = {}, set(), ""
+            self._machines.clear()
             self._file = self._resources.enter_context(self._open_partial())
 
     def start(self, key: str) -> None:
@@ -109,6 +113,7 @@ class RecordWriter:
                 self._file.truncate(start)  # a line is written whole or not at all
                 raise
         self._records[record.key] = line
+        self._machines[self._machine] = None
         self.done.add(record.key)
 
     def finish(self, meta: Mapping[str, Any]) -> None:
@@ -124,11 +129,17 @@ class RecordWriter:
             if not (is_same_run and self.out.read_bytes() == records.join_lines(lines)):  # else its provenance stays
                 if self._discard_reason:
                     self._move_aside(self.out, self._discard_reason)
-                records.write_finished(self.out, lines, self._fingerprint, meta)
+                machines = list(filter(None, self._machines))
+                made = {**meta, "machines": machines} if machines else dict(meta)
+                if len(machines) > 1:
+                    several = {"cpu": " / ".join(machines), "gpu": None}
+                    made["provenance"] = {**(meta.get("provenance") or {}), **several}
+                records.write_finished(self.out, lines, self._fingerprint, made)
             self.partial.unlink(missing_ok=True)
 
     def _open_partial(self) -> FileIO:
-        header = json.dumps({"version": records.VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes})
+        about = {"version": records.VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes}
+        header = json.dumps(about | {"machines": [*self._machines, self._machine]})
         replace_atomically(self.partial, records.join_lines([header, *self._records.values()]))
         return open(self.partial, "ab", buffering=0)
 
@@ -148,6 +159,7 @@ class RecordWriter:
         lines = records.lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
         if more := len(set(lines) - set(self._keys)):
             self._discard_reason = f"holds {more} records that this run does not ask for"
+        self._add_machines(meta, lines)
         return lines
 
     def _read_partial(self) -> dict[str, str]:
@@ -168,7 +180,12 @@ class RecordWriter:
         crashes = Counter(_as_dict(header.get("crashes")))
         crashes.update(set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ())
         self.crashes = {key: crashes[key] for key in crashes if key not in answered}
+        self._add_machines(header, answered)
         return answered
+
+    def _add_machines(self, made: Mapping[str, Any], lines: Mapping[str, str]) -> None:
+        """Add the machines of the records of an earlier run, if there are any."""
+        self._machines.update(dict.fromkeys(made.get("machines") or [] if lines else []))
 
     def _move_aside(self, path: Path, reason: str) -> None:
         """Move records, finished or not, and their metadata to the folder `former`, under a name with their hash."""

@@ -16,7 +16,7 @@ import torch
 
 from ragauge import assets, engines, registry
 from ragauge.config.schema import Served
-from ragauge.cost.machine import cpu_model, provenance
+from ragauge.cost.machine import cpu_model, processor, provenance
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
@@ -145,7 +145,9 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
     method = replace(job.method) if job.method.sequential() else job.method  # with nothing stored of other questions
     if retry_failed and not (out.exists() or partial_path(out).exists()):
         raise UserError(f"--retry-failed: {out}: no such file of records")
-    with RecordWriter(out, fingerprint(specification), [e.key for e in job.examples], overwrite) as writer:
+    machine = "" if specification.engine.served else processor(specification.engine.device)
+    keys = [e.key for e in job.examples]
+    with RecordWriter(out, fingerprint(specification), keys, overwrite, machine=machine) as writer:
         if retry_failed:
             writer.forget_failed()
         if method.sequential() and 0 < (done := len(writer.done)) < total:

@@ -45,6 +45,20 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert sorted(p.name for p in out.parent.iterdir()) == ["x.jsonl", "x.meta.json"]
 
 
+def test_records_of_several_machines_have_all_in_their_provenance(tmp_path: Path) -> None:
+    """Of a killed run that went on elsewhere, and of one whose limit was raised there."""
+
+    def provenance(machine: str, keys: list[str]) -> dict[str, Any]:
+        run(tmp_path / "x.jsonl", keys, machine=machine)
+        return json.loads((tmp_path / "x.meta.json").read_text()).get("provenance", {})
+
+    with RecordWriter(tmp_path / "x.jsonl", SETTINGS, KEYS, machine="a") as writer:
+        writer.append(answered("q0"))
+    assert provenance("a", KEYS[:2]) == provenance("b", KEYS[:2]) == {}
+    assert provenance("b", KEYS[:3]) == {"cpu": "a / b", "gpu": None}
+    assert provenance("c", KEYS) == {"cpu": "a / b / c", "gpu": None}
+
+
 def test_another_limit_reuses_finished_records_and_moves_those_beyond_it_aside(
     tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
