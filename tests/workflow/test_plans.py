@@ -72,7 +72,11 @@ def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan: Plan) ->
 def test_items_plan_what_they_read_and_nothing_else(plan: Plan) -> None:
     jobs = {"asset": 3, "data": 2, "answers": 11 + 3, "sft_data": 1, "sft_train": 1, "machine": 1, "latency": 1}
     items = ("cfic_table_4", "superposition_table_7")
-    assert plan(*items, *FULL).counts == jobs | dict.fromkeys(items, 1)
+    planned = plan(*items, *FULL)
+    assert planned.counts == jobs | dict.fromkeys(items, 1)
+    for item in items:  # numbers of the package that are no code
+        [read] = re.findall(rf"^(?:local)?rule {item}:\n +input: (.*)$", planned.output, re.MULTILINE)
+        assert {"shapes.yaml", "catalog.yaml", "looks.yaml"} <= {path.rpartition("/")[2] for path in read.split(", ")}
 
 
 def test_a_paper_is_a_target(plan: Plan) -> None:

@@ -35,7 +35,7 @@ for item in PLAN.items.names():
         input:
             **PLAN.items.inputs(item),
             published=PLAN.items.package_files("results/published/*.csv"),
-            looks=PLAN.items.package_files("rendering/*.yaml"),
+            facts=PLAN.items.package_files("rendering/*.yaml", "cost/*.yaml", "assets/catalog.yaml"),
         output:
             **rendered(item),
         log:
@@ -99,7 +99,9 @@ rule report_page:
         latency=PLAN.timing.files("latency"),
         pipelines=PLAN.pipelines.files(),
         provenance=PATHS.provenance,
-        parts=PLAN.items.package_files("report/*.html", "report/*.css", "report/*.js", "rendering/*.yaml"),
+        parts=PLAN.items.package_files(
+            "report/*.html", "report/*.css", "report/*.js", "rendering/*.yaml", "cost/*.yaml"
+        ),
     output:
         report(PATHS.page, caption="../report/page.rst", category="The report"),
     log:
@@ -123,6 +125,7 @@ rule reproduction:
     input:
         config="configs/papers/paper.yaml",
         claims="configs/papers/claims.yaml",
+        facts=PLAN.items.package_files("results/published/*.csv", "report/*.txt", "cost/*.yaml", "assets/catalog.yaml"),
     output:
         page="reports/reproduction.md",
         directions="reports/directions.csv",
