@@ -357,6 +357,7 @@ def _add_retrofit(parser: argparse.ArgumentParser) -> None:
 
 def _train(args: argparse.Namespace) -> None:
     from ragauge import assets
+    from ragauge.io.digest import digest
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.process import running
@@ -371,9 +372,11 @@ def _train(args: argparse.Namespace) -> None:
     database.check_tokenizer(lm.tokenizer, args.model)
     sha256 = assets.describe(args.model)["sha256"]
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}
+    about["code"] = digest("ragauge.training.fit", registry.module_name("mode", settings.mode))
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
         client = opened.enter_context(Client(address, **options.access(args)))
+        about["index_sha256"] = client.describe().index
         adapters = RetroFit(lm, RetrofitMaterial(database, client, settings), args.out, about).fit()
     options.print_result(args, adapters, out=adapters)
 

@@ -2,8 +2,6 @@
 
 import json
 import random
-import re
-import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
@@ -73,9 +71,7 @@ def train(
         if not is_first:
             return None
         replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
-        for other in training.folder.parent.iterdir():  # checkpoints of other settings, data or code
-            if other != training.folder and re.fullmatch("[0-9a-f]{16}", other.name):
-                shutil.rmtree(other)
+        training.remove_others()
         return _write_account(material, curve, round(training.seconds, 1), out)
 
 

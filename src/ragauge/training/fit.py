@@ -93,15 +93,13 @@ class RetroFit(TimedTrainer):
     reports_every_step = False
 
     def __init__(self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]) -> None:
-        """`out`: the folder of all files; `about`: metadata of the weights. Raises UserError: the folder of another."""
+        """`out`: the folder of all files; `about`: metadata of the weights, all that they depend on besides the
+        settings, by which a training that was killed is known. Raises UserError as `RetrofitMaterial.held_out`."""
         self.settings = material.settings
         self.lm, self.material, self.out, self.about = lm, material, out, about
         self.texts: Iterator[NeighbourExample] | None = None
         fixed = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be extended
         folder = out / "checkpoints" / text_sha256(fixed, about)[:16]
-        for other in folder.parent.glob("*"):
-            if other != folder:
-                raise UserError(f"{other}: of another training; remove it or choose another folder")
         self.held_out = {name: material.held_out(random=name == "random") for name in ("retrieved", "random")}
         super().__init__(
             modes.kind(self.settings.mode).untrained(lm, self.settings),
@@ -125,6 +123,7 @@ class RetroFit(TimedTrainer):
         replace_atomically(self.out / "curve.jsonl", "".join(json.dumps(point) + "\n" for point in curve).encode())
         path = self.out / "adapters.safetensors"
         self.model.save(path, **self.about)
+        self.remove_others()
         return path
 
     def example(self, number: int) -> NeighbourExample:

@@ -2,6 +2,8 @@
 
 import logging
 import pickle
+import re
+import shutil
 import time
 from abc import abstractmethod
 from pathlib import Path
@@ -118,6 +120,12 @@ class TimedTrainer(Trainer):
             again = f"remove {self.folder} to train from the beginning"
             raise UserError(f"{self.checkpoint}: damaged ({error_line(error)[:200]}); {again}") from error
         return [point for point in self.state.log_history if "train_runtime" not in point]
+
+    def remove_others(self) -> None:
+        """Remove the checkpoints of trainings with other settings, data or code."""
+        for other in self.folder.parent.iterdir():
+            if other != self.folder and re.fullmatch("[0-9a-f]{16}", other.name):
+                shutil.rmtree(other)
 
 
 class _AfterStep(TrainerCallback):

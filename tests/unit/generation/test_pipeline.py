@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 import service_parts
@@ -288,6 +289,9 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path
     recipe = ["--minutes", "0.001", "--batch", "1", "--held-out", "1", "--out", str(tmp_path)]
     with service_parts.server(ExactRetriever(list(documents.values())), about) as server:
         assert main(["piperag", "retrofit", *common, *recipe, "--server", server.address]) == 0
+    with safe_open(tmp_path / "adapters.safetensors", "pt") as weights:
+        assert weights.metadata()["index_sha256"] == "exact", "with another index it is another training"
+        assert weights.metadata()["code"]
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert curve[0]["step"] == 0 < curve[-1]["step"]
     trained = ["--mode", mode, "--adapters", str(tmp_path / "adapters.safetensors")]

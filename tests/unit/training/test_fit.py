@@ -108,10 +108,12 @@ def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: P
     assert [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()][: len(curve)] == curve
 
 
-def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
+def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_path: Path) -> None:
     trainer(tmp_path, minutes=0.001).fit()
-    with pytest.raises(UserError, match="of another training; remove it or choose another folder"):
-        trainer(tmp_path, rank=3)
+    other = trainer(tmp_path, minutes=0.001, rank=3)
+    assert other.earlier_s == 0
+    other.fit()
+    assert list((tmp_path / "checkpoints").iterdir()) == [other.folder]
 
 
 def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
