@@ -87,7 +87,7 @@ def measure(
     Returns:
         `bandwidth_bytes_per_s`: the faster read of a buffer much larger than the caches: a sum, or `weight_read`;
         `matmul_flop_per_s` by dtype, int8 among them: square matrix products;
-        `threads`, `device`, and `load_share`, the part of the machine that others took meanwhile.
+        `threads`, `device`, its `processor`, and `load_share`, the part of the machine that others took meanwhile.
     """
     import torch
 
@@ -99,8 +99,8 @@ def measure(
                 time.sleep(PAUSE_S)
             with competing_load() as load:
                 rates = _rates(torch.device(device), weight_read)
-            about = {"threads": torch.get_num_threads(), "device": device, "load_share": load.share}
-            measured.append({**rates, **about})
+            about = {"threads": torch.get_num_threads(), "device": device, "processor": processor(device)}
+            measured.append({**rates, **about, "load_share": load.share})
             if load.share <= MAX_LOAD:
                 break
     finally:

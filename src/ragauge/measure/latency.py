@@ -24,7 +24,7 @@ from ragauge.cost import gap
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.gpu_load import GpuWatch, watch
-from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
+from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, processor, provenance
 from ragauge.cost.settings import LatencySettings
 from ragauge.cost.trace import online, stage_seconds
 from ragauge.engines import LM
@@ -56,16 +56,19 @@ def measure_latency(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Time the variants with every response length of the protocol. `machine` is what `cost.machine.measure` returned;
-    None: measured here. On the disk of `folder` documents are stored during the measurement; None: they are not.
-    Returns the result of `run` for the first response length; `other_lengths` holds those for the others."""
+    None, or of another processor: measured here. On the disk of `folder` documents are stored during the measurement;
+    None: they are not. Returns the result of `run` for the first response length; `other_lengths` holds those for the
+    others."""
     device = bench.lm.device.type
-    rates = machine or measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
+    here = processor(device)
+    if machine is None or machine.get("processor", here) != here:  # of another node of a cluster
+        machine = measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
     on_disk = settings.documents == "cold" or device == "cpu"  # a GPU computes documents faster than a disk stores them
     disk = folder if on_disk else None
-    result = run(variants, bench, settings, rates, seed=seed, disk=disk)
+    result = run(variants, bench, settings, machine, seed=seed, disk=disk)
     others = [settings.model_copy(update={"new_tokens": n, "documents": "ready"}) for n in settings.all_new_tokens[1:]]
     alone = replace(bench, batch=())
-    return {**result, "other_lengths": [run(variants, alone, other, rates, seed=seed, disk=disk) for other in others]}
+    return {**result, "other_lengths": [run(variants, alone, other, machine, seed=seed, disk=disk) for other in others]}
 
 
 def run(

@@ -53,6 +53,16 @@ def settings(**options):
     return LatencySettings(methods=["naive", "k1"], dataset="random tokens", **stated)
 
 
+def test_rates_of_another_processor_are_measured_anew(lm, prompt, monkeypatch):
+    """As on a cluster whose nodes differ."""
+    monkeypatch.setattr(latency, "measure", lambda **_: {**MACHINE, "processor": "measured here"})
+    bench, variants = Bench(lm, [prompt]), {"naive": make("naive")}
+    for stated, used in (("another", "measured here"), (latency.processor("cpu"), latency.processor("cpu"))):
+        machine = {**MACHINE, "processor": stated}
+        result = latency.measure_latency(variants, bench, settings(trials=1), machine=machine)
+        assert result["machine"]["processor"] == used
+
+
 def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
     result = _run(lm, [prompt])
     assert result["protocol"]["cuda_graphs"] is None  # on a CPU there are none
