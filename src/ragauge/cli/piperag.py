@@ -187,7 +187,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     from ragauge.io.digest import digest
     from ragauge.retrieval.database import Database
 
-    settings, database = plan.settings, Database(args.database)
+    settings, database, facts = plan.settings, Database(args.database), plan.index_facts
     checkpoint = modes.Checkpoint(
         plan.model.source,
         dtype=plan.model.dtype,
@@ -207,7 +207,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         settings,
         model=str(settings.model),
         database=str(settings.database),
-        index=plan.index_facts,
+        index=facts,
         source=name,
         dtype=plan.model.dtype,
         device=plan.model.device,
@@ -217,7 +217,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         database_sha256=database.sha256,
         evaluation_sha256=database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None,
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
-        code=digest("ragauge.generation.pipeline", *modules_of(settings)),
+        code=digest("ragauge.generation.pipeline", *modules_of(settings, facts.type if facts else None)),
     )
     is_published = settings.task == "perplexity" and settings.scoring == "published"
     with options.ended_in_order():

@@ -61,11 +61,13 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
         return make_mode(self.pipeline.mode, self.pipeline.model_dump())
 
 
-def modules_of(settings: PipelineSettings) -> list[str]:
-    """The modules that records depend on and no import shows: schedule and mode by name; of timed ones the service."""
+def modules_of(settings: PipelineSettings, index_type: str | None) -> list[str]:
+    """The modules that records depend on and no import shows: schedule, mode and index type by name, as far as the last
+    is known; of timed ones the service."""
     service = ("client", "fanout", "server") if settings.task == "generate" else ()
-    found = registry.module_name("schedule", settings.schedule), registry.module_name("mode", settings.mode)
-    return [*found, *(f"ragauge.retrieval.service.{name}" for name in service)]
+    named = [("schedule", settings.schedule), ("mode", settings.mode)]
+    named += [("index", index_type)] if index_type in registry.names("index") else []
+    return [registry.module_name(*one) for one in named] + [f"ragauge.retrieval.service.{name}" for name in service]
 
 
 def specify(

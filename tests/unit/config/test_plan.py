@@ -306,6 +306,8 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
         ("metrics/f1", {"item", "page"}, {"questions", "answers", "latency", "pipeline"}),
         ("items/superposition/table_1", {"item"}, {"questions", "answers", "latency", "pipeline", "page"}),
         ("retrieval/service/search_queue", {"timed"}, {"pipeline", "answers"}),
+        ("retrieval/indexes/ivf_pq", {"timed", "pipeline"}, {"answers", "item", "page"}),
+        ("retrieval/indexes/hnsw", set(), {"timed", "pipeline"}),
         ("generation/schedules/piperag", {"pipeline"}, {"questions", "answers", "latency", "item", "page"}),
     ],
 )

@@ -49,7 +49,10 @@ class PipelinePlan(PlanPart):
 
     def code(self, labels: Labels) -> str:
         """Digest of the code that runs a pipeline."""
-        return code_of("generation.pipeline", components=modules_of(self._pipeline(labels)))
+        entry = self._pipeline(labels)
+        indexes = self.config.databases[self.config.pipeline_database(entry)].indexes
+        index_type = indexes[entry.index].type if entry.asks_index else None
+        return code_of("generation.pipeline", components=modules_of(entry, index_type))
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, of which texts, and how many."""
