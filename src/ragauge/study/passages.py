@@ -1,5 +1,6 @@
 """The passages of a study's documents, cut at the ends of sentences, near-duplicates marked."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ class Passage:
     document: str  # title of its document
     text: str
     near_duplicate: bool = False  # of an earlier passage of the corpus
+    stands_for: tuple[str, ...] = ()  # titles of the documents whose near-duplicates of it were dropped
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,13 @@ def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *
     if not every:
         raise UserError("--documents: no document holds a sentence")
     first = originals([passage.text for passage in every])
-    marked = [replace(passage, near_duplicate=bool(first[i] != i)) for i, passage in enumerate(every)]
+    titles_of = defaultdict[int, list[str]](list)
+    for i, passage in enumerate(every):
+        titles_of[int(first[i])] += [passage.document] if drop and first[i] != i else []
+    marked = [
+        replace(passage, near_duplicate=bool(first[i] != i), stands_for=tuple(titles_of[i]))
+        for i, passage in enumerate(every)
+    ]
     searched = [passage for passage in marked if not (drop and passage.near_duplicate)]
     earliest = originals([document.text for document in documents])
     counts = {

@@ -160,7 +160,8 @@ def gold_passages(
     texts = [comparable(passage.text) for passage in passages]
     by_document = defaultdict[str, list[int]](list)
     for place, passage in enumerate(passages):
-        by_document[originals[passage.document]].append(place)
+        for title in {originals[document] for document in (passage.document, *passage.stands_for)}:
+            by_document[title].append(place)
     for question in questions:
         if question.gold is not None and question.gold not in originals:
             near = _nearest(question.gold, list(originals))

@@ -14,6 +14,8 @@ from ragauge.errors import UserError
 from ragauge.retrieval.near_duplicates import originals
 from ragauge.study import documents, formats, passages
 from ragauge.study.documents import SourceDocuments
+from ragauge.study.questions import StudyQuestion
+from ragauge.study.retrieval import gold_passages
 from study_files import docx, paragraph, pdf, row
 from tiny_models import byte_tokenizer as tokenizer
 
@@ -276,3 +278,12 @@ def test_near_duplicates_are_marked_or_dropped() -> None:
     dropped = passages.build(found, tokenizer(), 4096, 0, drop=True)
     assert [p.document for p in dropped.passages] == ["first", "third"]
     assert dropped.counts["dropped_passages"] == 1
+
+
+def test_a_dropped_passage_of_the_gold_document_is_gold_where_it_stands_first() -> None:
+    more = LONG.replace("word", "leaf")
+    found = SourceDocuments((Document("first", f"{LONG}."), Document("gold", f"{LONG}. {more} in Assam.")))
+    made = passages.build(found, tokenizer(), len(LONG) + 20, 0, drop=True)
+    assert [p.document for p in made.passages] == ["first", "gold"]
+    asked = [StudyQuestion("?", (answer,), "gold") for answer in ("word7", "Assam")]
+    assert list(gold_passages(asked, made.passages, made.originals)) == [[0], [1]]
