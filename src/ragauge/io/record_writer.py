@@ -130,10 +130,8 @@ class RecordWriter:
                 if self._discard_reason:
                     self._move_aside(self.out, self._discard_reason)
                 machines = list(filter(None, self._machines))
-                made = {**meta, "machines": machines} if machines else dict(meta)
-                if len(machines) > 1:
-                    several = {"cpu": " / ".join(machines), "gpu": None}
-                    made["provenance"] = {**(meta.get("provenance") or {}), **several}
+                facts = {"provenance": records.provenance_of(machines, meta.get("provenance") or {})}
+                made = {**meta, "machines": machines, **facts} if machines else meta
                 records.write_finished(self.out, lines, self._fingerprint, made)
             self.partial.unlink(missing_ok=True)
 

@@ -256,14 +256,22 @@ def gather(parts: Sequence[Path], out: Path) -> None:
             raise UserError(f"{part}: question {double[0]} is in another part as well")
         lines |= of_part
     provenances = [meta.get("provenance") or {} for meta in metas]
-    processors = dict.fromkeys(p["cpu"] for p in provenances if p.get("cpu"))
+    known = (meta.get("machines") or [p.get("cpu")] for meta, p in zip(metas, provenances, strict=True))
+    machines = list(dict.fromkeys(machine for names in known for machine in names if machine))
     peaks = [meta["peak_memory_bytes"] for meta in metas if meta.get("peak_memory_bytes") is not None]
     joined = {
-        "provenance": {**provenances[0], "cpu": " / ".join(processors) or None},
+        "provenance": provenance_of(machines, provenances[0]),
+        "machines": machines,
         "peak_memory_bytes": max(peaks, default=None),
         "parts": provenances,
     }
     write_finished(out, list(lines.values()), metas[0]["fingerprint"], metas[0] | joined)
+
+
+def provenance_of(machines: Sequence[str], provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provenance, with the processors of all records in place of one machine's where these are several."""
+    several = {"cpu": " / ".join(machines), "gpu": None}
+    return {**provenance, **(several if len(machines) > 1 else {})}
 
 
 def fingerprint_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:

@@ -63,17 +63,18 @@ def test_gathered_parts_are_the_file_of_one_run(tmp_path: Path, undisturbed: byt
     assert len(meta["parts"]) == count
 
 
-def test_what_the_parts_ran_on_stands_beside_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpu", [False, True])
+def test_what_the_parts_ran_on_stands_beside_them(gpu: bool, tmp_path: Path) -> None:
     paths = parts_of(tmp_path, 2)
-    for path, cpu, peak in zip(paths, ("A", "B"), (5, 7), strict=True):
-        meta = records.read_meta(path)
-        given = {**meta, "provenance": {"cpu": cpu, "threads": 1}, "peak_memory_bytes": peak}
-        records.meta_path(path).write_text(json.dumps(given))
+    for path, name, peak in zip(paths, ("A", "B"), (5, 7), strict=True):
+        where = {"cpu": "C", "gpu": {"name": name}} if gpu else {"cpu": name}
+        given = {"provenance": {**where, "threads": 1}, "peak_memory_bytes": peak, "machines": [name]}
+        records.meta_path(path).write_text(json.dumps({**records.read_meta(path), **given}))
     records.gather(paths, tmp_path / "all.jsonl")
     meta = records.read_meta(tmp_path / "all.jsonl")
-    assert meta["provenance"] == {"cpu": "A / B", "threads": 1}
+    assert meta["provenance"] == {"cpu": "A / B", "gpu": None, "threads": 1}
     assert meta["peak_memory_bytes"] == 7
-    assert [part["cpu"] for part in meta["parts"]] == ["A", "B"]
+    assert [part["threads"] for part in meta["parts"]] == [1, 1]
 
 
 def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
