@@ -91,13 +91,17 @@ class Vectors:
                 shown.update(len(taken))
 
     def sample(self, count: int) -> np.ndarray:
-        """About `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
-        step, parts = max(1, self.total // count), []
+        """At most `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
+        count = min(count, self.total)
+        places, start, parts = np.arange(count) * self.total // count, 0, list[np.ndarray]()
         for shard, embeddings in enumerate(self.embeddings):
-            rows, own = self.rows(shard), embeddings.vectors
-            drawn = own[rows[np.arange(0, self.drawn(shard), step) % len(rows)]].astype(np.float32)
-            parts.append(own[rows[::step]].astype(np.float32))
-            parts.append(_around(drawn, np.random.default_rng([self.recipe.seed, shard])))
+            rows, own, end = self.rows(shard), embeddings.vectors, start + self.counts[shard] + self.drawn(shard)
+            chosen = places[slice(*np.searchsorted(places, (start, end)))] - start
+            real, drawn = chosen[chosen < len(rows)], chosen[chosen >= len(rows)]
+            parts.append(own[rows[real]].astype(np.float32))
+            around = own[rows[drawn % max(1, len(rows))]].astype(np.float32)
+            parts.append(_around(around, np.random.default_rng([self.recipe.seed, shard])))
+            start = end
         return np.concatenate(parts)
 
 

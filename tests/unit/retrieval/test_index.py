@@ -109,6 +109,18 @@ def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database: D
     assert filled.search_raw(queries(), 10, 8)[1].max() >= len(database)
 
 
+@pytest.mark.parametrize("filled", [None, 3000])
+def test_a_sample_has_no_more_vectors_than_its_count_evenly_over_the_shards(folder: Path, filled: int | None) -> None:
+    vectors = Vectors.open(folder, INDEX.model_copy(update={"filled": filled}))
+    assert [len(vectors.sample(count)) for count in (7, vectors.total * 2 // 3, vectors.total, 10**6)] == [
+        *(7, vectors.total * 2 // 3, vectors.total, vectors.total)
+    ]
+    if filled is None:
+        every = np.concatenate([block for shard in range(3) for block, _ in vectors.blocks(shard)])
+        assert (vectors.sample(10**6) == every).all()
+        assert (vectors.sample(9) == every[np.arange(9) * len(every) // 9]).all()
+
+
 def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
     vectors = Vectors.open(folder, INDEX.model_copy(update={"filled": 5_000}))
     own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)

@@ -36,7 +36,7 @@ class VectorSource(Protocol):
         """Yield (vectors (n, dim) float32, ids (n,) int64) of a shard."""
 
     def sample(self, count: int) -> np.ndarray:
-        """About `count` vectors (n, dim) float32, spread evenly."""
+        """At most `count` vectors (n, dim) float32, spread evenly."""
 
 
 SearchResult: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # distances (q, k) float32 and ids (q, k) int64, -1 for none
