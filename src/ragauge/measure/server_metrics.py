@@ -4,7 +4,7 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ragauge.engines.backends.openai import ServedEngine
@@ -36,14 +36,12 @@ GAUGES = {  # looked at again and again
 
 
 def parse(text: str) -> dict[str, float]:
-    """Samples by name, those of several label sets added up."""
-    samples: dict[str, float] = defaultdict(float)
+    """Samples by name, those of several label sets added up; of shares of a cache the mean."""
+    samples: dict[str, list[float]] = defaultdict(list)
     for name, value in SAMPLE.findall(text):
-        try:
-            samples[name] += float(value)
-        except ValueError:
-            continue
-    return dict(samples)
+        with suppress(ValueError):
+            samples[name].append(float(value))
+    return {n: sum(values) / (len(values) if n in GAUGES["cache_usage"] else 1) for n, values in samples.items()}
 
 
 def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

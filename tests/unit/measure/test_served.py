@@ -297,3 +297,8 @@ def test_what_servers_say_of_themselves(text: str, expected: dict[str, float]) -
     assert difference(*map(parse, texts)) == expected
     if text == VLLM:
         assert parse(texts[0])["vllm:num_requests_running"] == 4
+
+
+def test_the_use_of_the_caches_of_several_engines_is_their_mean() -> None:
+    text = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
+    assert parse(text) == {"vllm:kv_cache_usage_perc": 0.625}
