@@ -9,6 +9,7 @@ from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted, paired
 from ragauge.results.pipelines import PipelineRun, Task, Text
+from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
 from ragauge.results.stats import bootstrap_interval, median_ratio_interval, pooled
 from ragauge.results.systems import System
@@ -86,6 +87,8 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
     low, high = median_ratio_interval(a, b, runs.seed) if min(len(a), len(b)) > 1 else (None, None)
     lengths = [p.settings.tokens for p in (base.timed, system.timed)]
     note = "" if lengths[0] == lengths[1] else f"sequences of {lengths[0]} and {lengths[1]} tokens"
+    places = [machine(p.meta.get("provenance") or {}, p.specification.device) for p in (base.timed, system.timed)]
+    note = join(note, "" if places[0] == places[1] else f"timed on two machines: {' and '.join(places)}")
     return Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
 
 

@@ -119,6 +119,10 @@ def test_the_claims_take_the_luckiest_pair_and_name_it(small: Path) -> None:
     printed = line(rows, quantity="speedup_at_no_higher_perplexity", dataset="the paper's text")
     assert (printed["published"], printed["status"]) == (2.6, "published_only")
     assert speedup["note"].startswith("the luckiest pair: retro interval 64 nprobe 8, piperag interval 32")
+    meta = small / "pipelines" / "hide_t.meta.json"
+    meta.write_text(meta.read_text().replace('"Invented CPU"', '"Another CPU"'))
+    elsewhere = line(table("piperag_figure_6", small), quantity="speedup_at_no_higher_perplexity", model=MODEL)
+    assert "timed on two machines: Invented CPU, 2 threads and Another CPU, 2 threads" in elsewhere["note"]
     gain = line(rows, quantity="perplexity_gain_at_no_higher_latency", model=MODEL)
     assert gain["measured"] == pytest.approx(math.exp(3.15) - math.exp(3.14))
     plus = line(table("piperag_figure_8", small), quantity="speedup_at_no_higher_perplexity")
