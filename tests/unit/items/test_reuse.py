@@ -61,6 +61,14 @@ def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small: Path) ->
     assert {"0.16", "0.5"} <= set(shown(figure).split())
 
 
+def test_seconds_of_two_machines_are_compared_with_a_note(small: Path) -> None:
+    meta = next(small.rglob("sp.meta.json"))
+    meta.write_text(meta.read_text().replace("Invented CPU", "Another CPU"))
+    notes = measured(small).query("quantity == 'first_token_speedup'").set_index("variant")["note"]
+    assert "on two machines: Invented CPU, 2 threads and Another CPU, 2 threads" in notes["sp"]
+    assert "machines" not in notes["r0.5"]
+
+
 def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None:
     table = frontier.table(Runs(small))
     assert frontier.draw(table).axes[0].get_xlabel() == "first token (s), answering run"

@@ -8,7 +8,9 @@ from typing import Any
 
 from ragauge.config.reads import ANY, AnswersRead, defaults, every
 from ragauge.results import CellSource, Measure, Runs, Variant, scored, timing
+from ragauge.results.cells import join
 from ragauge.results.measures import FLOOR
+from ragauge.results.provenance import machine, provenance_of
 from ragauge.results.runs import Record
 from ragauge.results.runs import defaults as default_options
 
@@ -89,7 +91,10 @@ class VariantSeconds:
         slow, fast = self.first_tokens(base), self.first_tokens(variant)
         if not slow or not fast:
             return Measure(reason="no clock")
-        return replace(timing.ratio(slow, fast, runs.seed, n=len(fast), note=self.note), source=self.source)
+        places = [] if self.timed else [machine(provenance_of(one), one.device) for one in (base, variant)]
+        apart = f"on two machines: {' and '.join(places)}" if len({*places}) > 1 else ""
+        note = join(self.note, apart)
+        return replace(timing.ratio(slow, fast, runs.seed, n=len(fast), note=note), source=self.source)
 
 
 def _token(record: Record) -> float | None:
