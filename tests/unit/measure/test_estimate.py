@@ -88,7 +88,7 @@ def test_a_text_beyond_the_context_is_cut() -> None:
     short = {"dataset": "longbench_qasper", "options": {"max_length": 3500}}
     config = experiment(models={"llama-2-7b-chat": {}}, datasets={"short": short})
     [prompt] = estimates.Estimator(config, DATA_SHEET).prompts_of(next(config.answers()))
-    assert sum(map(len, (prompt.preamble, *prompt.documents, prompt.query, prompt.task))) == 3400
+    assert sum(map(len, (prompt.preamble, *prompt.documents, prompt.query, prompt.task))) == 3500 - 128
 
 
 def test_training_is_four_passes_over_every_document() -> None:
