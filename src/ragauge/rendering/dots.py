@@ -113,22 +113,25 @@ def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
         if block.published:
             _draw_published(ax, line, labels.index(line["label"]), models)
         else:
-            _draw_measured(ax, line, labels.index(line["label"]))
+            _draw_measured(ax, line, labels.index(line["label"]), style.few(line["n"], part["n"].max()))
     axis.apply(ax, "x", [*part["measured"], *part["published"]])
     if axis.scale == "linear" and not axis.is_difference:
         _make_room(ax, [*part["high"], *part["measured"], *part["published"]])
 
 
-def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int) -> None:
+def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None:
     """Filled where measured, hollow where published for the same model; "no number" where there is none."""
+    small: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
     _, colour, marker = style.method_style(str(line["style"]))
     if is_number(line["published"]):
         ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
     if is_number(line["measured"]):
         style.interval(ax, line["measured"], y, line["low"], line["high"], colour)
         ax.plot(line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4)
+        end = line["high"] if is_number(line["high"]) else line["measured"]
+        ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small)
     else:
-        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), va="center", color=style.MUTED, fontsize=5.6)
+        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), **small)
 
 
 def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:

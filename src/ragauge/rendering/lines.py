@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ragauge.rendering import style
@@ -104,7 +104,9 @@ class Lines:
 
     def points(self, table: Table) -> list[Point]:
         points = (self._point(row, column) for column in self.columns for row in rows(table))
-        return [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+        shown = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+        counts = {name: [p.row.number(self.y, "n") for p in panel] for name, panel in by_panel(shown).items()}
+        return [replace(p, label=style.few(p.row.number(self.y, "n"), max(counts[p.panel]))) for p in shown]
 
     def _point(self, row: Row, column: str) -> Point:
         measured, title = column == "measured", f"{row.keys['model']}\n{row.keys['dataset']}".strip()

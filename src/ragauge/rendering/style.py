@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import yaml
 
+from ragauge.results.measures import SHARED
+
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
@@ -126,6 +128,11 @@ def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str,
         ax.plot([x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2)
     else:
         ax.plot([low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2)
+
+
+def few(n: float, most: float) -> str:
+    """What is written at a number of far fewer questions than its neighbours have; nothing at others."""
+    return f"n = {n:g}" if 0 < n < SHARED * most else ""
 
 
 def name_rows(ax: Axes, names: Sequence[str]) -> None:

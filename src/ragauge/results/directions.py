@@ -107,6 +107,8 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
     else:
         compared = "of two rows"
         better, worse = (_numbers(table, {"quantity": claim.quantity, **keys}, place) for keys in sides)
+        if better[-1] != worse[-1]:
+            raise UserError(f"{place}: two rows of {table} with other questions: n is {better[-1]} and {worse[-1]}")
         value, low, high, p, n = _apart(claim.above == 1, better, worse)
         levels = [better[0], worse[0]] if claim.quantity in SCORED else []
     verdict = Verdict.UNDECIDED
@@ -125,7 +127,7 @@ def _apart(is_ratio: bool, better: Numbers, worse: Numbers) -> Numbers:
     scale, back = (log, exp) if is_ratio else (float, float)
     (a, a_low, a_high), (b, b_low, b_high) = (map(scale, numbers[:3]) for numbers in (better, worse))
     low, high = a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low)
-    return back(a - b), back(low), back(high), None, min(better[-1], worse[-1])
+    return back(a - b), back(low), back(high), None, better[-1]
 
 
 def _paired(scores: Path, named: Sequence[Keys], place: str) -> tuple[Numbers, list[float]]:

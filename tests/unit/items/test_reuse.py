@@ -9,6 +9,7 @@ import pytest
 from ragauge.items.reuse import frontier, length
 from ragauge.items.reuse import table as reuse_table
 from ragauge.items.reuse._family import AT_FLOOR
+from ragauge.rendering import Axis, Lines
 from ragauge.results.cells import Table
 from ragauge.results.runs import Runs
 from synthetic_run import write_latency, write_variant
@@ -90,6 +91,8 @@ def test_a_variant_of_few_questions_neither_has_a_chance_nor_takes_questions_fro
     assert set(chances.drop("few")["n"]) == {len(RIGHT)}
     stairs = [line.get_xdata() for line in frontier.draw(table).axes[0].get_lines() if line.get_linestyle() == "--"]
     assert min(stairs[0]) == 1.0
+    figures = reuse_table.draw(measured(small)), Lines("first_token_s", Axis("s"), "quality", Axis("q"))(table)
+    assert ["n = 1" in shown(figure) for figure in figures] == [True, True]  # a mean of few stands with its number
 
 
 def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(small: Path) -> None:

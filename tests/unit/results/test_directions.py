@@ -16,10 +16,11 @@ faster,ratio,1.2,0.9,1.5,,15
 twice,ratio,6,5,8,,15
 once,ratio,3,2,4,,15
 a,accuracy,0.50,0.44,0.58,,100
-b,accuracy,0.30,0.22,0.33,,90
+b,accuracy,0.30,0.22,0.33,,100
 none,accuracy,,,,,0
-weak,accuracy,0.09,0.05,0.14,,90
-weaker,accuracy,0.01,0.00,0.03,,90
+weak,accuracy,0.09,0.05,0.14,,100
+weaker,accuracy,0.01,0.00,0.03,,100
+fewer,accuracy,0.20,0.10,0.30,,20
 """
 LEVEL = "quantity: difference, row: {method: gain}, level: accuracy"
 SCORES = "model,question,a,b\n" + "".join(
@@ -61,7 +62,7 @@ def test_a_verdict_needs_an_interval_on_one_side_a_low_p_and_a_reader(tmp_path: 
 def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
     row = direction(tmp_path, "quantity: accuracy, better: {method: a}, worse: {method: b}")
     # 0.2 - sqrt(0.06^2 + 0.03^2), 0.2 + sqrt(0.08^2 + 0.08^2)
-    assert [row[name] for name in ("value", "low", "high", "n")] == ["0.2", "0.132918", "0.313137", 90]
+    assert [row[name] for name in ("value", "low", "high", "n")] == ["0.2", "0.132918", "0.313137", 100]
     assert row["rows"] == "a − b"
 
 
@@ -113,6 +114,7 @@ def test_each_reader_has_a_row(tmp_path: Path) -> None:
         ("quantity: accuracy, row: {method: c}", "has 0 rows with"),
         ("quantity: accuracy, row: {method: none}", "has no value with an interval"),
         ("quantity: accuracy, better: {method: a}", "needs either row, or better and worse"),
+        ("quantity: accuracy, better: {method: a}, worse: {method: fewer}", "with other questions: n is 100 and 20"),
         ("quantity: accuracy, rwo: {method: a}", "claims.one.rwo: unknown key"),
     ],
 )
