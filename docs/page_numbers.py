@@ -63,7 +63,7 @@ def _claims(source: str) -> str:
 
 
 def _verdict(row: dict[str, str]) -> str:
-    value, low, high = (f"{float(row[name]):.3g}".replace("-", "−") for name in ("value", "low", "high"))
+    value, low, high = (f"{round(float(row[name]), 3):.3g}".replace("-", "−") for name in ("value", "low", "high"))
     mark = " †" if row["p_holm"] and float(row["p_holm"]) < 0.05 else ""
     p = f", p = {float(row['p']):.2g}{mark}" if row["p"] else ""
     trials = " trials" if row["about"] == "times" else ""
