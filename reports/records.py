@@ -18,10 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ("question", "answers", "wordless_answers")  # of the data set, in front of the field AFTER
 AFTER = "gold"
 PACKED = ("answers/*/*/*.json*", "latency/*/*.json", "pipelines/*.json*")
+SUFFIXES = (".json", ".jsonl")  # others are of a run that goes on
 
 
 def pack(results: Path, reports: Path) -> None:
-    for path in sorted(path for pattern in PACKED for path in results.glob(pattern)):
+    there = (path for pattern in PACKED for path in results.glob(pattern))
+    for path in sorted(path for path in there if path.suffix in SUFFIXES):
         text = path.read_text(encoding="utf-8")
         if holds_answers(path):
             text = "".join(_line(_bare(record)) for record in _lines(text))
