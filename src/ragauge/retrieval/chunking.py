@@ -93,14 +93,13 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
             for document in bar(f"cutting {label}", "document", iterable=corpus.documents(Share())):
                 if text := split(document)[1]:
                     lines.write(_json_line(document=-1, place=document.place, title=document.title, text=text))
-                    rows.write(signatures([document.text]).tobytes())  # a copy is like the whole, not like its tail
+                    rows.write(signatures([text]).tobytes())
                     written += 1
         if not written:
             raise UserError(f"corpus {', '.join(corpus.sources)}: gives the evaluation set {label!r} no text")
         return {"counts": {"evaluation": written}}
 
-    made_from: dict[str, Any] = {"corpus": corpus.identity(Share()), "split": asdict(split)}
-    made_from |= {"signatures": "documents"} if split.kind == "tail" else {}  # others have one document a text
+    made_from = {"corpus": corpus.identity(Share()), "split": asdict(split)}
     return folders.build(stored.evaluation_folder(database, label), stored.EVALUATION, made_from, make)
 
 

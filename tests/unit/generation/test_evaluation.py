@@ -99,14 +99,6 @@ def test_marks_of_other_sets_are_refused(tmp_path: Path) -> None:
     assert [CITIES[number] for number in Database(tmp_path / "db").near_duplicates] == ["Rome"]
 
 
-def test_a_document_of_which_the_tail_is_predicted_is_a_near_duplicate(tmp_path: Path) -> None:
-    made(tmp_path)
-    build_evaluation_set(tmp_path / "db", "tails", cut_set(tmp_path / "news.jsonl", Split()))
-    mark(tmp_path / "db", 1, 0, ["tails"])
-    gather(tmp_path / "db", 1, ["tails"])
-    assert [CITIES[number] for number in Database(tmp_path / "db").near_duplicates] == ["Rome"]
-
-
 def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
     made(tmp_path)
     write_lines(tmp_path / "news.jsonl", [article("Kyiv")])
