@@ -14,6 +14,7 @@ from typing import Any, Self
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
+from ragauge.io.jsonl import strings
 from ragauge.io.records import AnyRecord, Record, meta_path, partial_path
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class RecordWriter:
 
     def _open_partial(self) -> FileIO:
         about = {"version": records.VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes}
-        header = json.dumps(about | {"machines": [*self._machines, self._machine]})
+        header = json.dumps(about | {"machines": [*filter(None, (*self._machines, self._machine))]})
         replace_atomically(self.partial, records.join_lines([header, *self._records.values()]))
         return open(self.partial, "ab", buffering=0)
 
@@ -157,7 +158,7 @@ class RecordWriter:
         lines = records.lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
         if more := len(set(lines) - set(self._keys)):
             self._discard_reason = f"holds {more} records that this run does not ask for"
-        self._add_machines(meta, lines)
+        self._add_machines(meta, lines, meta_path(self.out))
         return lines
 
     def _read_partial(self) -> dict[str, str]:
@@ -178,12 +179,13 @@ class RecordWriter:
         crashes = Counter(_as_dict(header.get("crashes")))
         crashes.update(set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ())
         self.crashes = {key: crashes[key] for key in crashes if key not in answered}
-        self._add_machines(header, answered)
+        self._add_machines(header, answered, self.partial)
         return answered
 
-    def _add_machines(self, made: Mapping[str, Any], lines: Mapping[str, str]) -> None:
+    def _add_machines(self, made: Mapping[str, Any], lines: Mapping[str, str], place: Path) -> None:
         """Add the machines of the records of an earlier run, if there are any."""
-        self._machines.update(dict.fromkeys(made.get("machines") or [] if lines else []))
+        if lines and made.get("machines"):
+            self._machines.update(dict.fromkeys(strings(made, "machines", str(place))))
 
     def _move_aside(self, path: Path, reason: str) -> None:
         """Move records, finished or not, and their metadata to the folder `former`, under a name with their hash."""

@@ -25,6 +25,8 @@ def arguments(settings: TrainingSettings) -> dict[str, Any]:
     from deepspeed.utils.tensor_fragment import fragment_address
 
     torch.serialization.add_safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address])
+    # Python before 3.11.4 writes members of an Enum as a call of getattr, which is not read.
+    ZeroStageEnum.__reduce_ex__ = lambda member, _: (ZeroStageEnum, (member.value,))
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # over the `weights_only=False` of DeepSpeed's calls
     # On a CPU it would compile a kernel that adds gradients in shared memory, for which it needs a C++ compiler, a
     # minute, and a lock that a killed build leaves behind; gloo adds them, too.

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,7 @@ def unpacked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = kit(root, "pack", str(folder / "kit.tar.gz"))
     assert done.returncode == 0, done.stderr
     assert (folder / "kit.tar.gz").stat().st_size < 64 << 20
-    with tarfile.open(folder / "kit.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+    subprocess.run(["tar", "-xzf", "kit.tar.gz"], cwd=folder, check=True)
     write_checkpoint(folder / "model")
     (folder / "few.json").write_text(json.dumps(COUNTS))
     return folder / "gpu-kit"
