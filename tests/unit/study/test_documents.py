@@ -285,5 +285,5 @@ def test_a_dropped_passage_of_the_gold_document_is_gold_where_it_stands_first() 
     found = SourceDocuments((Document("first", f"{LONG}."), Document("gold", f"{LONG}. {more} in Assam.")))
     made = passages.build(found, tokenizer(), len(LONG) + 20, 0, drop=True)
     assert [p.document for p in made.passages] == ["first", "gold"]
-    asked = [StudyQuestion("?", (answer,), "gold") for answer in ("word7", "Assam")]
-    assert list(gold_passages(asked, made.passages, made.originals)) == [[0], [1]]
+    questions = [StudyQuestion("?", (answer,), "gold") for answer in ("word7", "Assam")]
+    assert list(gold_passages(questions, made.passages, made.originals)) == [[0], [1]]
