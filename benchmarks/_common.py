@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
-from ragauge.measure.latency import spread
+from ragauge.measure.protocols.latency import spread
 from targets import Verdicts
 
 Task = Callable[[], object]

@@ -57,7 +57,7 @@ class Ours(Engine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        from ragauge.engines import load_lm
+        from ragauge.engines.loading import load_lm
         from ragauge.errors import UserError
 
         unknown = self.options.keys() - inspect.signature(load_lm).parameters.keys()
@@ -77,8 +77,8 @@ class Ours(Engine):
         return _times(self.lm, ids, new)
 
     def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
-        from ragauge.engines import Limits
         from ragauge.engines.batching import BatchScheduler
+        from ragauge.engines.protocol import Limits
 
         limits = Limits(max_new_tokens=new, ignore_stop=True)
         started = time.perf_counter()
@@ -101,7 +101,7 @@ def _respond(engine: Any, ids: list[int], limits: Any) -> Any:
 
 
 def _times(engine: Any, ids: Ids, new: int) -> Times:
-    from ragauge.engines import Limits
+    from ragauge.engines.protocol import Limits
 
     times = engine.respond(list(ids), Limits(max_new_tokens=new, ignore_stop=True)).token_s
     return times[0], times[-1]
@@ -144,11 +144,11 @@ class Transformers(Engine):
         import torch
         from transformers import AutoModelForCausalLM
 
-        from ragauge import assets
+        from ragauge.assets import gguf_weights, resolver
 
         torch.set_num_threads(setting.threads)
         self.model = AutoModelForCausalLM.from_pretrained(
-            assets.float_checkpoint(assets.resolve(setting.model)), dtype=self.dtype, attn_implementation=self.attention
+            gguf_weights.float_checkpoint(resolver.resolve(setting.model)), dtype=self.dtype, attn_implementation=self.attention
         ).eval()
         self.computes = self.dtype
 
@@ -307,9 +307,9 @@ class Vllm(Engine):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         vllm = _installed("vllm")
-        from ragauge import assets
+        from ragauge.assets import gguf_weights, resolver
 
-        folder = str(assets.float_checkpoint(assets.resolve(setting.model)))
+        folder = str(gguf_weights.float_checkpoint(resolver.resolve(setting.model)))
         self.llm = vllm.LLM(
             folder,
             dtype=self.computes,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
-from ragauge.retrieval.retriever import About, Neighbours, Query, Stop
-from ragauge.retrieval.service.process import serve
-from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.pipelines.indexes.hnsw import GRAPH, IDS, Hnsw
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Stop
+from ragauge.pipelines.service.process import serve
+from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.settings import ServerSettings
 
 TOKENS = 64  # of a chunk, as the service sends them
 RECIPE = Hnsw()

@@ -18,12 +18,14 @@ from torch import Tensor
 from _common import finish, interleaved, load_line, times
 from ragauge.cost import tokens
 from ragauge.cost.machine import cpu_model
-from ragauge.engines import LM, Limits, load_lm
 from ragauge.engines.batching import BatchScheduler
-from ragauge.engines.protocol import SpanEngine
-from ragauge.methods import Method, make
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Method
 from ragauge.methods.base.wrapper import EngineAround
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 from targets import Verdicts
 
 JUDGED = {100: "batch8_long", 5: "batch8_short"}  # targets by tokens of a response

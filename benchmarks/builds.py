@@ -32,9 +32,9 @@ from ragauge.config.loading import load
 from ragauge.config.reading import checked
 from ragauge.errors import SettingError, UserError
 from ragauge.io.jsonl import read_object
-from ragauge.retrieval.indexes import DEFAULT_TYPE
-from ragauge.retrieval.settings import DatabaseSettings
-from ragauge.retrieval.sizes import GB, size, vectors
+from ragauge.pipelines.indexes import DEFAULT_TYPE
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.retrieval.sizes import GB, size, vectors
 
 Step = Literal["chunks", "mark", "gather", "embed", "train", "add", "merge"]
 STEPS: tuple[Step, ...] = get_args(Step)  # in the order of a build

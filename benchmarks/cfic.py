@@ -24,15 +24,18 @@ import torch
 
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
-from ragauge.engines import LM, Limits, Row, Span, load_lm
-from ragauge.evidence import prefix, skip
-from ragauge.evidence.prefix import EvidenceContext, Prefix, Trie
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
-from ragauge.methods import make
 from ragauge.methods.base.grounding import GroundingText
+from ragauge.methods.base.making import make
 from ragauge.methods.cfic import CFIC, PreparedDocuments
-from ragauge.prompts import Prompt
+from ragauge.methods.evidence import prefix, skip
+from ragauge.methods.evidence.prefix import EvidenceContext, Prefix, Trie
+from ragauge.methods.prompts import Prompt
 
 VOLUME = 256  # tokens of evidence, for all of them
 ONE_PASS, ONE_BY_ONE = "skip, one pass", "skip, one by one"

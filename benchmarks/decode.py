@@ -16,10 +16,13 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from _common import Task, interleaved, load_line
-from ragauge import assets
+from ragauge.assets import gguf_weights, resolver
 from ragauge.cost.machine import cpu_model
-from ragauge.engines import DTYPES, LM, Limits, Row, load_lm
-from ragauge.measure.latency import spread
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import DTYPES, load_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row
+from ragauge.measure.protocols.latency import spread
 
 OURS, ATTENTIONS = "ragauge", ("sdpa", "eager")
 
@@ -47,7 +50,7 @@ def main() -> None:
 
 def _tasks(model: str, dtype: str, sizes: Sizes) -> tuple[dict[str, Task], dict[str, Task]]:
     """(decoding, prefill) by decoder, all on the same weights and tokens."""
-    lm, folder = load_lm(model, dtype=dtype), assets.float_checkpoint(assets.resolve(model))
+    lm, folder = load_lm(model, dtype=dtype), gguf_weights.float_checkpoint(resolver.resolve(model))
     theirs = {
         f"transformers {attention}": AutoModelForCausalLM.from_pretrained(
             folder, dtype=DTYPES[dtype], attn_implementation=attention

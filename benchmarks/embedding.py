@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from _common import finish
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
-from ragauge.retrieval.database import Shard
-from ragauge.retrieval.embed import EncoderChoice, detokeniser
+from ragauge.pipelines.database.database import Shard
+from ragauge.pipelines.database.embed import EncoderChoice, detokeniser
 from targets import Verdicts
 
 BASE, HALF = "sentence-transformers", "bfloat16"
@@ -56,7 +56,7 @@ def main() -> None:
 def _encoders(threads: int) -> dict[str, Encode]:
     from sentence_transformers import SentenceTransformer
 
-    library = SentenceTransformer(str(assets.resolve("minilm")), device="cpu")
+    library = SentenceTransformer(str(resolver.resolve("minilm")), device="cpu")
     ours = [EncoderChoice("minilm", "torch", threads), EncoderChoice("minilm", "onnx", threads)]
     ours.append(EncoderChoice("minilm", "torch", threads, HALF))
     base: Encode = lambda texts: np.asarray(library.encode(list(texts), show_progress_bar=False))  # noqa: E731

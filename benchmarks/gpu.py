@@ -20,8 +20,10 @@ from _common import Task, finish, interleaved, load_line, times
 from ragauge.cost import gap, machine, shapes
 from ragauge.cost.flop import flop
 from ragauge.cost.roofline import matmul_rate
-from ragauge.engines import LM, Limits, random_lm
 from ragauge.engines.batching import BatchScheduler
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
 from ragauge.measure.timing import shape_of
 from targets import Verdicts
 

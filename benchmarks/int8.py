@@ -18,12 +18,14 @@ from typing import Any
 
 import torch
 
-from ragauge import methods
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.machine import provenance
-from ragauge.engines import LM, Row, load_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.spans import Row
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import ask
+from ragauge.methods.base import making
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
 
@@ -107,7 +109,7 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
     examples = questions.examples(args.questions)
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:
-        method = methods.make(method_name)
+        method = making.make(method_name)
         stated = specification(method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens)
         for example in examples:
             for name, lm in lms.items():

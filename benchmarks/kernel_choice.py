@@ -14,7 +14,11 @@ import torch
 
 from _common import Task, finish, interleaved, load_line, times
 from ragauge.cost.machine import cpu_model
-from ragauge.engines import DTYPES, LM, Limits, Row, kernels, load_lm, tuning
+from ragauge.engines import kernels, tuning
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import DTYPES, load_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row
 from targets import Verdicts
 
 CANDIDATES = tuning.DTYPE_CANDIDATES

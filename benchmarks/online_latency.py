@@ -5,7 +5,7 @@
 
 Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a task of 13) on random
 weights of the model's shape; 5 tokens are generated. What superposition prepares before the question is ready; the
-protocol is `ragauge.measure.latency`.
+protocol is `ragauge.measure.protocols.latency`.
 """
 
 import argparse
@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from _common import finish
+from ragauge.config.protocols import LatencySettings
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import machine
-from ragauge.cost.settings import LatencySettings
 from ragauge.engines.tuning import weight_read
-from ragauge.measure.latency import measure_latency
+from ragauge.measure.protocols.latency import measure_latency
 from ragauge.measure.timing import bench_of_shape
-from ragauge.methods import make
+from ragauge.methods.base.making import make
 from targets import Verdicts
 
 BASE, FAST = "naive", "superposition"

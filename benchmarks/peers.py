@@ -284,11 +284,11 @@ def _judge(found: Mapping[str, Any], floors: Mapping[str, float], args: argparse
 
 def _gguf(args: argparse.Namespace) -> str | None:
     """The file that a converted model was made from."""
-    from ragauge import assets
+    from ragauge.assets import resolver
 
     if args.gguf:
         return args.gguf
-    fetched = assets.fetch(assets.describe(args.model)["source"])
+    fetched = resolver.fetch(resolver.describe(args.model)["source"])
     return next(map(str, fetched.rglob("*.gguf")), None)
 
 

@@ -18,18 +18,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.retrieval.service.cores import pin
+from ragauge.pipelines.service.cores import pin
 
 if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
-    from ragauge.engines import LM
-    from ragauge.generation.evaluation import EvaluationStretch
-    from ragauge.generation.performance import GenerationModel
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.generation.reader import NeighbourModel
-    from ragauge.generation.settings import PipelineSettings
-    from ragauge.generation.specification import PipelineSpecification
-    from ragauge.retrieval.service.process import Running
+    from ragauge.engines.lm import LM
+    from ragauge.pipelines.evaluation import EvaluationStretch
+    from ragauge.pipelines.performance import GenerationModel
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.reader import NeighbourModel
+    from ragauge.pipelines.service.process import Running
+    from ragauge.pipelines.settings import PipelineSettings
+    from ragauge.pipelines.specification import PipelineSpecification
 
 
 TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runtime
@@ -37,7 +37,7 @@ TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runti
 
 def main() -> None:
     args = _arguments()
-    from ragauge.retrieval.service.process import running
+    from ragauge.pipelines.service.process import running
 
     with ExitStack() as opened:
         options = ["--cores", args.retrieval_cores] if args.retrieval_cores else []
@@ -49,9 +49,9 @@ def main() -> None:
 
 def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> None:
     from ragauge.cost.machine import competing_load
-    from ragauge.generation.evaluation import texts
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.service.client import Client
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.evaluation import texts
+    from ragauge.pipelines.service.client import Client
 
     client = opened.enter_context(Client(server.address, deadline_s=120))
     [text] = texts(Database(args.database), args.tokens, 1)
@@ -76,9 +76,9 @@ class Transformers:
     def __init__(self, specification: PipelineSpecification) -> None:
         from transformers import AutoModelForCausalLM
 
-        from ragauge import assets
+        from ragauge.assets import gguf_weights, resolver
 
-        folder = assets.float_checkpoint(assets.resolve(specification.source))
+        folder = gguf_weights.float_checkpoint(resolver.resolve(specification.source))
         self.settings = specification.pipeline
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
 
@@ -91,7 +91,7 @@ class Transformers:
         import torch
 
         from ragauge.cost.trace import Call
-        from ragauge.generation.pipeline import PROMPT
+        from ragauge.pipelines.pipeline import PROMPT
 
         prompt, new = torch.tensor([text.ids[:PROMPT]]), self.settings.tokens - PROMPT
         started = time.perf_counter()
@@ -103,14 +103,14 @@ class Transformers:
 
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
-    from ragauge.engines import load_lm
-    from ragauge.generation.modes import Checkpoint
-    from ragauge.generation.modes._joint import JointDecoder
-    from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
-    from ragauge.generation.modes.joint import JointAttention
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.generation.settings import PipelineSettings
-    from ragauge.generation.specification import specify
+    from ragauge.engines.loading import load_lm
+    from ragauge.pipelines.modes import Checkpoint
+    from ragauge.pipelines.modes._joint import JointDecoder
+    from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+    from ragauge.pipelines.modes.joint import JointAttention
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.settings import PipelineSettings
+    from ragauge.pipelines.specification import specify
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
     adapters = None if args.mode == "joint" else "untrained"
@@ -143,7 +143,7 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
 
 def _crossed(lm: LM) -> NeighbourModel:
     """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
-    from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
+    from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
 
     return CrossDecoder(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
 
@@ -177,7 +177,7 @@ def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | Non
     None without retrieval, of which there is nothing to overlap.
     """
     from ragauge.cost import overlap
-    from ragauge.generation.performance import GenerationModel
+    from ragauge.pipelines.performance import GenerationModel
 
     settings, first = way.settings, traces[0]
     searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]
@@ -190,7 +190,7 @@ def _predicted_trace(model: GenerationModel, settings: PipelineSettings, retriev
     """The predicted trace of continuing 64 tokens, with searches that take so many seconds."""
     from ragauge.cost import overlap
     from ragauge.cost.trace import Call
-    from ragauge.generation.windows import CHUNK, NEIGHBOUR
+    from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
     trace, length, k, windows = [], CHUNK, settings.neighbours, settings.make_schedule().windows
     while length < settings.tokens:

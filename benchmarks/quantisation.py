@@ -14,8 +14,8 @@ import faiss
 import numpy as np
 
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
-from ragauge.retrieval.coder import Coder
-from ragauge.retrieval.embed import normalised
+from ragauge.pipelines.database.coder import Coder
+from ragauge.pipelines.database.embed import normalised
 
 LISTS = 64
 

@@ -23,10 +23,12 @@ from ragauge.cost import shapes, tokens
 from ragauge.cost.flop import trace_macs
 from ragauge.cost.machine import cpu_model
 from ragauge.cost.trace import elapsed, online
-from ragauge.engines import LM, Limits
+from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
-from ragauge.methods import Method, make
-from ragauge.prompts import Prompt
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts import Prompt
 from targets import Verdicts
 
 FULL = "naive"

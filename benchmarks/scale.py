@@ -23,11 +23,11 @@ from pathlib import Path
 
 from builds import BY_SHARD, STEPS, BuildJob
 from ragauge.cost import machine
-from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import Shard
-from ragauge.retrieval.documents import Share
-from ragauge.retrieval.embed import Embeddings
-from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class
+from ragauge.pipelines.database.corpus import Corpus
+from ragauge.pipelines.database.database import Shard
+from ragauge.pipelines.database.documents import Share
+from ragauge.pipelines.database.embed import Embeddings
+from ragauge.pipelines.indexes import DEFAULT_TYPE, recipe_class
 
 # Runs the command line and tells the most memory that it held. What the kernel tells of a child counts the memory of
 # the process that started it, too.

@@ -18,8 +18,8 @@ from typing import Any
 
 from _common import finish, load_line, times
 from ragauge.cost.machine import competing_load
-from ragauge.io.http import JsonServer
-from ragauge.io.streams import StreamClient
+from ragauge.engines.served.http import JsonServer
+from ragauge.engines.served.streams import StreamClient
 from targets import Verdicts
 
 

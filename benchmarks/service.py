@@ -28,11 +28,11 @@ import numpy as np
 
 import _vectors
 from ragauge.cost.machine import cpu_model, provenance
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service.client import Client, RetrievalError, method
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.process import Running, running_command
-from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service.client import Client, RetrievalError, method
+from ragauge.pipelines.service.fanout import Fanout
+from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 PARTS, K, DISTINCT, DIM = 2, 10, 64, 64
 DEADLINE_S, RETRIES = 60.0, 4

@@ -14,8 +14,8 @@ from locust import User, task
 
 grpc.experimental.gevent.init_gevent()  # before any channel: locust's users are greenlets
 
-from ragauge.retrieval.service.client import method  # noqa: E402
-from ragauge.retrieval.service.proto import ragauge_pb2 as pb  # noqa: E402
+from ragauge.pipelines.service.client import method  # noqa: E402
+from ragauge.pipelines.service.proto import ragauge_pb2 as pb  # noqa: E402
 
 NUMBERS = itertools.count()
 DISTINCT = 64

@@ -25,9 +25,9 @@ import numpy as np
 
 import _vectors
 from ragauge.cost.machine import competing_load, provenance
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service.client import Client
-from ragauge.retrieval.service.process import running_command
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service.client import Client
+from ragauge.pipelines.service.process import running_command
 
 K, QUERIES, WARM_UP_S = 10, 500, 1.0
 NPROBES = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

@@ -122,7 +122,7 @@ def _command_line() -> str:
 
 
 def _help(*verb: str) -> str:
-    from ragauge.cli import main
+    from ragauge.cli._main import main
 
     os.environ["COLUMNS"] = "86"  # what a page is wide
     said = io.StringIO()

@@ -17,7 +17,7 @@ from preloaded import Preloaded
 from ragauge.testing import write_checkpoint
 
 if TYPE_CHECKING:
-    from ragauge.engines import LM
+    from ragauge.engines.lm import LM
 
 # Runs of the workflow in tests are too short to be worth a process for their jobs; those that are about it say so.
 os.environ.setdefault("RAGAUGE_FORKS", "0")

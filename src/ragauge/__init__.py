@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from ragauge.library.questions import Dataset, Question, load_dataset
     from ragauge.library.results import Results
 
+_HOMES = {
+    "errors": ("UserError",),
+    "library.evaluation": ("evaluate",),
+    "library.methods": ("Answer", "Method", "method"),
+    "library.models": ("Model", "load_model"),
+    "library.questions": ("Dataset", "Question", "load_dataset"),
+    "library.results": ("Results",),
+}
+
 __all__ = [
     "Answer",
     "Dataset",
@@ -38,10 +47,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'ragauge' has no attribute {name!r}")
-    home = importlib.import_module("ragauge.errors" if name == "UserError" else "ragauge.library")  # which needs torch
-    return getattr(home, name)
+    """Import a name of the library, and torch with it, when it is first used."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"ragauge.{home}"), name)
+    raise AttributeError(f"module 'ragauge' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

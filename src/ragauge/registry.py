@@ -1,6 +1,6 @@
 """The file is the registry: `methods/superposition.py` is the method `superposition`.
 
-A file in a folder bears both names: `items/cfic/table_1.py` is the item `cfic_table_1`. A component is the one public
+An item's file in a folder bears both names: `report/items/cfic/table_1.py` is the item `cfic_table_1`. A component is the one public
 class that its module defines below the package's base class, or, where the package keeps functions (metrics), the
 module itself. `base`, a file or a folder, holds the public parts that components of a kind are made of; names that
 begin with an underscore are private helpers.
@@ -28,12 +28,12 @@ PACKAGES = {
     "dataset": "ragauge.datasets",
     "engine": "ragauge.engines.backends",
     "metric": "ragauge.metrics",
-    "ranker": "ragauge.rankers",
-    "compressor": "ragauge.compressors",
-    "mode": "ragauge.generation.modes",
-    "schedule": "ragauge.generation.schedules",
-    "item": "ragauge.items",
-    "index": "ragauge.retrieval.indexes",
+    "ranker": "ragauge.methods.rankers",
+    "compressor": "ragauge.methods.compressors",
+    "mode": "ragauge.pipelines.modes",
+    "schedule": "ragauge.pipelines.schedules",
+    "item": "ragauge.report.items",
+    "index": "ragauge.pipelines.indexes",
     "verb": "ragauge.cli",
 }
 
@@ -131,8 +131,8 @@ def _below(kind: str, folders: Iterable[str], package: str, prefix: str = "") ->
     for entry in pkgutil.iter_modules(folders):
         if entry.name.startswith("_") or entry.name == "base":
             continue
-        if entry.ispkg:
+        if entry.ispkg and kind == "item":
             inside = [str(Path(folder, entry.name)) for folder in folders]
             yield from _below(kind, inside, f"{package}.{entry.name}", f"{prefix}{entry.name}_")
-        else:
+        elif not entry.ispkg:
             yield Component(kind, f"{prefix}{entry.name}", f"{package}.{entry.name}")

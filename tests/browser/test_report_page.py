@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ragauge.config import loading, schema
-from ragauge.rendering.writing import render
-from ragauge.report import numbers
-from ragauge.report import page as report_page
-from ragauge.results import Runs
+from ragauge.report.figures.writing import render
+from ragauge.report.page import numbers
+from ragauge.report.page import page as report_page
+from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_latency, write_variant
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import registry
-from ragauge.cli import main
+from ragauge.cli._main import main
 
 GIVEN = "--dataset nq_open --model smollm2-135m-instruct --out x.jsonl"
 RUN = f"run --method naive {GIVEN}"
@@ -179,8 +179,8 @@ def test_score_prints_one_json_object_last(tmp_path: Path, capsys: pytest.Captur
 def test_skipped_questions_are_left_out_of_what_is_asked(
     tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ragauge import datasets
-    from ragauge.datasets import read_examples as read
+    from ragauge.datasets._examples import read_examples as read
+    from ragauge.datasets.base import loader
 
     official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
     entries, out = {"rest": {"dataset": "musique", "data": str(official), "skip": 2}}, tmp_path / "rest.jsonl"
@@ -190,7 +190,7 @@ def test_skipped_questions_are_left_out_of_what_is_asked(
     config.write_text(json.dumps({"run": "r", "models": model, "datasets": entries, "methods": {"naive": {}}}))
     ask = ["fetch", "--config", str(config), "--out", str(out), "--dataset"]
     assert main([*ask, "rest"]) == 0
-    assert read(out) == datasets.load("musique", data=official)[2:]
+    assert read(out) == loader.load("musique", data=official)[2:]
     assert main([*ask, "none"]) == 2
     assert "questions, and skip is 1000000" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ import pytest
 
 from ragauge import registry
 from ragauge.cli._parser import command_parser
-from ragauge.methods import Method
+from ragauge.methods.base.method import Method
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -110,7 +110,7 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
 def test_every_named_module_exists(root: Path) -> None:
     pages = "\n".join(text(root, page) for page in PAGES)
     for name in set(re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", pages)):
-        if name != "ragauge.retrieval.v1.Retrieval":  # the service's name on the wire
+        if name != "ragauge.pipelines.retrieval.v1.Retrieval":  # the service's name on the wire
             assert pkgutil.resolve_name(name)
 
 

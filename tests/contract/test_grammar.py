@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli, registry
-from ragauge.cli import _parser
+from ragauge import registry
+from ragauge.cli import _main, _parser
 
 VERBS = registry.names("verb")
 # What a spelling stands for: how its value is written, in every verb that has it.
@@ -84,7 +84,7 @@ def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
 
 def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["--help"])
+        _main.main(["--help"])
     shown = re.findall(r"^  (\w+)  +[A-Z]", capsys.readouterr().out, re.MULTILINE)
     assert sorted(shown) == VERBS
 
@@ -103,7 +103,7 @@ def test_json_is_one_object_on_the_last_line(
     command: str, key: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(root)
-    assert cli.main([*command.split(), "--json", "--quiet"]) == 0
+    assert _main.main([*command.split(), "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])[key]
     assert captured.err == ""
@@ -121,7 +121,7 @@ def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture
     assert ModelEntry(source="hf:HuggingFaceTB/SmolLM2").source == "hf:HuggingFaceTB/SmolLM2"
     said = []
     for name in ("mpt-7b-instruct", "MPT-7B-Instruct"):
-        assert cli.main(["cost", "--model", name, "--method", "naive"]) == 0
+        assert _main.main(["cost", "--model", name, "--method", "naive"]) == 0
         said.append(capsys.readouterr().out.lower())
     assert said[0] == said[1]
 
@@ -175,7 +175,7 @@ def completed(script: str, *words: str) -> list[str]:
 
 def printed_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as left:
-        cli.main(["--print-completion", shell])
+        _main.main(["--print-completion", shell])
     assert left.value.code == 0
     return capsys.readouterr().out
 

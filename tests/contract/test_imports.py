@@ -143,7 +143,7 @@ FOREIGN = {
     ", ".join(f"ragauge.methods.{name}" for name in registry.names("method")): HEAVY,
     "ragauge.config.schema": {"torch", "transformers", "snakemake", "pandas"},
     "ragauge.results.scoring": {"torch", "transformers", "matplotlib", "pandas", "sklearn"},
-    "ragauge.items": {"torch", "transformers", "matplotlib", "pandas"},
+    "ragauge.report.items": {"torch", "transformers", "matplotlib", "pandas"},
     "ragauge.engines": (HEAVY - {"torch", "transformers"}) | {"deepspeed", "faiss", "grpc", "snakemake"},
 }
 

@@ -9,7 +9,7 @@ import matplotlib
 import pytest
 
 import ragauge
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.testing import write_checkpoint, write_questions
 
 MODEL = "smollm2-135m-instruct"
@@ -20,7 +20,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[str]:
     """The packaged model, or a folder with a tiny one in its place."""
-    if assets.describe(MODEL)["path"]:
+    if resolver.describe(MODEL)["path"]:
         yield MODEL
     else:
         yield str(write_checkpoint(tmp_path / "in_its_place"))

@@ -11,7 +11,7 @@ import pytest
 from ragauge.config import loading
 from ragauge.measure.predictions import predict
 from ragauge.measure.recomputed import figure_7, recomputed
-from ragauge.report.reproduction import Shown, State, page, planned, states
+from ragauge.report.page.reproduction import Shown, State, page, planned, states
 from ragauge.results.directions import directions
 from ragauge.results.runs import Runs
 

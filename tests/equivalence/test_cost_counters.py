@@ -16,11 +16,12 @@ import lm_references as tiny
 from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
-from ragauge.engines import Limits, ShapeLM
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.protocol import Limits
+from ragauge.engines.shape_lm import ShapeLM
 from ragauge.measure.counting import fvcore_macs
-from ragauge.methods import make
-from ragauge.prompts import Prompt
+from ragauge.methods.base.making import make
+from ragauge.methods.prompts import Prompt
 
 FAMILIES = {  # a model, and its configuration's key for the number of layers
     "llama": ("llama_linear", "num_hidden_layers"),

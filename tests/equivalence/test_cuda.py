@@ -20,22 +20,29 @@ from torch import Tensor
 import tiny_models
 from house_article import ARTICLE, long_lm, prompt_of
 from pretended_cuda import host, pretended
-from ragauge import methods, registry
-from ragauge.cli import main
+from ragauge import registry
+from ragauge.cli._main import main
 from ragauge.cost import machine
-from ragauge.engines import LM, Decoder, Limits, Row, Span, load_lm, random_lm, steps
+from ragauge.engines import steps
 from ragauge.engines.batching import BatchScheduler, max_batch_size
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm, random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
-from ragauge.generation.evaluation import EvaluationStretch
-from ragauge.generation.modes import Checkpoint, _retro
-from ragauge.generation.modes._cross_attention import _mapped
-from ragauge.generation.modes._joint import Adapters
-from ragauge.generation.pipeline import Pipeline
-from ragauge.methods import Answer
-from ragauge.prompts import unit_steps
-from ragauge.retrieval.embed import EncoderChoice
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer
+from ragauge.methods.prompts import unit_steps
+from ragauge.pipelines import fit
+from ragauge.pipelines.database.embed import EncoderChoice
+from ragauge.pipelines.evaluation import EvaluationStretch
+from ragauge.pipelines.modes import Checkpoint, _retro
+from ragauge.pipelines.modes._cross_attention import _mapped
+from ragauge.pipelines.modes._joint import Adapters
+from ragauge.pipelines.pipeline import Pipeline
 from ragauge.testing import write_questions
-from ragauge.training import finetuning, fit
+from ragauge.training import finetuning
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import OF_ALL_LENGTHS, TINY, ExactRetriever, cross_weights, specified, tokens
 from sft_material import built, settings
@@ -149,7 +156,7 @@ def test_a_thread_that_waits_for_the_device_waits_for_a_capture_first(monkeypatc
 def answer(engine: Any, name: str, options: dict[str, Any]) -> Answer:
     """What a method answers."""
     prompt = prompt_of(("", ARTICLE[:240])) if name in READ_TEXT else tiny_models.tiny_prompt()
-    method = methods.make(name, **options | NEEDED.get(name, {}))
+    method = making.make(name, **options | NEEDED.get(name, {}))
     assert method.refusal(engine) is None
     return method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
 

@@ -14,9 +14,11 @@ import transformers
 from torch import Tensor
 
 import lm_references as tiny
-from ragauge import assets
+from ragauge.assets import gguf_weights, resolver
 from ragauge.cost.shapes import alibi_slopes
-from ragauge.engines import LM, Limits, load_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 
 EXACT = 1e-4
@@ -185,7 +187,7 @@ def test_alibi_far_from_the_start(name: str, dtype: torch.dtype, folders: dict[s
 def test_smollm2() -> None:
     """Real weights, whole and in chunks."""
     try:
-        folder = assets.float_checkpoint(assets.resolve("smollm2-135m-instruct"))
+        folder = gguf_weights.float_checkpoint(resolver.resolve("smollm2-135m-instruct"))
     except (UserError, OSError) as error:
         pytest.skip(f"needs SmolLM2's weights: {error}")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import workflow_folder
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.errors import UserError
 from ragauge.testing import write_questions
 
@@ -71,7 +71,8 @@ def test_databases_and_indexes(disk: Path, target: str, tmp_path: Path) -> None:
     """Each stage of an index's making, with no room for what it writes."""
     pytest.importorskip("faiss")
     import tiny_database as tiny
-    from ragauge.retrieval import chunking, embed, index
+    from ragauge.pipelines.database import chunking, embed
+    from ragauge.pipelines.retrieval import index
 
     folder = disk / "db"
     corpus, tokenizer = tiny.write_corpus(tmp_path / "c.jsonl"), tiny.write_tokenizer(tmp_path / "tokenizer")

@@ -11,10 +11,10 @@ from ragauge.config import loading
 from ragauge.engines import tuning
 from ragauge.engines.kernels import Operation
 from ragauge.errors import UserError
-from ragauge.evidence.chat import RecordedChat
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.measure import inputs
+from ragauge.methods.evidence.chat import RecordedChat
 from ragauge.testing import write_checkpoint
 from scripted_chat import ScriptedChat
 from sft_material import DAMAGED_REPLIES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from killed_processes import in_child
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.io import records
 from ragauge.measure import runner
 from ragauge.testing import write_questions

@@ -16,15 +16,15 @@ import service_parts
 from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged_lines, survives
 from endpoints import Reply, says, served
 from ragauge import registry
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config import loading, schema
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint
-from ragauge.report import page
+from ragauge.methods.evidence.chat import Endpoint
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service import wire
+from ragauge.pipelines.service.server import Server
+from ragauge.report.page import page
 from ragauge.results.runs import Runs
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import wire
-from ragauge.retrieval.service.server import Server
 from synthetic_run import MODEL, write_latency, write_variant
 
 # --- databases ---
@@ -49,9 +49,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("part", PARTS)
 def test_databases(built: Path, part: str, tmp_path: Path) -> None:
     """A damaged part is refused, or gives answers where it has its size still and only `index verify` would tell."""
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.embed import Embeddings
-    from ragauge.retrieval.index import Index
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.database.embed import Embeddings
+    from ragauge.pipelines.retrieval.index import Index
 
     folder = shutil.copytree(built, tmp_path / "db")
 

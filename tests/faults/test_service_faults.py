@@ -16,13 +16,13 @@ import pytest
 
 import service_parts as parts
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import wire
-from ragauge.retrieval.service.client import Client, RetrievalError
-from ragauge.retrieval.service.credentials import server_credentials
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.process import Running, running_command
-from ragauge.retrieval.service.server import Server
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service import wire
+from ragauge.pipelines.service.client import Client, RetrievalError
+from ragauge.pipelines.service.credentials import server_credentials
+from ragauge.pipelines.service.fanout import Fanout
+from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.server import Server
 
 SLOW = Query(text=parts.SLEEP)  # half a second
 PLAIN = Query(text="a")
@@ -158,7 +158,7 @@ def test_a_search_that_does_not_end_is_given_up_after_the_grace() -> None:
 
 def test_a_server_ends_with_the_job_that_started_it() -> None:
     code = (
-        "import sys, time; from ragauge.retrieval.service import process\n"
+        "import sys, time; from ragauge.pipelines.service import process\n"
         "command = process.running_command([sys.executable, sys.argv[1], '--while-stdin-open'])\n"
         "with command as server: print(server.process.pid, flush=True); time.sleep(60)"
     )

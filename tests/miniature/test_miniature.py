@@ -12,7 +12,7 @@ from miniature import check, hub, run
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.config.loading import parse
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -54,7 +54,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_model_of_the_papers_is_fetched_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragauge import assets
+    from ragauge.assets import resolver
 
     for name, value in run.environment(cache).items():
         monkeypatch.setenv(name, value)
@@ -62,7 +62,7 @@ def test_every_model_of_the_papers_is_fetched_from_the_cache(cache: Path, monkey
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache / "hub"))
     config = planned(PAPER)
     sources = {model.source for model in config.models.values() if not (model.training or model.served)}
-    assert all((assets.resolve(source) / "config.json").is_file() for source in sources)
+    assert all((resolver.resolve(source) / "config.json").is_file() for source in sources)
 
 
 def test_a_sentencepiece_model_alone_is_a_tokenizer(cache: Path) -> None:

@@ -11,12 +11,12 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.datasets._wiki import DOCUMENTS, QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, digest, read_questions
-from ragauge.io import wikipedia
-from ragauge.metrics import normalise
-from ragauge.rankers.bm25 import CorpusBM25
-from ragauge.rankers.dense import load_encoder
+from ragauge.datasets.base import wikipedia
+from ragauge.methods.rankers.bm25 import CorpusBM25
+from ragauge.methods.rankers.dense import load_encoder
+from ragauge.metrics.base import normalise
 
 ENCODER = "minilm"  # its name in the catalog of assets
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> (text, dim) float32, of length 1
@@ -57,7 +57,7 @@ def _descending(scores: np.ndarray) -> list[int]:
 
 def main() -> None:
     """Choose the distractors of all questions of the package and store them in it."""
-    corpus, encode = WikiCorpus(wikipedia.read_passages(assets.resolve(SAMPLE))), load_encoder(ENCODER).encode
+    corpus, encode = WikiCorpus(wikipedia.read_passages(resolver.resolve(SAMPLE))), load_encoder(ENCODER).encode
     embeddings = encode([f"{passage.title}\n{passage.text}" for passage in corpus.passages])
     for path in sorted(QUESTIONS.glob("*.jsonl")):
         questions = read_questions(path)

@@ -5,10 +5,11 @@ from itertools import pairwise
 from typing import Any
 
 import tiny_models
-from ragauge import methods
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Limits
-from ragauge.prompts import Prompt, build_prompt
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base import making, method
+from ragauge.methods.prompts import Prompt, build_prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
@@ -28,13 +29,13 @@ def prompt_of(
     return build_prompt(question, documents, instruction=instruction, template="chat", tokenizer=tokenizer, **more)
 
 
-def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> methods.Answer:
-    method, lm = methods.make(name, **options), lm or long_lm()
+def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> method.Answer:
+    method, lm = making.make(name, **options), lm or long_lm()
     assert method.refusal(lm) is None
     return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
 
 
-def check_verbatim(answer: methods.Answer, prompt: Prompt) -> None:
+def check_verbatim(answer: method.Answer, prompt: Prompt) -> None:
     """Evidence is text of the documents, stripped, in their order and without overlaps."""
     assert answer.evidence
     for piece in answer.evidence:

@@ -7,8 +7,8 @@ from matplotlib.text import Text
 
 from ragauge import registry
 from ragauge.config.loading import parse
-from ragauge.results import Runs, Table
-from ragauge.results.runs import unconfigured
+from ragauge.results.cells import Table
+from ragauge.results.runs import Runs, unconfigured
 
 
 def table(item: str, folder: Path, config: dict[str, Any] | None = None) -> Table:

@@ -10,9 +10,11 @@ import transformers
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ragauge.engines import LM, Decoder, Row, Span
 from ragauge.engines.checkpoint import read_shape, read_weights
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
 from ragauge.engines.passes import CallOptions, Reading
+from ragauge.engines.spans import Row, Span
 
 VOCAB = 97
 CONTEXT = 2048

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragauge.prompts import Name, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import Name, PromptGraph, Segment, unit_steps
 
 
 def generations(graph: PromptGraph) -> list[list[Name]]:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ragauge.engines import LM
-from ragauge.generation.decoding import read_through
-from ragauge.generation.modes._cross_attention import CrossWeights
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.sizes import Sizes
-from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
-from ragauge.generation.specification import PipelineSpecification
-from ragauge.generation.windows import CHUNK, Windows
-from ragauge.retrieval.chunking import build_shard, gather, mark
-from ragauge.retrieval.retriever import About, Neighbours, Query
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.engines.lm import LM
+from ragauge.pipelines.database.chunking import build_shard, gather, mark
+from ragauge.pipelines.decoding import read_through
+from ragauge.pipelines.modes._cross_attention import CrossWeights
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.sizes import Sizes
+from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.pipelines.specification import PipelineSpecification
+from ragauge.pipelines.windows import CHUNK, Windows
 from ragauge.testing import write_checkpoint
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragauge import assets
-from ragauge.cli import main
-from ragauge.generation.modes._retro import RetroLM, read_folder
+from ragauge.assets import resolver
+from ragauge.cli._main import main
 from ragauge.io.records import SequenceRecord, read_kind
+from ragauge.pipelines.modes._retro import RetroLM, read_folder
 from retro_parts import write_chunks, write_database
 
 CHUNK, NEIGHBOUR = 64, 128
@@ -99,7 +99,7 @@ def write_beside_database(root: Path) -> Path:
 
 def read_released(root: Path) -> RetroLM:
     """The checkpoint of `write_beside_database` in torch."""
-    return RetroLM(read_folder(assets.resolve(f"path:{root / 'released'}")))
+    return RetroLM(read_folder(resolver.resolve(f"path:{root / 'released'}")))
 
 
 def scored(root: Path, out: Path, *options: str) -> list[float]:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from ragauge import methods
-from ragauge.engines import LM, Limits
-from ragauge.prompts import Prompt
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base import making
+from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 Variant = tuple[str, dict[str, Any]]
@@ -33,7 +34,7 @@ AWARE, UNAWARE = ("snapkv", "finch"), ("kvzip", "attention_matching", "expected_
 
 def answered(lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS) -> tuple[list[int], Tensor | None]:
     """The response, and the logits (vocab,) of its first token; None where the method chooses tokens by others."""
-    method, seen = methods.make(asked[0], **asked[1]), []
+    method, seen = making.make(asked[0], **asked[1]), []
     assert method.refusal(lm) is None
     whole = lm.generate
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ragauge.evidence.chat import Chat, Replies
+from ragauge.methods.evidence.chat import Chat, Replies
 
 
 class ScriptedChat(Chat):

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import About, Neighbours, Query, Searcher, Stop
-from ragauge.retrieval.service.process import Running, running_command, serve
-from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Searcher, Stop
+from ragauge.pipelines.service.process import Running, running_command, serve
+from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.settings import ServerSettings
 
 CHUNK, VOCABULARY, LISTS = 8, 250, 16
 SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.evidence.chat import Chat, Replies
+from ragauge.methods.evidence.chat import Chat, Replies
 from ragauge.testing import write_checkpoint
 from ragauge.training import data
 from ragauge.training.settings import TrainingSettings

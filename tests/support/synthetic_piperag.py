@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import facts_of, specify
-from ragauge.generation.windows import CHUNK
 from ragauge.io.records import SequenceRecord
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import facts_of, specify
+from ragauge.pipelines.windows import CHUNK
 from synthetic_run import MODEL, PROVENANCE
 
 DATABASE, INDEX = "wikipedia", "ivf"

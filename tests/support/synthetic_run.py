@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge import methods
-from ragauge.cost.arrivals import Request, TimedRequest, rows, summarise
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
+from ragauge.measure.protocols.arrivals import Request, TimedRequest, rows, summarise
+from ragauge.methods.base import making
 
 PREAMBLE, DOCUMENT, QUERY, TASK = 10, 100, 12, 8  # tokens
 MODEL = "smollm2-135m-instruct"
@@ -46,7 +46,7 @@ def write_variant(
 
 def specification(method: str, options: Mapping[str, Any], dataset: str, model: str) -> AnswerSpecification:
     """As the runner writes it: every option resolved by the method itself."""
-    resolved = asdict(methods.make(method, **options))
+    resolved = asdict(making.make(method, **options))
     engine = EngineFacts(dtype="bfloat16", device="cpu")
     return AnswerSpecification(method=method, options=resolved, dataset=dataset, model=model, engine=engine)
 

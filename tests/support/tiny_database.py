@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragauge.retrieval import chunking, database, embed, index
-from ragauge.retrieval.chunking import Split
-from ragauge.retrieval.indexes import IndexRecipe
-from ragauge.retrieval.indexes.ivf_pq import IvfPq
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.database import chunking, database, embed
+from ragauge.pipelines.database.chunking import Split
+from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.ivf_pq import IvfPq
+from ragauge.pipelines.retrieval import index
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.testing import byte_tokenizer
 
 CHUNK, DIM = 16, 32

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from prompt_graphs import mask
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, random_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
 from ragauge.engines.weights import Norm
-from ragauge.prompts import Prompt, PromptGraph, Source
+from ragauge.methods.prompts import Prompt, PromptGraph, Source
 
 VOCAB = 260  # 256 bytes and four special tokens
 CHAT_TEMPLATE = (

@@ -11,12 +11,14 @@ import pytest
 import yaml
 
 from plugin_packages import METHOD, Install, forget, installer
-from ragauge import methods, registry, skeletons
-from ragauge.cli import main
+from ragauge import registry
+from ragauge.cli._main import main
 from ragauge.config import loading, schema
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 from ragauge.io import digest
+from ragauge.library import scaffold
+from ragauge.methods.base import making
 from ragauge.results import scoring
 from ragauge.testing import write_checkpoint
 
@@ -57,7 +59,7 @@ def test_a_method_of_another_package_is_one_of_ours_and_its_name_imports_nothing
     found = json.loads(said(capsys, "list", "methods", "--json")[1])
     assert found["methods"] == registry.names("method")
     assert (found["from"]["last"], found["from"]["naive"]) == ("acme-rag 1.0", "ragauge")
-    assert type(methods.make("last")).__name__ == "Last"
+    assert type(making.make("last")).__name__ == "Last"
 
 
 # --- refused ---
@@ -70,8 +72,8 @@ def test_a_name_that_two_packages_have_is_refused_where_it_is_used(
     install("acme-rag", {"ragauge.methods": {"bm25": "acme_rag.bm25"}}, files)
     clash = "method 'bm25' is in ragauge and in acme-rag 1.0; uninstall one of them"
     with pytest.raises(UserError, match=clash):
-        methods.make("bm25")
-    assert methods.make("naive")
+        making.make("bm25")
+    assert making.make("naive")
     code, out, err = said(capsys, "list", "methods")
     assert (code, err) == (0, f"ragauge list: warning: {clash}\n")
     assert "ragauge and acme-rag 1.0" in out
@@ -86,7 +88,7 @@ def test_a_plugin_that_cannot_be_imported_is_one_line_where_it_is_used(
         "ModuleNotFoundError: No module named 'there_is_no_such_library'"
     )
     with pytest.raises(UserError) as refused:
-        methods.make("worst", "config.yaml: methods.mine")
+        making.make("worst", "config.yaml: methods.mine")
     assert str(refused.value) == f"config.yaml: methods.mine: {reason}"
     code, out, err = said(capsys, "list", "methods")
     assert (code, err) == (0, f"ragauge list: warning: {reason}\n")
@@ -126,13 +128,13 @@ def test_a_components_file_bears_its_name(install: Install) -> None:
     with pytest.raises(
         UserError, match=r"method 'final' of acme-rag 1\.0: its module is acme_rag\.last; .* acme_rag\.final"
     ):
-        methods.make("final")
+        making.make("final")
 
 
 def test_a_module_without_a_component_is_told_by_name(install: Install) -> None:
     install("acme-rag", METHODS, {"acme_rag/__init__.py": "", "acme_rag/last.py": "X = 1\n"})
     with pytest.raises(UserError, match=r"method 'last': acme_rag\.last defines 0 subclasses of Method; it needs one"):
-        methods.make("last")
+        making.make("last")
 
 
 # --- part of what results are made with ---
@@ -184,8 +186,8 @@ def test_an_existing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_what_is_written_keeps_the_houses_style(root: Path, tmp_path: Path) -> None:
     rules = ",".join(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"])
-    for kind, kv in [*((kind, False) for kind in skeletons.MODULES), ("method", True)]:
-        skeletons.write(kind, f"new_{kind}", tmp_path / kind / str(kv), kv=kv)
+    for kind, kv in [*((kind, False) for kind in scaffold.MODULES), ("method", True)]:
+        scaffold.write(kind, f"new_{kind}", tmp_path / kind / str(kv), kv=kv)
     for verb in (["check", "--select", rules], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *verb, "--isolated", "--line-length", "120", "."]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

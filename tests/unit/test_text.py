@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragauge import metrics, text
+from ragauge import text
+from ragauge.metrics import base as metrics
 
 READ = {
     "Das Cafe\u0301 Mu\u0308\u00dfig": "Das Caf\u00e9 M\u00fc\u00dfig",

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from preloaded import Preloaded
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint, write_questions
 from workflow_folder import METHODS, configure, copy_workflow, kill, needs_snakemake, records, snakemake, start
 

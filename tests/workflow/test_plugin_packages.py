@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from preloaded import Preloaded
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint
 from workflow_folder import copy_workflow, needs_snakemake
 

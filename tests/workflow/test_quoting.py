@@ -75,7 +75,7 @@ def test_a_label_cannot_become_an_option(section: str) -> None:
 
 def test_a_source_is_no_option_of_fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The one value of a rule that is neither a label nor the value of an option, and no file that a rule made."""
-    from ragauge.cli import main
+    from ragauge.cli._main import main
 
     [line] = [line for line in LINES.values() if "ragauge fetch" in line and "source" in line]
     assert " -- {params.source:q}" in line

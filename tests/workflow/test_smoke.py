@@ -10,8 +10,8 @@ import yaml
 
 from preloaded import Preloaded
 from ragauge.config.loading import load
-from ragauge.report.problems import problems
-from ragauge.results import Runs
+from ragauge.report.page.problems import problems
+from ragauge.results.runs import Runs
 from ragauge.testing import write_checkpoint, write_questions
 from workflow_folder import METHODS, configure, copy_workflow, needs_snakemake, records, snakemake
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli
+from ragauge.cli import _main
 from ragauge.cli.init import WRITTEN
-from ragauge.study import EXAMPLE
+from ragauge.study.settings import EXAMPLE
 from workflow_folder import needs_snakemake
 
 BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src", *WRITTEN)
@@ -79,7 +79,7 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
 
 
 def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:
-    assert cli.main(["init", str(tmp_path / "mine"), "--quiet"]) == 0
+    assert _main.main(["init", str(tmp_path / "mine"), "--quiet"]) == 0
     written = {path.relative_to(tmp_path / "mine") for path in (tmp_path / "mine").rglob("*") if path.is_file()}
     assert set(map(Path, ("Snakefile", "workflow/Snakefile", "config.yaml", "workflow/rules/common.smk"))) <= written
     assert all((tmp_path / "mine" / path).read_bytes() == (root / path).read_bytes() for path in written)

@@ -10,7 +10,9 @@ from pydantic import BaseModel, Field
 
 from ragauge.assets.pins import Pin, Sha256
 from ragauge.errors import in_any_case
-from ragauge.prompts.templates import Template, Tokenization
+
+Template = Literal["alpaca", "chat", "llama2", "plain", "vicuna"]  # how a prompt is wrapped
+Tokenization = Literal["whole", "segments"]
 
 
 class Entry(BaseModel, extra="forbid", frozen=True):

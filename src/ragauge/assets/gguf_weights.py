@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.assets.gguf import FILE, ROPE_DIVISORS, open_file
+from ragauge.assets.shards import ShardWriter
 from ragauge.assets.store import MANIFEST, Store, has_manifest
 from ragauge.io import progress
-from ragauge.io.shards import ShardWriter
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ragauge.assets import hub
+from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store, contents, digest
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
-from ragauge.io.state_dict import read_state
 
 if TYPE_CHECKING:
     from torch import Tensor

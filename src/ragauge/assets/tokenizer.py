@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ragauge.assets.control_tokens import plain_reader as plain_reader
 from ragauge.errors import UserError, error_line
-from ragauge.prompts.control_tokens import plain_reader as plain_reader
 
 # A checkpoint's class -> the class of transformers that is opened by itself: tokenizer.json tells it everything.
 DIRECT = {

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ragauge import cli
+from ragauge.cli import _main
 
 # Libraries that start threads of their own, such as gRPC, are not among these: a process with threads must not fork.
 MODULES = (
@@ -32,7 +32,7 @@ MODULES = (
     "transformers.models.auto.tokenization_auto",
     "transformers.tokenization_utils_fast",
     "safetensors.torch",
-    "ragauge.rendering.writing",
+    "ragauge.report.figures.writing",
     "matplotlib.backends.backend_svg",
     "matplotlib.backends.backend_pdf",
     "ragauge.results.provenance",
@@ -107,7 +107,7 @@ def _answer(connection: socket.socket) -> None:
         os.chdir(working)
         sys.argv = ["ragauge", *arguments]
         try:
-            status = cli.main()
+            status = _main.main()
         except SystemExit as ended:
             status = int(ended.code or 0)
         except BaseException:

@@ -9,16 +9,16 @@ def model_findings(source: str) -> Iterator[tuple[str, str, str]]:
     """Yield (topic, fact, reason) of a catalogued model, a prefixed source or a folder; a reason if refused."""
     import torch
 
-    from ragauge import assets
+    from ragauge.assets import resolver
     from ragauge.assets.tokenizer import check_rows, load_tokenizer
     from ragauge.cost.flop import parameters
     from ragauge.engines.checkpoint import read_config, read_shape, read_weights
     from ragauge.engines.dequantization import quantization
     from ragauge.engines.frequencies import rope_type
-    from ragauge.prompts.templates import TEMPLATE_DATE, wrapper
+    from ragauge.methods.prompts.templates import TEMPLATE_DATE, wrapper
 
     try:
-        folder = assets.resolve(source, where="--model")
+        folder = resolver.resolve(source, where="--model")
     except UserError as error:
         yield "model", "refused", str(error)
         return

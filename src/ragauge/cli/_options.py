@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from ragauge.config.schema import Config, DatasetEntry, ModelEntry, VariantEntry
-    from ragauge.evidence.chat import Chat
     from ragauge.measure.inputs import Questions
-    from ragauge.methods import Method
+    from ragauge.methods.base.method import Method
+    from ragauge.methods.evidence.chat import Chat
 
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
 MODEL_OPTIONS |= {"template_arguments", "template_date"}
@@ -197,7 +197,7 @@ def add_answered_questions(
 
 def add_reader(parser: argparse.ArgumentParser) -> None:
     """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a model of its own."""
-    from ragauge.generation.settings import PipelineSettings
+    from ragauge.pipelines.settings import PipelineSettings
 
     add, fields = parser.add_argument, PipelineSettings.model_fields
     add_decoder(parser)
@@ -297,9 +297,9 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[
 
 
 def local_chat(source: str, **engine_options: Any) -> Chat:
-    from ragauge.engines import load_lm
-    from ragauge.evidence.chat import LocalChat
+    from ragauge.engines.loading import load_lm
     from ragauge.measure.inputs import template_of
+    from ragauge.methods.evidence.chat import LocalChat
 
     return LocalChat(load_lm(source, **engine_options), template_of(source), source)
 

@@ -57,8 +57,8 @@ class Parser(argparse.ArgumentParser):
 
 def _setting(arguments: Sequence[str]) -> str | None:
     """Return the `--set KEY=VALUE` that a parameter of a method or a data set, written as an option, stands for."""
-    from ragauge.datasets import Dataset
-    from ragauge.methods import Method
+    from ragauge.datasets.base.dataset import Dataset
+    from ragauge.methods.base.method import Method
 
     option, _, value = arguments[0].partition("=")
     value = value or next((one for one in arguments[1:2] if not one.startswith("-")), "VALUE")

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from ragauge.cli import _options as options
+from ragauge.config.protocols import LatencySettings
 from ragauge.config.reading import checked_options
 from ragauge.config.schema import Config, ModelEntry
-from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
-    from ragauge.measure.served import ServedBench
-    from ragauge.methods import Method
+    from ragauge.measure.protocols.served import ServedBench
+    from ragauge.methods.base.method import Method
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -78,7 +78,7 @@ def served_bench(
     args: argparse.Namespace, model: ModelEntry, questions: Questions, number: int, new_tokens: int
 ) -> Iterator[ServedBench]:
     """The server of a model, which --serve starts, with the prompts of the first `number` questions."""
-    from ragauge.measure.served import bench
+    from ragauge.measure.protocols.served import bench
 
     running = options.server(args, model, args.threads)
     with options.ended_in_order(), running, bench(questions, number, model, new_tokens) as served:

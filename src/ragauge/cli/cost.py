@@ -10,7 +10,7 @@ from ragauge.config.reading import checked
 from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
 from ragauge.cost.roofline import SERVERS
 from ragauge.errors import UserError
-from ragauge.generation.settings import PipelineSettings
+from ragauge.pipelines.settings import PipelineSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,16 +55,16 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
     if args.schedule:
         if args.counter == "fvcore":
             raise UserError("--counter fvcore: counts the calls of a --method, not of a --schedule")
-        from ragauge.generation import cost
-        from ragauge.generation.sizes import PAPER
         from ragauge.measure.timing import shape_of
+        from ragauge.pipelines import cost
+        from ragauge.pipelines.sizes import PAPER
 
         entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
         # RETRO has the sizes of its paper; other decoders read the neighbours themselves.
         made = {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model))}
         if not args.search_machine:
             return made
-        from ragauge.retrieval.indexes.ivf_pq import IvfPq
+        from ragauge.pipelines.indexes.ivf_pq import IvfPq
 
         if not entry.asks_index:
             raise UserError(f"--search-machine: schedule {entry.schedule!r} asks no index")
@@ -73,11 +73,11 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
     if args.search_machine:
         raise UserError("--search-machine: must be given with --schedule")
     registry.module_name("method", args.method, "--method")  # before anything heavy is imported
-    from ragauge import methods
     from ragauge.measure import costing
+    from ragauge.methods.base import making
 
     params |= {"top_k": args.top_k} if args.top_k else {}
-    method = methods.make(args.method, where=f"--method {args.method}", **params)
+    method = making.make(args.method, where=f"--method {args.method}", **params)
     precision = Precision(args.dtype, args.weights, args.kv)
     counted = (args.tokens, args.new_tokens, args.accounting, precision, args.counter)
     return costing.project(args.method, method, args.model, *counted)

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.config import loading
-    from ragauge.measure import estimate
+    from ragauge.measure.protocols import estimate
 
     config = loading.load(args.config)
     machine = estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config, args.cores)

@@ -37,16 +37,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _fetch_asset(args: argparse.Namespace) -> None:
-    from ragauge import assets
+    from ragauge.assets import resolver
 
-    manifest = redacted_values(assets.describe(args.asset, offline=False))
+    manifest = redacted_values(resolver.describe(args.asset, offline=False))
     if args.out:
         options.write_json(args.out, manifest)
     options.print_result(args, manifest["path"], **manifest)
 
 
 def _fetch_questions(args: argparse.Namespace) -> None:
-    from ragauge.datasets import write_examples
+    from ragauge.datasets._examples import write_examples
 
     if args.out is None:
         raise UserError("--out: required with --dataset, a FILE.jsonl for the questions")

@@ -9,7 +9,7 @@ from ragauge.cli import _options as options
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
 RECALL_QUERIES = 200  # held-out chunks that are searched for
 logger = logging.getLogger(__name__)
@@ -86,8 +86,9 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None
 
 
 def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int, label: str) -> None:
-    from ragauge.retrieval import chunking, embed, index
-    from ragauge.retrieval.database import Database
+    from ragauge.pipelines.database import chunking, embed
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.retrieval import index
 
     folder, sets = args.database, list(settings.evaluation_sets)
     if step in BY_INDEX:
@@ -122,11 +123,11 @@ def _log(made: bool, what: str) -> None:
 
 
 def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
-    from ragauge.retrieval.database import Database, encode
-    from ragauge.retrieval.embed import EncoderChoice
-    from ragauge.retrieval.index import Index, index_folder
-    from ragauge.retrieval.recall import exact_search_within, recall
-    from ragauge.retrieval.vectors import Vectors
+    from ragauge.pipelines.database.database import Database, encode
+    from ragauge.pipelines.database.embed import EncoderChoice
+    from ragauge.pipelines.database.vectors import Vectors
+    from ragauge.pipelines.retrieval.index import Index, index_folder
+    from ragauge.pipelines.retrieval.recall import exact_search_within, recall
 
     database = Database(args.database)
     index = Index(database, label)
@@ -161,8 +162,8 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
-    from ragauge.retrieval.database import Database, EvaluationSet
-    from ragauge.retrieval.index import Index
+    from ragauge.pipelines.database.database import Database, EvaluationSet
+    from ragauge.pipelines.retrieval.index import Index
 
     files, size = folders.verify(args.database)  # before faiss reads sizes that a file states
     database = Database(args.database)

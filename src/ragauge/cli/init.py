@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.config.launch import workflow_files
-    from ragauge.study import EXAMPLE
+    from ragauge.study.settings import EXAMPLE
 
     folder: Path = args.folder
     source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)

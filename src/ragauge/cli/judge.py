@@ -15,13 +15,13 @@ from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
-from ragauge.evidence import judge as judging
-from ragauge.evidence.chat import Chat, Endpoint, EndpointChat
-from ragauge.evidence.judge import Inquiry, Judgement, drawn, judge
 from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
 from ragauge.io.progress import bar
 from ragauge.io.records import Record
+from ragauge.methods.evidence import judge as judging
+from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat
+from ragauge.methods.evidence.judge import Inquiry, Judgement, drawn, judge
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _inquiries(of: str, examples: Path | None) -> Callable[[Record], list[Inquiry]]:
-    from ragauge.datasets import read_examples
+    from ragauge.datasets._examples import read_examples
 
     passages = {e.key: [d.text for d in e.documents] for e in (read_examples(examples) if examples else ())}
 

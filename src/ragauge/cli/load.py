@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.cli import _timing
-from ragauge.cost.settings import LoadSettings
+from ragauge.config.protocols import LoadSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.measure import load, served, timing
+    from ragauge.measure import timing
+    from ragauge.measure.protocols import load, served
 
     def levels(stated: dict[str, Any]) -> dict[str, Any]:
         none: dict[str, Any] = {"rates": [], "clients": [], "speeds": []}

@@ -19,18 +19,18 @@ from ragauge.config.reading import checked_options
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
-from ragauge.generation import modes
-from ragauge.generation.settings import PipelineSettings, check_model
 from ragauge.io import folders
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import IndexFacts
-from ragauge.retrieval.settings import StalenessSettings
+from ragauge.pipelines import modes
+from ragauge.pipelines.retrieval.settings import StalenessSettings
+from ragauge.pipelines.settings import PipelineSettings, check_model
 from ragauge.training.settings import RetrofitSettings
 
 if TYPE_CHECKING:
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.generation.specification import PipelineSpecification
-    from ragauge.retrieval.database import Database
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.specification import PipelineSpecification
 
 STEPS = {
     "run": "generate or score evaluation text with retrieval under one schedule; resumes an interrupted run",
@@ -92,7 +92,7 @@ class Plan:
     @property
     def index_facts(self) -> IndexFacts | None:
         """The index that is searched: as it is on disk, with the configuration's nprobe, which does not rebuild it."""
-        from ragauge.generation.specification import index_facts
+        from ragauge.pipelines.specification import index_facts
 
         if not self.index:
             return self.stated_index
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, key) is None and getattr(settings, key):
             setattr(args, key, Path(getattr(settings, key)))
     if args.server_file:
-        from ragauge.retrieval.service.jobs import wait_for_server
+        from ragauge.pipelines.service.jobs import wait_for_server
 
         args.server = [wait_for_server(args.server_file, **options.access(args))]
     if settings.asks_index and not (plan.starts_server or args.server):
@@ -130,12 +130,12 @@ def run(args: argparse.Namespace) -> None:
     plan = replace(plan, model=with_dtype(model, recorded_dtype(args.out), allowed))
     with ExitStack() as opened:
         if plan.starts_server and plan.index:  # before this process is pinned to cores, which its children inherit
-            from ragauge.retrieval.service.process import running
+            from ragauge.pipelines.service.process import running
 
             started = opened.enter_context(running(plan.index, options=plan.serve_options))
             args.server = [started.address]
         if settings.cores:
-            from ragauge.retrieval.service.cores import pin
+            from ragauge.pipelines.service.cores import pin
 
             pin(settings.cores)
         _score(args, plan, opened)
@@ -156,7 +156,7 @@ def _from_options(args: argparse.Namespace) -> Plan:
 
 def _from_configuration(args: argparse.Namespace) -> Plan:
     """The pipeline of a configuration, overridden by the options; its seed goes to `args`."""
-    from ragauge.generation.specification import facts_of
+    from ragauge.pipelines.specification import facts_of
 
     experiment = loading.load(args.config)
     label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
@@ -181,11 +181,11 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
 
 def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     from ragauge.cost.machine import provenance
-    from ragauge.generation import pipeline
-    from ragauge.generation.evaluation import texts
-    from ragauge.generation.specification import modules_of, specify
     from ragauge.io.digest import digest
-    from ragauge.retrieval.database import Database
+    from ragauge.pipelines import pipeline
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.evaluation import texts
+    from ragauge.pipelines.specification import modules_of, specify
 
     settings, database, facts = plan.settings, Database(args.database), plan.index_facts
     checkpoint = modes.Checkpoint(
@@ -217,7 +217,7 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         database_sha256=database.sha256,
         evaluation_sha256=database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None,
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
-        code=digest("ragauge.generation.pipeline", *modules_of(settings, facts.type if facts else None)),
+        code=digest("ragauge.pipelines.pipeline", *modules_of(settings, facts.type if facts else None)),
     )
     is_published = settings.task == "perplexity" and settings.scoring == "published"
     with options.ended_in_order():
@@ -234,8 +234,8 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
 
 def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:
     """The hashes of the searched index, wherever it is and whoever serves it."""
-    from ragauge.retrieval.index import merged_folder
-    from ragauge.retrieval.service.client import Client
+    from ragauge.pipelines.retrieval.index import merged_folder
+    from ragauge.pipelines.service.client import Client
 
     expected = folders.sha256(merged_folder(plan.index.parent.parent, plan.index.name)) if plan.index else None
     if plan.starts_server and expected:
@@ -258,9 +258,9 @@ def _make(
     opened: ExitStack,
 ) -> Pipeline:
     """The decoder, and the retriever that the schedule uses: the server, or the servers of all parts at once."""
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.fanout import Fanout
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.service.client import Client
+    from ragauge.pipelines.service.fanout import Fanout
 
     lm = specification.mode.load(checkpoint)
     database.check_tokenizer(lm.tokenizer, specification.source)
@@ -297,13 +297,13 @@ def _compare(args: argparse.Namespace) -> None:
         stated = options.given(args, StalenessSettings, DATABASE)
         settings = checked_options(StalenessSettings, {"database": args.database.name, **stated})
     from ragauge.cost.machine import provenance
-    from ragauge.generation.evaluation import texts
     from ragauge.io import resumed
     from ragauge.io.digest import digest
     from ragauge.io.files import text_sha256
-    from ragauge.retrieval.embed import Embeddings, EncoderChoice
-    from ragauge.retrieval.retriever import Retriever
-    from ragauge.retrieval.staleness import Comparison
+    from ragauge.pipelines.database.embed import Embeddings, EncoderChoice
+    from ragauge.pipelines.evaluation import texts
+    from ragauge.pipelines.retrieval.retriever import Retriever
+    from ragauge.pipelines.retrieval.staleness import Comparison
 
     made, threads = Embeddings(args.database, 0).manifest, args.threads
     searched = {"encoder": made["encoder"], "engine": made["engine"]}  # that the vectors of the index were made with
@@ -316,7 +316,7 @@ def _compare(args: argparse.Namespace) -> None:
     made_from = retriever.index.sha256, choice.sha256, settings.nprobe, settings.tokens
     compared = resumed.results(
         saved,
-        text_sha256(*made_from, digest("ragauge.retrieval.staleness"), [text.key for text in read]),
+        text_sha256(*made_from, digest("ragauge.pipelines.retrieval.staleness"), [text.key for text in read]),
         read,
         lambda text: [asdict(one) for one in comparison.compare(text.key, text.ids)],
         settings.minutes,
@@ -356,12 +356,12 @@ def _add_retrofit(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from ragauge import assets
+    from ragauge.assets import resolver
     from ragauge.io.digest import digest
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.process import running
-    from ragauge.training.fit import RetroFit, RetrofitMaterial
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.fit import RetroFit, RetrofitMaterial
+    from ragauge.pipelines.service.client import Client
+    from ragauge.pipelines.service.process import running
 
     settings = checked_options(RetrofitSettings, options.given(args, RetrofitSettings))
     args.model = check_source(args.model, "--model")
@@ -370,9 +370,9 @@ def _train(args: argparse.Namespace) -> None:
     database = Database(args.database)
     lm = modes.Checkpoint(args.model, dtype=args.dtype, device=args.device, threads=args.threads).decoder()
     database.check_tokenizer(lm.tokenizer, args.model)
-    sha256 = assets.describe(args.model)["sha256"]
+    sha256 = resolver.describe(args.model)["sha256"]
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}
-    about["code"] = digest("ragauge.training.fit", registry.module_name("mode", settings.mode))
+    about["code"] = digest("ragauge.pipelines.fit", registry.module_name("mode", settings.mode))
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
         client = opened.enter_context(Client(address, **options.access(args)))
@@ -393,7 +393,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    from ragauge.retrieval.database import Database
+    from ragauge.pipelines.database.database import Database
 
     folders.check_replaceable(args.out, has_manifest)
     mode = modes.make(args.mode, {})

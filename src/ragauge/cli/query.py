@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ragauge.cli import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.retriever import Neighbours
-    from ragauge.retrieval.service.client import Client
+    from ragauge.pipelines.retrieval.retriever import Neighbours
+    from ragauge.pipelines.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
 FIELDS = ("id", "distance", "document", "text", "continuation", "tokens", "continuation_tokens")  # of a neighbour
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.retrieval.retriever import Query
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.fanout import Fanout
+    from ragauge.pipelines.retrieval.retriever import Query
+    from ragauge.pipelines.service.client import Client
+    from ragauge.pipelines.service.fanout import Fanout
 
     query = Query(text=args.text, k=args.k, nprobe=args.nprobe, budget_s=args.budget)
     with ExitStack() as stack:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.rendering import writing
+    from ragauge.report.figures import writing
     from ragauge.results.runs import Runs
 
     if args.step == "reproduction":  # needs neither records nor weights
@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> None:
         config = loading.load(args.config)
         runs, reports = Runs(args.results or Path("results", config.run), config), Path("reports", config.run)
         if args.step == "crate":
-            from ragauge.report import crate
+            from ragauge.report.page import crate
 
             crate.write(runs, args.config, args.reports or reports, args.out, args.license)
             written = [args.out]
         elif args.step == "page":
-            from ragauge.report import page
+            from ragauge.report.page import page
 
             written = [page.write(runs, args.out or reports)]
         elif args.step == "provenance":
@@ -66,7 +66,7 @@ def _write_reproduction(args: argparse.Namespace) -> list[Path]:
     import pandas as pd
 
     from ragauge.measure import predictions, recomputed
-    from ragauge.report import reproduction
+    from ragauge.report.page import reproduction
     from ragauge.results.directions import directions
 
     page = args.out or args.reports / "reproduction.md"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from ragauge.cli import _options as options
 from ragauge.config.reading import checked_options
 from ragauge.errors import UserError
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.pipelines.service.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.service.server import LoadedIndex
+    from ragauge.pipelines.service.server import LoadedIndex
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ragauge.retrieval.service import credentials, jobs
-    from ragauge.retrieval.service.cores import pin
+    from ragauge.pipelines.service import credentials, jobs
+    from ragauge.pipelines.service.cores import pin
 
     settings = checked_options(ServerSettings, options.given(args, ServerSettings))
     credentials.check_reachable(
@@ -72,10 +72,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None, files: list[Path]) -> None:
-    from ragauge.retrieval.service import credentials, jobs
-    from ragauge.retrieval.service.metrics import Metrics
-    from ragauge.retrieval.service.process import serve
-    from ragauge.retrieval.service.server import Server
+    from ragauge.pipelines.service import credentials, jobs
+    from ragauge.pipelines.service.metrics import Metrics
+    from ragauge.pipelines.service.process import serve
+    from ragauge.pipelines.service.server import Server
 
     files_of_tls = (args.tls_cert, args.tls_key, args.tls_client_ca)
     if any(files_of_tls) and not (args.tls_cert and args.tls_key):
@@ -113,8 +113,8 @@ def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None
 
 def _load(args: argparse.Namespace, threads: int | None) -> LoadedIndex:
     """Open the index, and measure its latency unless that is switched off."""
-    from ragauge.retrieval.retriever import Retriever
-    from ragauge.retrieval.service.server import LoadedIndex
+    from ragauge.pipelines.retrieval.retriever import Retriever
+    from ragauge.pipelines.service.server import LoadedIndex
 
     place, keys = (args.database.absolute(), args.index), ("encoder", "engine", "part")
     retriever = Retriever.open(*place, threads=threads, **{name: getattr(args, name) for name in keys})

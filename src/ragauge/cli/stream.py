@@ -3,7 +3,7 @@
 import argparse
 
 from ragauge.cli import _timing
-from ragauge.cost.settings import StreamSettings
+from ragauge.config.protocols import StreamSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,7 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.measure import served, stream, timing
+    from ragauge.measure import timing
+    from ragauge.measure.protocols import served, stream
 
     settings, variants, model, _, questions, seed = _timing.read(args, StreamSettings, lambda config: config.stream)
     assert questions is not None  # `stream` has no random weights

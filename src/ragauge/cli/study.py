@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ragauge import study
 from ragauge.cli import _options as options
 from ragauge.cli._deadline import Deadline
 from ragauge.config import launch, loading, run_progress
@@ -26,9 +25,9 @@ from ragauge.config.schema import SERVED, ModelEntry, VariantEntry
 from ragauge.config.sources import check_served
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
 from ragauge.io.files import write_file
-from ragauge.study import budget, folder, writing
+from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
+from ragauge.study import budget, folder, settings, writing
 from ragauge.study.questions import StudyQuestion, read_questions
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--passage-tokens", type=options.count, default=128, metavar="N", help="tokens of a passage (128)")
     add("--overlap-tokens", type=int, default=32, metavar="N", help="tokens that adjacent passages share (32)")
     fused = "fused: both, merged by reciprocal rank (bm25)"
-    add("--retrieval", choices=study.RETRIEVALS, default="bm25", help=fused)
+    add("--retrieval", choices=settings.RETRIEVALS, default="bm25", help=fused)
     add("--encoder", default="minilm", help="encoder of dense retrieval: a name or a source (minilm)")
     add("--reranker", metavar="SOURCE", help="a cross-encoder for the first passages, such as hf:org/name")
     add("--drop-near-duplicates", action="store_true", help="drop passages that nearly repeat another, not mark them")
@@ -143,7 +142,7 @@ def _methods(model: ModelEntry) -> list[str]:
 
 def _check_count(count: int) -> None:
     """Say before the run what so few questions cannot tell."""
-    from ragauge.report import numbers
+    from ragauge.report.page import numbers
 
     if count < numbers.FEWEST:
         text = f"{count} questions: the report recommends nothing below {numbers.FEWEST}"
@@ -179,7 +178,7 @@ def _limit(
     settings: dict[str, Any], count: int, place: str, deadline: Deadline
 ) -> tuple[dict[str, Any], tuple[str, ...], float]:
     """Print the estimate within the budget; return the limited configuration, the limits, the seconds for a report."""
-    from ragauge.measure.estimate import duration, estimate, machine_for, time_text
+    from ragauge.measure.protocols.estimate import duration, estimate, machine_for, time_text
 
     machine = machine_for(loading.parse(settings, place))
 
@@ -203,7 +202,7 @@ def _limit(
 
 def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     """Cut the passages, read or generate the questions, and retrieve passages for them."""
-    from ragauge import assets
+    from ragauge.assets import resolver
     from ragauge.assets.tokenizer import load_tokenizer
     from ragauge.study import documents, passages, retrieval
 
@@ -211,7 +210,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     questions = read_questions(args.questions) if args.questions else []
     sources = documents.read(args.documents)
     own = args.tokenizer or (TOKENIZER if args.model.startswith(SERVED) else args.model)
-    tokenizer = load_tokenizer(assets.resolve(own))
+    tokenizer = load_tokenizer(resolver.resolve(own))
     made = passages.build(sources, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
     print(made, flush=True)
     if pages := sources.left_out.values():
@@ -225,7 +224,7 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     rankings = retrieval.rankings(how, questions, made.passages, args.top, args.out / "embeddings")
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
     model, judge = (
-        one if one in (None, ENDPOINT) or one.startswith(SERVED) else assets.absolute(one)
+        one if one in (None, ENDPOINT) or one.startswith(SERVED) else resolver.absolute(one)
         for one in (args.model, args.judge)
     )
     data = args.out.resolve() / writing.DATA
@@ -309,8 +308,8 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve
 
 def _recommend(out: Path, name: str) -> None:
     """Print what the page recommends, and write its configuration, which a deployment can keep."""
-    from ragauge.report import numbers
-    from ragauge.results import Runs
+    from ragauge.report.page import numbers
+    from ragauge.results.runs import Runs
 
     for group in numbers.groups(Runs(out / "results" / name, loading.load(out / writing.CONFIG))):
         row = numbers.recommended(group)
@@ -329,7 +328,7 @@ def _recommend(out: Path, name: str) -> None:
 
 
 def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
-    from ragauge.report import numbers
+    from ragauge.report.page import numbers
 
     quality, kind = row["quality"], group["cost"]
     words = [f"{group['metric']} {quality['mean']:.3f} [{quality['low']:.3f}, {quality['high']:.3f}]"]
@@ -342,9 +341,9 @@ def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
 
 def _report_what_is_done(out: Path, name: str) -> None:
     """Render the page of a run that was ended, which names what is missing."""
-    from ragauge.rendering.writing import render, write_provenance
-    from ragauge.report import page
-    from ragauge.results import Runs
+    from ragauge.report.figures.writing import render, write_provenance
+    from ragauge.report.page import page
+    from ragauge.results.runs import Runs
 
     runs, reports = Runs(out / "results" / name, loading.load(out / writing.CONFIG)), out / "reports" / name
     for item in runs.config.item_names():

@@ -6,7 +6,7 @@ from typing import Any
 
 from ragauge.cli import _options as options
 from ragauge.cli import _timing
-from ragauge.cost.settings import LatencySettings
+from ragauge.config.protocols import LatencySettings
 from ragauge.errors import UserError
 
 # Keys of the section `latency` that are options as they are.
@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.cost import gap, machine
-    from ragauge.measure import latency, served, timing
+    from ragauge.measure import timing
+    from ragauge.measure.protocols import latency, served
 
     def lengths(stated: dict[str, Any]) -> dict[str, Any]:
         first, *more = stated.get("new_tokens") or [None]

@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge import engines, registry
-from ragauge.assets import catalog, pins, refuse_path, refuse_secret
+from ragauge import registry
+from ragauge.assets import catalog, pins
+from ragauge.assets.resolver import refuse_path, refuse_secret
+from ragauge.config.protocols import LatencySettings
 from ragauge.config.schema import SERVED
-from ragauge.cost.settings import LatencySettings
+from ragauge.engines import backend
 from ragauge.errors import SettingError, UserError, unknown
-from ragauge.generation.settings import PipelineSettings, check_model
-from ragauge.io.human_judgements import read_human_judgements
+from ragauge.methods.evidence.human_judgements import read_human_judgements
+from ragauge.pipelines.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
     from ragauge.config.schema import Config
-    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
+    from ragauge.pipelines.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
     from ragauge.training.settings import TrainingSettings
 
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
@@ -125,7 +127,7 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
 
 def check_training(training: TrainingSettings, where: str) -> None:
     """Raise UserError if a training's models or corpora are not available."""
-    from ragauge.retrieval import corpus
+    from ragauge.pipelines.database import corpus
 
     check_source(training.model, f"{where}.model")
     if training.writer != ENDPOINT:
@@ -136,7 +138,7 @@ def check_training(training: TrainingSettings, where: str) -> None:
 
 def check_database(database: DatabaseSettings, where: str) -> None:
     """Raise UserError if a database's sources do not exist."""
-    from ragauge.retrieval import corpus
+    from ragauge.pipelines.database import corpus
 
     check_source(database.tokenizer, f"{where}.tokenizer")
     check_source(database.encoder, f"{where}.encoder", "encoder")
@@ -159,7 +161,7 @@ def _check_models(config: Config) -> None:
             check_source(model.source, f"{where}.source")
         elif model.served.tokenizer:
             check_source(model.served.tokenizer, f"{where}.served.tokenizer")
-        engines.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, where)
+        backend.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, where)
 
 
 def _check_datasets(config: Config) -> None:

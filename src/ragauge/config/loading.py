@@ -11,7 +11,7 @@ from ragauge.config.reading import checked
 from ragauge.config.reading import read as read
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.training.settings import TrainingSettings
 
 CHECKED_BY = "checked_by"  # the key of a configuration that a run wrote: the version of ragauge that checked it

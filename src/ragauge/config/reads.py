@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
-from ragauge.datasets import Dataset
+from ragauge.datasets.base.dataset import Dataset
 
 Kind = Literal["single_hop", "multi_hop", "long"]  # of a data set
 Datasets = Literal["single_hop", "multi_hop", "short", "long", "any"]  # short: single-hop or multi-hop

@@ -15,21 +15,25 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import yaml
 from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
-from ragauge import datasets, engines, methods, registry
+from ragauge import registry
 from ragauge.assets import catalog, pins
+from ragauge.assets.catalog import Template, Tokenization
 from ragauge.config.defaults import NAMED_BY_KEY, completed
+from ragauge.config.protocols import Count, LatencySettings, LoadSettings, StreamSettings
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
-from ragauge.cost.settings import Count, LatencySettings, LoadSettings, StreamSettings
-from ragauge.datasets import Dataset
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Dataset
 from ragauge.datasets.study import RETRIEVAL
+from ragauge.engines import backend, protocol
 from ragauge.errors import SettingError, UserError
-from ragauge.generation.settings import PipelineSettings
 from ragauge.io import safe_yaml
 from ragauge.io.sections import Section
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
-from ragauge.methods import Method
-from ragauge.prompts.templates import TEMPLATE_DATE, Template, Tokenization
-from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts.templates import TEMPLATE_DATE
+from ragauge.pipelines.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
+from ragauge.pipelines.settings import PipelineSettings
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 VERSION = 1  # of the form of configurations; one that states none is of this version
@@ -186,12 +190,12 @@ class ModelEntry(Section):
 
     def adapt(self, method: Method, where: str) -> Method:
         """A copy of the method adapted to the engine. Raises UserError if that lacks what the method needs."""
-        able = engines.capabilities(self.engine, where)
+        able = backend.capabilities(self.engine, where)
         adapted = method.adapted_to(able)
-        if lacking := engines.mismatch(engines.ANSWERING | adapted.required(), able):
-            here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
+        if lacking := protocol.mismatch(protocol.ANSWERING | adapted.required(), able):
+            here = "; it needs the local engine, 'torch'" if protocol.Capability.SERVER in able else ""
             here += f", or {method.without_caches}" if here and method.without_caches else ""
-            raise UserError(f"{where}: {lacking}; engine {self.engine!r} has {engines.describe(able)}{here}")
+            raise UserError(f"{where}: {lacking}; engine {self.engine!r} has {protocol.describe(able)}{here}")
         return adapted
 
 
@@ -234,7 +238,7 @@ class VariantEntry(BaseModel, extra="allow", strict=True, frozen=True):
 
     def make(self, where: str = "") -> Method:
         """The method with its options checked; `where` begins the message of a mistake."""
-        return methods.make(self.method, where, **self.params)
+        return making.make(self.method, where, **self.params)
 
 
 class Generation(Section):
@@ -379,7 +383,7 @@ class Config(Section):
 
     def dataset(self, label: str) -> Dataset:
         entry = self.datasets[label]
-        return datasets.make(entry.dataset, seed=self.dataset_seed(label), **entry.options)
+        return loader.make(entry.dataset, seed=self.dataset_seed(label), **entry.options)
 
     def specification(self, job: Answers) -> AnswerSpecification:
         """Everything that the records of a job depend on, but for the hashes of files."""

@@ -5,19 +5,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ragauge import assets, datasets, engines
-from ragauge.assets import pins
+from ragauge.assets import pins, resolver
 from ragauge.assets.pins import Lock, Pin
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config, ModelEntry
-from ragauge.datasets import Dataset
-from ragauge.engines import Limits
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Dataset
+from ragauge.engines import backend
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.jsonl import read_object
-from ragauge.prompts.templates import wrapper
-from ragauge.retrieval import hub
-from ragauge.retrieval.corpus import streamed
+from ragauge.methods.prompts.templates import wrapper
+from ragauge.pipelines.database import hub
+from ragauge.pipelines.database.corpus import streamed
 from ragauge.training.settings import ENDPOINT
 
 WORD = "Reply with the word: ready"  # what an endpoint is asked before a run
@@ -29,7 +30,7 @@ def fetch(config: Config, *, lock: bool = False) -> Lock:
     """Fetch what is not here yet, and say what everything is. Streams of the hub are read when a database is built;
     here they only have their pins. `lock`: ask the hub which commits its data sets are, and fetch these. Raises
     UserError: something cannot be fetched, or is not what the configuration or the lock in use says."""
-    fetched = {source: assets.fetch_pin(source) for source in Plan(config).assets}
+    fetched = {source: resolver.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
         assets={source: pin for source, pin in fetched.items() if pin},
         datasets={name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()},
@@ -41,7 +42,7 @@ def downloads(config: Config) -> dict[str, tuple[Dataset, Pin]]:
     """The data sets that are downloaded, by name, with the pins that the configuration states."""
     downloaded = {}
     for entry in config.datasets.values():
-        dataset = datasets.make(entry.dataset, **entry.options)
+        dataset = loader.make(entry.dataset, **entry.options)
         if entry.data is None and dataset.downloads():
             downloaded[entry.dataset] = (dataset, Pin(revision=entry.revision, sha256=entry.sha256))
     return downloaded
@@ -62,7 +63,7 @@ def unpinned(config: Config) -> list[str]:
     sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
     corpora = {source: hub.pinned(source) for source in streams(config)}
     return [
-        *(source for source in Plan(config).assets if not assets.is_pinned(source)),
+        *(source for source in Plan(config).assets if not resolver.is_pinned(source)),
         *(f"data set {name}" for name, pin in sets.items() if not pin.is_exact),
         *(f"corpus {source}" for source, pin in corpora.items() if not pin.is_exact),
     ]
@@ -82,14 +83,14 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
     answered = (job for job in plan.config.answers() if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made)
     models = {job.model: plan.config.models[job.model] for job in answered}
     checks += [partial(check_served, model, asks) for model in models.values() if model.served]
-    for check in (*(partial(assets.check_access, source) for source in fetched), *checks):
+    for check in (*(partial(resolver.check_access, source) for source in fetched), *checks):
         try:
             check()
         except UserError as error:
             problems.append(str(error))
     if problems:
         raise UserError("\n".join(problems))
-    if unpinned := [source for source in fetched if not assets.is_pinned(source)]:
+    if unpinned := [source for source in fetched if not resolver.is_pinned(source)]:
         progress.line(NOT_PINNED.format(", ".join(unpinned)))
 
 
@@ -104,7 +105,7 @@ def _endpoints(plan: Plan, made: Collection[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check_endpoint(prefix: str, purpose: str, asks: bool) -> None:
-    from ragauge.evidence.chat import Endpoint
+    from ragauge.methods.evidence.chat import Endpoint
 
     endpoint = replace(Endpoint.from_environment(prefix, purpose), attempts=2)
     if asks:
@@ -115,7 +116,7 @@ def check_served(model: ModelEntry, asks: bool = True) -> None:
     """Raise UserError if a served model does not answer a word."""
     assert model.served is not None
     served = {**model.served.engine_options, "tokenizer": None, "attempts": 2}
-    engine = engines.load(model.source, model.engine, served=served)
+    engine = backend.load(model.source, model.engine, served=served)
     if asks:
         opening, task = wrapper(model.template or "chat", engine.tokenizer)
         engine.respond(f"{opening}{WORD}{task}", Limits(REPLY_TOKENS))

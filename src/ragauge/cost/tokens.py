@@ -55,7 +55,7 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
 
 @lru_cache(maxsize=64)
 def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
-    """The fields of a `ragauge.prompts.Prompt` of random token ids, with texts of as many words for rankers. Ids skip
+    """The fields of a `ragauge.methods.prompts.Prompt` of random token ids, with texts of as many words for rankers. Ids skip
     the first thousand of a large vocabulary, which hold special tokens. Word counts rank documents in order.
     What is returned stays for the next call, and is not to be changed."""
     draw = random.Random(seed)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base import Document, Example, Stretch, TraceEntry, check
+from ragauge.datasets.base.dataset import Document, Example, Stretch, TraceEntry, check
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import field, number, objects, read_jsonl, strings

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.datasets.base import Dataset, Document, Example
+from ragauge.datasets.base.dataset import Dataset, Document, Example
 from ragauge.io.jsonl import field, strings
 
 _ARCHIVE = "https://huggingface.co/datasets/THUDM/LongBench/resolve/main/data.zip"

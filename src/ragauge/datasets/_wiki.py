@@ -14,12 +14,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragauge.datasets.base import ArrangedDataset, Example, example_of, shuffled_order
+from ragauge.datasets.base import wikipedia
+from ragauge.datasets.base.dataset import ArrangedDataset, Example, example_of, shuffled_order
+from ragauge.datasets.base.wikipedia import ArticlePassage
 from ragauge.errors import UserError
-from ragauge.io import wikipedia
 from ragauge.io.jsonl import read_jsonl
-from ragauge.io.wikipedia import ArticlePassage
-from ragauge.metrics import normalise
+from ragauge.metrics.base import normalise
 
 SAMPLE = "wikipedia-sample"  # its name in the catalog of assets
 DOCUMENTS = 20  # a question, as NQ-Open and MuSiQue have
@@ -99,8 +99,7 @@ class WikiCorpus:
 def build_records(name: str, path: Path, code: Path, records: Callable[[Path], Iterable[Mapping[str, Any]]]) -> Path:
     """Build a data set over the sample as JSONL, once for every state of the questions and distractors, the sample and
     the module `code`, whose `records` makes the lines from the file of the sample."""
-    from ragauge import assets
-    from ragauge.assets import store
+    from ragauge.assets import resolver, store
     from ragauge.io.files import file_sha256
 
     def write(folder: Path) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def build_records(name: str, path: Path, code: Path, records: Callable[[Path], I
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
         return {"source": SAMPLE, "questions": path.name}
 
-    sample, home = assets.resolve(SAMPLE), store.Store(store.home())
+    sample, home = resolver.resolve(SAMPLE), store.Store(store.home())
     files = [*sorted(path.parent.glob(f"{path.stem}.*")), code, Path(__file__), Path(wikipedia.__file__), sample]
     state = list(map(file_sha256, files))
     return home.build(home.folder("datasets", name, *state), write) / "records.jsonl"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.datasets.base import ArrangedDataset, Example, example_of, shuffled_order
+from ragauge.datasets.base.dataset import ArrangedDataset, Example, example_of, shuffled_order
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 

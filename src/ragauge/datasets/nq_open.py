@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base import SEARCH_RESULTS, ArrangedDataset, Example, example_of, out_of_reach, shuffled_order
+from ragauge.datasets.base.dataset import (
+    SEARCH_RESULTS,
+    ArrangedDataset,
+    Example,
+    example_of,
+    out_of_reach,
+    shuffled_order,
+)
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field
 
@@ -38,10 +45,10 @@ class NQOpen(ArrangedDataset):
         self.check_count("gold_position", least=0)
 
     def default_path(self) -> Path:
-        from ragauge import assets
+        from ragauge.assets import resolver
 
         try:
-            return assets.fetch(_SOURCE)
+            return resolver.fetch(_SOURCE)
         except UserError as error:
             raise out_of_reach(self.name, _SOURCE, error) from error
 

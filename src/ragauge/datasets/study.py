@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Example, example_of
+from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Example, example_of
 from ragauge.errors import UserError
 
 RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold passages

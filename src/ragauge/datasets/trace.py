@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.datasets._examples import trace_entry
-from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Document, Example
+from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, number, objects
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
 from ragauge.datasets._wiki import QUESTIONS, SAMPLE, WikiQuestion, build_records, read_questions
-from ragauge.datasets.base import Document, Example, Stretch
+from ragauge.datasets.base import wikipedia
+from ragauge.datasets.base.dataset import Document, Example, Stretch
+from ragauge.datasets.base.wikipedia import Article
 from ragauge.errors import UserError
-from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, strings
-from ragauge.io.wikipedia import Article
-from ragauge.metrics import normalise
+from ragauge.metrics.base import normalise
 
 SEPARATOR = "\n\n"  # between headings and texts of an article
 _QUESTIONS = QUESTIONS / "wiki_single.jsonl"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ragauge.datasets._wiki import WikiDataset
-from ragauge.datasets.base import SEARCH_RESULTS
+from ragauge.datasets.base.dataset import SEARCH_RESULTS
 
 
 @dataclass(frozen=True)

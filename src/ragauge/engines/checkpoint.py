@@ -14,6 +14,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.assets import gguf, gguf_weights
+from ragauge.assets.shards import ShardWriter
+from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
@@ -23,8 +25,6 @@ from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError, error_line
 from ragauge.io import progress
 from ragauge.io.jsonl import read_object
-from ragauge.io.shards import ShardWriter
-from ragauge.io.state_dict import read_state
 
 T = TypeVar("T")
 # Buffers that are computed from the configuration: rotary frequencies, causal masks, positions.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.cost import hardware
 from ragauge.cost.hardware import CACHE_TYPES, DEVICES
@@ -35,7 +35,7 @@ def load_lm(
     `cost.hardware.WEIGHTS`, keys and values as one of `CACHE_TYPES`. Raises UserError for unknown arguments, those that
     the device does not support, a damaged checkpoint, another family, a context beyond the model's positions.
     """
-    folder = Path(assets.resolve(source))
+    folder = Path(resolver.resolve(source))
     shape = read_shape(folder, max_context)
     torch_dtype, torch_device = _prepare(dtype, device, threads, weights, kv)
     tokenizer = load_tokenizer(folder)

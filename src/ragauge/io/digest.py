@@ -31,9 +31,9 @@ PACKAGE = "ragauge"
 EXCLUDED = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("cli", "cli._options", "cost.gpu_load", "engines.tuning", "errors", "plugins", "registry"),
+        *("cli", "cli._options", "measure.gpu_load", "engines.tuning", "errors", "plugins", "registry"),
         *("io.digest", "io.files", "io.folders", "io.progress", "io.record_writer", "io.redaction", "io.sections"),
-        *("assets.archive", "assets.cache", "assets.catalog", "assets.hub", "assets.pins", "assets.store"),
+        *("assets.archive", "assets.cache", "assets.catalog", "assets.hub", "assets.pins", "assets.resolver", "assets.store"),
         *("assets.url", "assets.wheel"),
         *("config", "config.checks", "config.defaults", "config.dtypes", "config.loading", "config.reading"),
         "config.schema",

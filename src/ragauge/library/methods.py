@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ragauge import methods
 from ragauge.cost.cycles import compute_cycles
 from ragauge.cost.trace import Call
-from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
+from ragauge.datasets.base.dataset import SEARCH_RESULTS, Document, Example, check
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
 from ragauge.measure import runner
+from ragauge.methods.base import making
+from ragauge.methods.base import method as methods
 
 Documents = Sequence[str | tuple[str, str] | Document]  # texts, (title, text), or a data set's
 NEW_TOKENS = 100  # of an answer, where the data set's own protocol says nothing
@@ -123,7 +124,7 @@ def method(name: str, **options: Any) -> Method:
 
     Raises UserError: unknown name or option, or a value out of range.
     """
-    return Method(name, methods.make(name, **options))
+    return Method(name, making.make(name, **options))
 
 
 def _example(question: str | Example, documents: Documents | None) -> Example:

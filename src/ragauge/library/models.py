@@ -14,7 +14,7 @@ from ragauge.config.dtypes import with_dtype
 from ragauge.config.reading import checked
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.cost.shape import Shape
-from ragauge.engines import Engine
+from ragauge.engines.protocol import Engine
 from ragauge.errors import explain_missing_extra
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure import inputs, runner

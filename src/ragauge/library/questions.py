@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge import datasets, registry
-from ragauge.datasets import Example
+from ragauge import registry
+from ragauge.datasets.base import dataset as datasets
+from ragauge.datasets.base.dataset import Example
 from ragauge.errors import explain_missing_extra
 from ragauge.measure.inputs import Questions
 

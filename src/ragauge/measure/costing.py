@@ -8,13 +8,14 @@ from ragauge.cost.flop import flop, parameters, trace_macs
 from ragauge.cost.hardware import precision
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Call, Trace, online
-from ragauge.engines import ShapeLM
+from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.measure.timing import fixed_length, shape_and_prompt
-from ragauge.methods import Method, make
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Method
 from ragauge.methods.dense import Dense
+from ragauge.methods.prompts import Prompt
 from ragauge.methods.superposition import Superposition
-from ragauge.prompts import Prompt
 
 PLAIN = ("naive", "attention_sort", "closed_book", "oracle")  # methods that read one plain prompt, not segments
 

@@ -7,17 +7,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge import assets, datasets
+from ragauge.assets import resolver
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.config.schema import ModelEntry, specify
-from ragauge.datasets import Dataset, Example, read_examples
+from ragauge.datasets._examples import read_examples
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Dataset, Example
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods import Method
-from ragauge.prompts.templates import TEMPLATES
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts.templates import TEMPLATES
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class Questions:
     @cached_property
     def dataset(self) -> Dataset:
         """The data set with its options; raises UserError on unknown ones."""
-        return datasets.make(self.name, **self.options)
+        return loader.make(self.name, **self.options)
 
     @cached_property
     def path(self) -> Path:
@@ -54,7 +56,7 @@ class Questions:
         if self.written:
             return read_examples(self.written)[:limit]
         last = None if limit is None else self.skip + limit
-        read = datasets.load(self.name, data=self.path, limit=last, **self.options)
+        read = loader.load(self.name, data=self.path, limit=last, **self.options)
         if self.skip >= len(read):
             raise UserError(f"{self.path}: has {len(read)} questions, and skip is {self.skip}")
         return read[self.skip :]
@@ -73,7 +75,7 @@ def specification(
         raise UserError(f"{questions.path}: no such file")
     specified = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
-    hashed["assets"] = {asset: assets.fingerprint(asset) for asset in method.assets()}
+    hashed["assets"] = {asset: resolver.fingerprint(asset) for asset in method.assets()}
     if finder:
         hashed["finder"] = finder.finder_facts.model_copy(update=_weights(finder) | {"template": _template(finder)})
     return specified.model_copy(update=hashed)
@@ -81,7 +83,7 @@ def specification(
 
 def facts(model: ModelEntry) -> dict[str, Any]:
     """The part of a specification that is about the model: its weights, how prompts are written, its engine."""
-    tokenization = model.tokenization or (None if model.served else assets.describe(model.source)["tokenization"])
+    tokenization = model.tokenization or (None if model.served else resolver.describe(model.source)["tokenization"])
     wording = {"template": _template(model), "tokenization": tokenization or "whole", **model.template_facts}
     return {**_weights(model), **wording, "engine": model.engine_facts}
 
@@ -94,15 +96,15 @@ def _weights(model: ModelEntry) -> dict[str, Any]:
     """A model's source and the hash of its weights, which a server does not tell."""
     if model.served:
         return {"model": model.source}
-    assets.resolve(model.source)
-    return {"model": model.source, "model_sha256": assets.describe(model.source)["sha256"]}
+    resolver.resolve(model.source)
+    return {"model": model.source, "model_sha256": resolver.describe(model.source)["sha256"]}
 
 
 def template_of(source: str) -> str:
     """The template that the catalog names, or that a training here used; else `chat`, or `plain` without one. A copy of
     a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said."""
-    folder = assets.resolve(source)
-    if known := assets.describe(source)["template"] or _trained_in(Path(folder)):
+    folder = resolver.resolve(source)
+    if known := resolver.describe(source)["template"] or _trained_in(Path(folder)):
         return str(known)
     guessed, why = ("chat", "has one") if load_tokenizer(folder).chat_template else ("plain", "has no chat template")
     logger.info("%s: prompts in the template %r, as its tokenizer %s; `template` chooses another", source, guessed, why)

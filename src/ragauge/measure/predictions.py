@@ -8,8 +8,8 @@ Every row of Tables 1, 2, 5 and 6 and every point of Figure 5 is run by its meth
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge import methods
 from ragauge.measure import costing
+from ragauge.methods.base import making
 from ragauge.results.publications import read_csv
 
 COUNTS = {1: "nq_open", 2: "musique", 5: "nq_open", 6: "nq_open"}  # table -> token counts of its prompts
@@ -47,7 +47,7 @@ def figure_5() -> Iterator[dict[str, Any]]:
 
 
 def _row(item: str, model: str, keys: Row, name: str, params: dict[str, Any], counts: str) -> dict[str, Any]:
-    method = methods.make(name, **params)
+    method = making.make(name, **params)
     critical, published = (
         costing.project(name, method, model.lower(), counts, 1, accounting, "bfloat16")
         for accounting in ("critical_path", "published")

@@ -11,9 +11,9 @@ from ragauge.cost import tokens
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.overlap import OverlapWindow
 from ragauge.measure.timing import shape_of
+from ragauge.pipelines.retrieval import sizes
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.results.publications import read_csv
-from ragauge.retrieval import sizes
-from ragauge.retrieval.settings import DatabaseSettings
 
 Value = tuple[float, str]  # a number on the scale that it is printed on, and its calculation
 WINDOWS = 16  # of 64 tokens in PipeRAG's sequences of 1,024

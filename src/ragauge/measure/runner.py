@@ -14,17 +14,21 @@ from typing import Any, Literal, cast
 
 import torch
 
-from ragauge import assets, engines, registry
+from ragauge import registry
+from ragauge.assets import resolver
+from ragauge.assets.catalog import Tokenization
+from ragauge.assets.control_tokens import plain_reader
 from ragauge.config.schema import Served
 from ragauge.cost.machine import cpu_model, processor, provenance
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
-from ragauge.datasets import Example
-from ragauge.engines import LM, Capability, Engine, EngineLostError, Limits, SpanEngine, kernels
+from ragauge.datasets.base.dataset import Example
+from ragauge.engines import backend, kernels
 from ragauge.engines.batching import BatchScheduler, max_batch_size
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.lm import LM
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
-from ragauge.engines.protocol import RemoteEngine
+from ragauge.engines.protocol import Capability, Engine, EngineLostError, Limits, RemoteEngine, SpanEngine
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -33,10 +37,10 @@ from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
 from ragauge.io.records import EvidenceRecord, Record, ServedResponse, partial_path
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods import Answer, Evidence, Method, modules
-from ragauge.prompts import Prompt, Source, build_prompt
-from ragauge.prompts.control_tokens import plain_reader
-from ragauge.prompts.templates import Tokenization, set_template_arguments, wrapper
+from ragauge.methods.base.making import modules
+from ragauge.methods.base.method import Answer, Evidence, Method
+from ragauge.methods.prompts import Prompt, Source, build_prompt
+from ragauge.methods.prompts.templates import set_template_arguments, wrapper
 
 Batch = int | Literal["auto"]
 FAILURES = (UserError, *MEMORY_ERRORS)  # of one question; anything else is a bug
@@ -94,7 +98,7 @@ class Engines:
         facts = {**specification.engine.model_dump(exclude={"name", "served"}), **self.served}
         key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
         if key not in self._loaded:
-            engine = engines.load(specification.model, specification.engine.name, threads=self.threads, **facts)
+            engine = backend.load(specification.model, specification.engine.name, threads=self.threads, **facts)
             if self.documents and Capability.SPANS in engine.capabilities:
                 cast(RecordedEngine, engine).documents = self.documents.store(specification)
             self._loaded[key] = engine
@@ -436,8 +440,8 @@ def shape_of(specification: AnswerSpecification) -> Shape | None:
     if specification.engine.served:
         return None
     try:
-        return read_shape(Path(assets.resolve(specification.model)))
+        return read_shape(Path(resolver.resolve(specification.model)))
     except UserError:
-        if Capability.SPANS in engines.capabilities(specification.engine.name):
+        if Capability.SPANS in backend.capabilities(specification.engine.name):
             raise
         return None

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ragauge.engines.backends.openai import ServedEngine
-from ragauge.io.http import EndpointError
+from ragauge.engines.served.http import EndpointError
 
 SAMPLE_S = 0.5  # between two looks at the queue
 SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})?\s+(\S+)", re.MULTILINE)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.errors import UserError
 
 SERVERS = ("llama.cpp",)
@@ -34,8 +34,8 @@ def serving(server: str, model: str, threads: int | None = None, environment: st
 
     Raises UserError: the wheel is missing, there is no GGUF file, or the server does not start.
     """
-    from ragauge.retrieval.service.client import RetrievalError
-    from ragauge.retrieval.service.process import running_command
+    from ragauge.pipelines.service.client import RetrievalError
+    from ragauge.pipelines.service.process import running_command
 
     file, key = gguf_file(model), secrets.token_urlsafe(16)
     variables = {f"{environment}_BASE_URL": "", f"{environment}_API_KEY": key, KEY: key}
@@ -58,9 +58,9 @@ def gguf_file(model: str) -> Path:
     path = Path(model)
     if path.suffix == ".gguf" and path.is_file():
         return path
-    assets.fetch_pin(model)
-    facts = assets.describe(model)
-    fetched = assets.fetch(facts["source"], sha256=facts["pinned_sha256"])
+    resolver.fetch_pin(model)
+    facts = resolver.describe(model)
+    fetched = resolver.fetch(facts["source"], sha256=facts["pinned_sha256"])
     files = [fetched] if fetched.suffix == ".gguf" else sorted(fetched.rglob("*.gguf"))
     if not files:
         raise UserError(f"--serve: {model} has no GGUF file, which llama.cpp reads")
@@ -70,7 +70,7 @@ def gguf_file(model: str) -> Path:
 def _serve(file: str, name: str, threads: str) -> None:
     """Announce llama.cpp's server, and serve until standard input ends."""
     xllamacpp = import_module("xllamacpp")  # has no types
-    from ragauge.retrieval.service.process import ANNOUNCEMENT
+    from ragauge.pipelines.service.process import ANNOUNCEMENT
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the process that started this one ends it
     params = xllamacpp.CommonParams()

@@ -27,10 +27,10 @@ from ragauge.cost.roofline import A100, floor_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import with_context
 from ragauge.cost.trace import Call
-from ragauge.retrieval.sizes import CHUNKS_PER_S
+from ragauge.pipelines.retrieval.sizes import CHUNKS_PER_S
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.embed import TextEncoder
+    from ragauge.pipelines.database.embed import TextEncoder
 
 PASS_TOKENS = (16, 128, 512)  # measured sizes of a pass
 DECODE_STEPS = 4
@@ -123,7 +123,7 @@ def measure(
         torch.set_num_threads(1)
         with competing_load() as load, subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE) as start:
             if encoder:  # loaded beside a process that starts, as jobs start beside each other
-                from ragauge.retrieval.embed import EncoderChoice
+                from ragauge.pipelines.database.embed import EncoderChoice
 
                 model = EncoderChoice(encoder, "torch").load()
             start_s = float(start.communicate()[0])
@@ -184,7 +184,8 @@ def _with_fewer_layers(shape: Shape) -> Shape:
 
 def _decoder_rates(shape: Shape, threads: int, precision: Precision, device: str) -> MeasuredRates:
     """The rates of a decoder of random weights; the first pass of each size, which chooses kernels, is left out."""
-    from ragauge.engines import Limits, random_lm
+    from ragauge.engines.loading import random_lm
+    from ragauge.engines.protocol import Limits
 
     engine = random_lm(shape, threads=threads, device=device, **asdict(precision))
     measured: dict[int, list[float]] = {1: []}

@@ -9,22 +9,25 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from ragauge.config.protocols import LoadSettings
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
-from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load
-from ragauge.cost.settings import LoadSettings
 from ragauge.cost.shape import Shape
-from ragauge.datasets.base import TraceEntry
-from ragauge.engines import LM, Engine, Limits, load_lm, random_lm
+from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm, random_lm
+from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
+from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import Engines, prompt_of
-from ragauge.methods import Answer, Method, make
-from ragauge.prompts import Prompt
-from ragauge.prompts.templates import set_template_arguments
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.prompts.templates import set_template_arguments
 
 ATTEMPTS = 2  # of what is watched as one, such as a level of load
 Worked = TypeVar("Worked")

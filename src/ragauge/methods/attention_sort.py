@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Limits, Observed, SpanEngine
-from ragauge.methods.base import FULL_ATTENTION, Answer, Method, generate, plain_row
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method, generate, plain_row
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

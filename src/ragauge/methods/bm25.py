@@ -6,8 +6,8 @@ import numpy as np
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.ranked import Ranked, RankedState
-from ragauge.prompts import Prompt
-from ragauge.rankers.bm25 import Idf, Split, rank
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers.bm25 import Idf, Split, rank
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from ragauge.compressors.base import Window
 from ragauge.engines.protocol import Capability, SpanEngine
-from ragauge.methods.base import plain_row
 from ragauge.methods.base.grounding import finder_of
+from ragauge.methods.base.method import plain_row
 from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest, read_apart
-from ragauge.prompts import Prompt
+from ragauge.methods.compressors.base import Window
+from ragauge.methods.prompts import Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor

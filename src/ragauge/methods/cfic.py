@@ -6,12 +6,12 @@ from typing import Annotated
 from pydantic import Field
 
 from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.evidence import prefix as prefix_search
-from ragauge.evidence import skip
-from ragauge.evidence.prefix import LONGEST, Trie
-from ragauge.methods.base import Answer, Evidence
 from ragauge.methods.base.grounding import Finding, Grounding, finder_of, written
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Evidence
+from ragauge.methods.evidence import prefix as prefix_search
+from ragauge.methods.evidence import skip
+from ragauge.methods.evidence.prefix import LONGEST, Trie
+from ragauge.methods.prompts import Prompt
 
 PreparedDocuments = tuple[Grounding, Trie]
 """The documents as they were read, and the trie of their sentences."""

@@ -7,14 +7,14 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Engine, Limits
-from ragauge.evidence import chunks
-from ragauge.evidence.sentences import Splitter, boundaries_of
-from ragauge.evidence.skip import Range
-from ragauge.methods.base import Answer, Method, traced
 from ragauge.methods.base.grounding import NO_OFFSETS, GroundingText, answer_from, sentences_of
+from ragauge.methods.base.method import Answer, Method, traced
 from ragauge.methods.base.ranked import embed
-from ragauge.prompts import Prompt
-from ragauge.rankers import bm25
+from ragauge.methods.evidence import chunks
+from ragauge.methods.evidence.sentences import Splitter, boundaries_of
+from ragauge.methods.evidence.skip import Range
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers import bm25
 
 Cut = tuple[GroundingText, list[Range], list[str], np.ndarray | None]
 """Documents; first and last sentence of each chunk; the chunks' texts; of dense rankers their vectors (chunk, dim)."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
-from ragauge.methods.base import Answer, Method
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

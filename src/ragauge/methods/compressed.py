@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from ragauge import compressors
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import FULL_ATTENTION, Answer
+from ragauge.methods import compressors
 from ragauge.methods.base.compression import AfterPrompt, BeforeQuestion, Compressible, Press
+from ragauge.methods.base.method import FULL_ATTENTION, Answer
 from ragauge.methods.base.wrapper import Wrapper
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 PLAIN = ("naive", "full_article")  # one plain prompt
 AROUND = (*PLAIN, "naive_reuse", "superposition")  # the last two read documents before the question is known
@@ -27,7 +27,7 @@ class Compressed(Wrapper):
     `naive_reuse`, the task around `superposition`. KVzip, ExpectedAttention, Knorm and KeyDiff do not know the
     question: around `naive_reuse` and `superposition` each stored document is compressed offline, around `naive` and
     `full_article` everything before the question, online. Protocol and formulas are kvpress 0.5.5's (NVIDIA), a
-    file each in `ragauge.compressors`. Attention Matching is from elsewhere, does not know the question either, and
+    file each in `ragauge.methods.compressors`. Attention Matching is from elsewhere, does not know the question either, and
     gives the remaining tokens other values. Compression saves memory, loading and decoding, not the first token. A
     ratio of 0 is the wrapped method. Requires caches in which each head has other tokens.
     """

@@ -9,10 +9,10 @@ from itertools import takewhile
 from typing import Any
 
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.tree import DocumentTree, TreeMethod
-from ragauge.prompts import Prompt
-from ragauge.prompts.templates import token_ids
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.prompts.templates import token_ids
 
 POSITION_WEIGHT = 0.001  # alpha, of the distance between two contexts
 ANNOTATION = (

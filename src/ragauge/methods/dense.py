@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.ranked import ProjectedContriever, Ranked, RankedState, embed
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 if TYPE_CHECKING:
-    from ragauge.rankers.dense import Encoder
+    from ragauge.methods.rankers.dense import Encoder
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Dense(Ranked):
 
     @property
     def _model(self) -> Encoder:
-        from ragauge.rankers.dense import load_encoder
+        from ragauge.methods.rankers.dense import load_encoder
 
         return load_encoder(self.encoder)
 

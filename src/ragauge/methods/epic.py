@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.stored import Assembled, Reuse, Stored, read_apart
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

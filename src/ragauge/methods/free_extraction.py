@@ -6,9 +6,9 @@ from typing import Annotated
 from pydantic import Field
 
 from ragauge.engines.protocol import ANSWERING, Limits, SpanEngine
-from ragauge.methods.base import Answer, Evidence
 from ragauge.methods.base.grounding import Finding, Grounding, finder_of
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Evidence
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
-from ragauge.methods.base import Answer, Evidence, Method, read_plain
-from ragauge.prompts import Prompt, cut_middle
-from ragauge.prompts.templates import token_ids
+from ragauge.methods.base.method import Answer, Evidence, Method, read_plain
+from ragauge.methods.prompts import Prompt, cut_middle
+from ragauge.methods.prompts.templates import token_ids
 
 SLACK = 8  # tokens by which two stretches tokenised separately may exceed their share of the whole
 

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.stored import Reuse, Stored
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.methods.prompts import Prompt, unit_steps
 
 
 @dataclass(frozen=True)

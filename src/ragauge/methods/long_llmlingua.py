@@ -14,14 +14,14 @@ from ragauge.cost.flop import call_macs
 from ragauge.cost.hardware import Precision
 from ragauge.engines.protocol import ANSWERING, Capabilities, Limits, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import SPANS, Answer, Method, plain_row, read_plain
-from ragauge.prompts import Prompt
-from ragauge.prompts.templates import token_ids
+from ragauge.methods.base.method import SPANS, Answer, Method, plain_row, read_plain
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.prompts.templates import token_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ragauge.engines import LM
+    from ragauge.engines.lm import LM
 
 RESTRICTION = " We can get the answer to this question in the given documents."
 EXTRA = 100  # tokens by which the selected documents may exceed the budget
@@ -149,6 +149,6 @@ def _load(source: str, engine: SpanEngine) -> LM:
 
 @lru_cache(maxsize=1)
 def _loaded(source: str, precision: Precision, device: str) -> LM:
-    from ragauge.engines import load_lm
+    from ragauge.engines.loading import load_lm
 
     return load_lm(source, device=device, **asdict(precision))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
-from ragauge.methods.base import Answer, Method, read_plain
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Method, read_plain
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ragauge.engines.protocol import Capabilities, Capability, SpanEngine
 from ragauge.methods.base.stored import Reuse
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

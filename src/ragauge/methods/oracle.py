@@ -5,9 +5,9 @@ from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
-from ragauge.methods.base import Answer, Evidence, Method, read_plain
 from ragauge.methods.base.grounding import answer_from
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Evidence, Method, read_plain
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

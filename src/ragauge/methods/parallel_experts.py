@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, traced
+from ragauge.methods.base.method import SPANS, Answer, Method, traced
 from ragauge.methods.base.ranked import embed
 from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
-from ragauge.prompts import PREAMBLE, Prompt, unit_steps
-from ragauge.rankers import bm25
+from ragauge.methods.prompts import PREAMBLE, Prompt, unit_steps
+from ragauge.methods.rankers import bm25
 
 if TYPE_CHECKING:
     from torch import Tensor

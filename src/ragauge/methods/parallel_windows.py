@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.windows import Indent, ReadWindows, Visible, Windowed, read_windows, split_paths
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.stored import Blending, Stored, read_apart
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

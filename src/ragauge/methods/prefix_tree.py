@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.tree import DocumentTree, TreeMethod
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

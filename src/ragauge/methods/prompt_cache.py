@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.windows import ReadWindows, Windowed, read_windows, split_paths
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

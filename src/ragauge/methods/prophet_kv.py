@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import Span, SpanEngine
-from ragauge.methods.base import plain_row
+from ragauge.methods.base.method import plain_row
 from ragauge.methods.base.ranked import embed
 from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.methods.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor

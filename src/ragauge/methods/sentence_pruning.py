@@ -9,11 +9,11 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import ANSWERING, Engine, Limits
-from ragauge.evidence.sentences import split
-from ragauge.methods.base import Answer, Method, read_plain, traced
+from ragauge.methods.base.method import Answer, Method, read_plain, traced
 from ragauge.methods.base.ranked import embed
-from ragauge.prompts import Prompt
-from ragauge.rankers import bm25
+from ragauge.methods.evidence.sentences import split
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers import bm25
 
 State = tuple[list[tuple[str, list[str]]], list[str], np.ndarray | None]
 """Each document's title and sentences; documents, then sentences behind titles, to score; their vectors (text, dim)."""
@@ -101,6 +101,6 @@ def _parts(prompt: Prompt, number: int) -> tuple[str, list[str]]:
 
 
 def _cross_encoder(source: str) -> Any:
-    from ragauge.rankers.cross_encoder import load_cross_encoder
+    from ragauge.methods.rankers.cross_encoder import load_cross_encoder
 
     return load_cross_encoder(source)

@@ -10,13 +10,13 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Extension, Limits, Observed, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import FULL_ATTENTION, Answer, Method
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
-from ragauge.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
+from ragauge.methods.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
 
 if TYPE_CHECKING:
-    from ragauge.methods.base import Compress
+    from ragauge.methods.base.method import Compress
 
 QUERY_TOKENS_PER_PATH = 48  # reserved for each path's copy of the query, so that reading them copies nothing
 ANSWER_TOKENS = 256  # reserved for the task and the response

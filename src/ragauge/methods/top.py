@@ -7,7 +7,7 @@ import numpy as np
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.ranked import Ranked
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

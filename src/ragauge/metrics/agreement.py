@@ -1,6 +1,6 @@
 """Whether an answer says what the full prompt's does: what can be measured where no answer is known."""
 
-from ragauge.metrics import Fields, token_f1
+from ragauge.metrics.base import Fields, token_f1
 
 
 def score(record: Fields) -> float | None:

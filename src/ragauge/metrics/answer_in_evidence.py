@@ -1,6 +1,6 @@
 """Recall of the answer: whether the evidence contains it, regardless of what the model answers."""
 
-from ragauge.metrics import Fields, normalise
+from ragauge.metrics.base import Fields, normalise
 
 
 def score(record: Fields) -> float | None:

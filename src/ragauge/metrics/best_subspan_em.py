@@ -1,6 +1,6 @@
 """Whether any of the answers is part of the prediction (Lost in the Middle, Liu et al., TACL 2024, section 2.2)."""
 
-from ragauge.metrics import Fields, normalise
+from ragauge.metrics.base import Fields, normalise
 
 
 def score(record: Fields) -> float | None:

@@ -1,6 +1,6 @@
 """Whether any of the answers is part of the prediction, compared as a study compares texts."""
 
-from ragauge.metrics import Fields, comparable
+from ragauge.metrics.base import Fields, comparable
 
 
 def score(record: Fields) -> float | None:

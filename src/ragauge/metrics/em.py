@@ -1,6 +1,6 @@
 """Exact match as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's definition)."""
 
-from ragauge.metrics import Fields, normalise
+from ragauge.metrics.base import Fields, normalise
 
 
 def score(record: Fields) -> float | None:

@@ -1,6 +1,6 @@
 """The length of the evidence, at which baselines are compared."""
 
-from ragauge.metrics import Fields
+from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:

@@ -1,6 +1,6 @@
 """Faithfulness as CFIC's Table 7 has it, computed exactly: whether evidence stands in its document."""
 
-from ragauge.metrics import Fields
+from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:

@@ -1,6 +1,6 @@
 """Token F1 as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's definition)."""
 
-from ragauge.metrics import Fields, token_f1
+from ragauge.metrics.base import Fields, token_f1
 
 
 def score(record: Fields) -> float | None:

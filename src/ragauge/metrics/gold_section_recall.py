@@ -1,6 +1,6 @@
 """Recall of the gold sections: whether the evidence is from the right places."""
 
-from ragauge.metrics import Fields
+from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:

@@ -1,6 +1,6 @@
 """Whether an answer stands in what the model was shown."""
 
-from ragauge.metrics import Fields, normalise
+from ragauge.metrics.base import Fields, normalise
 
 
 def score(record: Fields) -> float | None:

@@ -1,6 +1,6 @@
 """What a language model thinks of an answer."""
 
-from ragauge.metrics import Fields
+from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:

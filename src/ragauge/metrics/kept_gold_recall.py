@@ -1,6 +1,6 @@
 """The share of the gold documents that a method selected: the quality of its ranking, regardless of the answer."""
 
-from ragauge.metrics import Fields
+from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:

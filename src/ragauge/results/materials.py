@@ -6,10 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets import Document, read_examples
+from ragauge.datasets._examples import read_examples
+from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
-from ragauge.io.human_judgements import HumanJudgement, read_human_judgements
 from ragauge.io.jsonl import read_jsonl
+from ragauge.methods.evidence.human_judgements import HumanJudgement, read_human_judgements
 from ragauge.results.runs import Record, Runs, Variant
 
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence

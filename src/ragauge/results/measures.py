@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 
-from ragauge import metrics
+from ragauge.metrics import base as metrics
 from ragauge.results import materials
 from ragauge.results.cells import Measure, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError, first_problem
-from ragauge.generation import modes
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import PipelineSpecification, facts_of, specify
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.records import SequenceRecord
 from ragauge.io.specifications import IndexFacts
+from ragauge.pipelines import modes
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import PipelineSpecification, facts_of, specify
 from ragauge.results.runs import Runs
 
 Nprobe = int | Literal["hide"] | None  # hide: as many lists as decoding hides; None: nothing is searched, or not known

@@ -55,10 +55,10 @@ def break_even_hit_rate(seconds: Seconds, naive_s: float) -> float | None:
 def servable(variant: Variant) -> bool:
     """Whether a store can hold what a variant prepares. A compressor that knows the question prepares nothing that
     could be kept for another one."""
-    from ragauge import methods
+    from ragauge.methods.base import making
 
     try:
-        method = methods.make(variant.method, **variant.options)
+        method = making.make(variant.method, **variant.options)
     except UserError:  # records of a method, or of options, that there are no more
         return False
     prepares = method.sequential() or any(call.offline for trace in variant.traces.values() for call in trace)

@@ -20,7 +20,7 @@ from ragauge.cost import shapes
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
-from ragauge.datasets import Dataset
+from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
@@ -334,7 +334,7 @@ def known_names(source: str) -> list[str]:
 @cache
 def defaults(method: str) -> Mapping[str, Any]:
     """Every option of a method with its default; empty if there is no such method."""
-    from ragauge.methods import Method
+    from ragauge.methods.base.method import Method
 
     try:
         return {f.name: f.default for f in fields(registry.component("method", method, Method))}

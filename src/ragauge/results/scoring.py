@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ragauge import metrics, registry
+from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.jsonl import read_jsonl
+from ragauge.metrics import base as metrics
 from ragauge.results.stats import bootstrap_interval, paired_test
 
 _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median, quantiles
 
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted, paired
@@ -49,7 +49,7 @@ def is_scored_alike(runs: Runs, system: System) -> bool:
     scored = [record for record in pipeline.records if record.nll is not None]
     has_all_labels = all(record.scored == record.tokens - 1 for record in scored)
     is_cut_alike = settings.tokens == PAPER_TOKENS and settings.scoring == "published" and has_all_labels
-    return is_cut_alike and settings.mode == "retro" and settings.weights is None and assets.is_retro(source)
+    return is_cut_alike and settings.mode == "retro" and settings.weights is None and resolver.is_retro(source)
 
 
 def quality(runs: Runs, group: Iterable[System], system: System, shared: set[Text]) -> Iterator[Cell]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from ragauge.datasets import Document
+from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
 from ragauge.io import jsonl
 from ragauge.io.progress import bar

@@ -1,6 +1,6 @@
 """Questions that a model writes about answers in the passages, where a study has none.
 
-As CFIC's training data are made (`evidence/sft.py`), but that the span is a short answer, which can be scored: a name
+As CFIC's training data are made (`methods/evidence/sft.py`), but that the span is a short answer, which can be scored: a name
 or a number of a passage drawn at random. A question is used only if the reader of the study answers it with the
 passage and not without, and no other passage that retrieval would find holds the answer.
 """
@@ -18,12 +18,12 @@ from typing import Any
 
 from ragauge.datasets.study import StudyQuestions
 from ragauge.errors import UserError
-from ragauge.evidence import sentences, sft
-from ragauge.evidence.chat import Chat
 from ragauge.io.progress import bar
-from ragauge.metrics import normalise, score
-from ragauge.prompts.templates import document_text, query_text
-from ragauge.rankers.bm25 import CorpusBM25
+from ragauge.methods.evidence import sentences, sft
+from ragauge.methods.evidence.chat import Chat
+from ragauge.methods.prompts.templates import document_text, query_text
+from ragauge.methods.rankers.bm25 import CorpusBM25
+from ragauge.metrics.base import normalise, score
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import whole_words

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from ragauge.assets.control_tokens import plain_reader
 from ragauge.errors import UserError
-from ragauge.evidence import sentences
 from ragauge.io.progress import bar
-from ragauge.prompts.control_tokens import plain_reader
-from ragauge.retrieval.near_duplicates import originals
+from ragauge.methods.evidence import sentences
+from ragauge.pipelines.database.near_duplicates import originals
 from ragauge.study.documents import SourceDocuments
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ragauge.errors import UserError, meant
 from ragauge.io.jsonl import field, read_jsonl, strings
-from ragauge.prompts.templates import ends_sentence
+from ragauge.methods.prompts.templates import ends_sentence
 
 TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".jsonl.gz", ".json", ".ndjson")
 COLUMNS = ("question", "answers", "gold")

@@ -16,8 +16,8 @@ import numpy as np
 from ragauge.errors import UserError, meant
 from ragauge.io.files import write_file
 from ragauge.io.progress import bar
-from ragauge.metrics import comparable
-from ragauge.rankers.bm25 import CorpusBM25
+from ragauge.methods.rankers.bm25 import CorpusBM25
+from ragauge.metrics.base import comparable
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 
@@ -83,7 +83,7 @@ def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[
 
 def dense(queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str, folder: Path) -> Ranking:
     """Rank all passages by the dot product of their embeddings with the question's."""
-    from ragauge.rankers.dense import load_encoder
+    from ragauge.methods.rankers.dense import load_encoder
 
     vectors = load_encoder(encoder).encode(queries, query=True)
     scores, places = [], []
@@ -98,10 +98,10 @@ def dense(queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str
 
 def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[tuple[int, np.ndarray]]:
     """The first passage of each shard and the shard's embeddings (passage, dim); those in the folder are not made."""
-    from ragauge import assets
-    from ragauge.rankers.dense import load_encoder
+    from ragauge.assets import resolver
+    from ragauge.methods.rankers.dense import load_encoder
 
-    weights = assets.fingerprint(encoder)
+    weights = resolver.fingerprint(encoder)
     with bar("encoding passages", "passage", len(texts), delay=2) as progress:
         for start in range(0, len(texts), SHARD):
             shard = texts[start : start + SHARD]
@@ -132,7 +132,7 @@ def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
 
 def reranked(queries: Sequence[str], texts: Sequence[str], ranking: Ranking, count: int, model: str) -> Ranking:
     """Have a cross-encoder reorder the first `count` passages of each ranking."""
-    from ragauge.rankers import cross_encoder
+    from ragauge.methods.rankers import cross_encoder
 
     made = []
     pairs = zip(queries, ranking, strict=True)

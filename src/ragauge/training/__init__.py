@@ -1,1 +1,4 @@
-"""Fine-tuning of decoders: its data, its loop, and the checkpoint that it writes."""
+"""Fine-tuning of CFIC's evidence finder: its data, its loop over transformers' Trainer, its checkpoints.
+
+RETRO-fit, the training of PipeRAG's decoders, belongs to `pipelines`.
+"""

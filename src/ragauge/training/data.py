@@ -14,20 +14,20 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
-from ragauge.datasets import read_examples
-from ragauge.engines import load_lm
+from ragauge.datasets._examples import read_examples
+from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
-from ragauge.evidence import sft
-from ragauge.evidence.chat import Chat, Endpoint, EndpointChat, LocalChat, RecordedChat
-from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.jsonl import field, objects, read_jsonl
-from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.documents import Share
+from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, LocalChat, RecordedChat
+from ragauge.methods.evidence.sft import SpanQuestion, TrainingDocument
+from ragauge.pipelines.database.corpus import Corpus
+from ragauge.pipelines.database.documents import Share
 from ragauge.training.settings import ENDPOINT, Data
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def split(
 
 def passages(articles: Iterable[TrainingDocument], settings: Data, one_each: bool) -> Iterator[TrainingDocument]:
     """Passages of the articles, with spans: in a fixed random order, the corpora in turn while they have any."""
-    tokenizer = load_tokenizer(assets.resolve(settings.model))
+    tokenizer = load_tokenizer(resolver.resolve(settings.model))
     documents: list[TrainingDocument] = []
     for article in articles:
         own = in_random_order(sft.cut(article, tokenizer, settings.document_tokens, settings.sentences), settings)
@@ -236,6 +236,6 @@ class Questions:
         if name == ENDPOINT:
             return EndpointChat(Endpoint.from_environment(WRITER, "writes the questions"))
         lm = load_lm(name, dtype="bfloat16", threads=self.threads)
-        facts = assets.describe(name)
+        facts = resolver.describe(name)
         template = facts["template"] or ("chat" if lm.tokenizer.chat_template else "plain")
-        return LocalChat(lm, template, name, f" {template} {facts['sha256']} {digest('ragauge.evidence.chat')}")
+        return LocalChat(lm, template, name, f" {template} {facts['sha256']} {digest('ragauge.methods.evidence.chat')}")

@@ -14,18 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
-from ragauge import assets
-from ragauge.assets import store
+from ragauge.assets import gguf_weights, resolver, store
 from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.cost.machine import provenance
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
-from ragauge.evidence import sft
-from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import Encoded
 from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
+from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.request import REQUESTS
+from ragauge.methods.evidence.sft import Encoded
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import TrainingSettings
@@ -82,7 +81,7 @@ class Material:
         self.settings, self.folder = settings, folder
         if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
             raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
-        self.base = assets.float_checkpoint(assets.resolve(settings.model))
+        self.base = gguf_weights.float_checkpoint(resolver.resolve(settings.model))
         # positions continue beyond those that it was trained on
         self.shape = read_shape(self.base, settings.max_length)
         if settings.rope_scale and (self.shape.position != "rope" or self.shape.rope_divisors):
@@ -92,7 +91,7 @@ class Material:
         check_rows(self.tokenizer, self.shape.vocab, settings.model)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
-        catalogued = settings.template or assets.describe(settings.model)["template"]
+        catalogued = settings.template or resolver.describe(settings.model)["template"]
         self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
 
     @cached_property
@@ -140,7 +139,7 @@ class Material:
     @cached_property
     def hashes(self) -> dict[str, str]:
         files = {name: file_sha256(self.folder / name) for name in (sft_data.TRAIN, sft_data.HELD_OUT)}
-        return {"model": assets.describe(self.settings.model)["sha256"], **files}
+        return {"model": resolver.describe(self.settings.model)["sha256"], **files}
 
 
 def pack(encoded: Encoded) -> Batch:

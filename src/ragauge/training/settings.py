@@ -4,14 +4,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
 
+from ragauge.assets.catalog import Template
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
-from ragauge.evidence.request import Wording
-from ragauge.evidence.sentences import Splitter
-from ragauge.generation import modes
-from ragauge.generation.modes import WeightOptions
 from ragauge.io.sections import Section
-from ragauge.prompts.templates import Template
+from ragauge.methods.evidence.request import Wording
+from ragauge.methods.evidence.sentences import Splitter
+from ragauge.pipelines import modes
+from ragauge.pipelines.modes import WeightOptions
 
 TRAINABLE = modes.trainable()
 ENDPOINT = "endpoint"  # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name

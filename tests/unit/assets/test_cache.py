@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli
 from ragauge.assets import cache, store
+from ragauge.cli import _main
 
 DAY_S = 24 * 3600
 
@@ -41,7 +41,7 @@ def _used(asset: Path, days: float) -> None:
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    assert cli.main(["cache", *arguments, "--json"]) == 0
+    assert _main.main(["cache", *arguments, "--json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return found
 
@@ -92,7 +92,7 @@ def test_a_changed_file_is_found_and_looking_is_no_use_of_it(home: Path, capsys:
     assert names(asked(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
     weights = home / "pypi" / "new-0123456789" / "weights.bin"
     weights.write_bytes(b"w" * 999 + b"x")
-    assert cli.main(["cache", "verify"]) == 2
+    assert _main.main(["cache", "verify"]) == 2
     captured = capsys.readouterr()
     assert "weights.bin is not as it was fetched or made" in captured.out
     assert captured.err.count("\n") == 1
@@ -115,7 +115,7 @@ def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None
 
 
 def test_entries_of_a_document_store(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from ragauge.engines import Row
+    from ragauge.engines.spans import Row
     from ragauge.engines.store import DocumentStore
     from tiny_models import tiny_lm
 
@@ -128,8 +128,8 @@ def test_entries_of_a_document_store(home: Path, tmp_path: Path, capsys: pytest.
     assert entry.name in names(asked(capsys, "list", *named))
     assert asked(capsys, "verify", *named)["damaged"] == {}
     entry.write_bytes(entry.read_bytes()[:-1] + b"\1")
-    assert cli.main(["cache", "verify", *named]) == 2
+    assert _main.main(["cache", "verify", *named]) == 2
     assert "not the bytes that were written" in capsys.readouterr().out
     asked(capsys, "prune", "--keep-gb", "0", "--remove", *named)
     assert [path.name for path in folder.iterdir()] == ["thesis.safetensors"]
-    assert cli.main(["cache", "list", "--document-store", str(tmp_path / "none")]) == 2
+    assert _main.main(["cache", "list", "--document-store", str(tmp_path / "none")]) == 2

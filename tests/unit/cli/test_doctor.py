@@ -9,8 +9,7 @@ import pytest
 
 import lm_references as tiny
 import tiny_models
-from ragauge import cli
-from ragauge.cli import doctor
+from ragauge.cli import _main, doctor
 from ragauge.testing import write_checkpoint
 
 
@@ -26,9 +25,9 @@ def one(findings: Any, topic: str = "") -> doctor.Finding:
 
 
 def test_every_finding_is_one_line_and_json_has_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["doctor"]) == 0
+    assert _main.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert cli.main(["doctor", "--json"]) == 0
+    assert _main.main(["doctor", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     assert len(lines) == len(findings)
     expected = {"python", "processor", "memory", "compiler", "torch", "gpu", "store", "speed", "[workflow]"}
@@ -117,7 +116,7 @@ def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path
 
 
 def model_facts(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
-    assert cli.main(["doctor", "--model", str(folder), "--json"]) == 0
+    assert _main.main(["doctor", "--model", str(folder), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     return {each["topic"]: (each["found"], each["todo"]) for each in findings}
 

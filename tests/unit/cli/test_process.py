@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli
-from ragauge.cli import _process
+from ragauge.cli import _main, _process
 
 SPIN, PASSIVE = {"GOMP_SPINCOUNT": "3000"}, {"OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -70,6 +69,6 @@ def test_freed_memory_is_not_mapped_anew() -> None:
 def test_a_training_alone_returns_freed_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     retained = list[str]()
     for step, options in {"data": [], "train": ["--data", str(tmp_path), "--checkpoints", str(tmp_path)]}.items():
-        monkeypatch.setattr(cli, "retain_freed_memory", partial(retained.append, step))
-        assert cli.main(["sft", step, *options, "--set", "model=none", "--out", str(tmp_path / step)]) == 2
+        monkeypatch.setattr(_main, "retain_freed_memory", partial(retained.append, step))
+        assert _main.main(["sft", step, *options, "--set", "model=none", "--out", str(tmp_path / step)]) == 2
     assert retained == ["data"]

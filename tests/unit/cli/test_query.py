@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 import service_parts as parts
-from ragauge.cli import main
-from ragauge.retrieval.retriever import Query
+from ragauge.cli._main import main
+from ragauge.pipelines.retrieval.retriever import Query
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ import pytest
 import service_parts as parts
 import tiny_database
 import tiny_models
-from ragauge.cli import main
-from ragauge.retrieval import chunking, embed
-from ragauge.retrieval.indexes.ivf_pq import IvfPq
-from ragauge.retrieval.retriever import CancelledSearchError, Query, Retriever
-from ragauge.retrieval.service import process
-from ragauge.retrieval.service.client import Client, RetrievalError
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.cli._main import main
+from ragauge.pipelines.database import chunking, embed
+from ragauge.pipelines.indexes.ivf_pq import IvfPq
+from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Query, Retriever
+from ragauge.pipelines.service import process
+from ragauge.pipelines.service.client import Client, RetrievalError
+from ragauge.pipelines.service.fanout import Fanout
+from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
 
 SHARDS, NLIST = 2, 4

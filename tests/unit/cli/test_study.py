@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge import datasets
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config import loading
+from ragauge.datasets.base import loader
 from ragauge.io.files import write_file
 from ragauge.study import folder, passages, retrieval, writing
 from ragauge.study.passages import Passage
@@ -38,7 +38,7 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
     gold = list(gold_passages(asked, corpus, {title: title for title in "abc"}))
     found = retrieval.rankings(Retrieval(), asked, corpus, 3, tmp_path)["bm25"]
     (tmp_path / "q.jsonl").write_bytes(writing.json_lines(writing.records(asked, corpus, found, gold)))
-    [example] = datasets.load("study", data=tmp_path / "q.jsonl")
+    [example] = loader.load("study", data=tmp_path / "q.jsonl")
     assert example.documents[0].title == "a"
     assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold
 

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.generation.cost import calls
-from ragauge.measure.estimate import Estimator
+from ragauge.measure.protocols.estimate import Estimator
 from ragauge.measure.speed import DATA_SHEET
-from ragauge.retrieval import sizes
+from ragauge.pipelines.cost import calls
+from ragauge.pipelines.retrieval import sizes
 
 PAPERS = Path(__file__).parents[3] / "configs/papers"
 CODES_PER_S = 1e8

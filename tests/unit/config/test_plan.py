@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from plugin_packages import forget
-from ragauge import assets
+from ragauge.assets import catalog, resolver
 from ragauge.config import launch
 from ragauge.config.loading import load, parse
-from ragauge.config.plan import Plan, code_of, grown
+from ragauge.config.plan.part import code_of, grown
+from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 from ragauge.io import digest
 
@@ -43,10 +44,10 @@ def test_a_variant_needs_what_its_method_says(full: Plan) -> None:
 
 def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = changed(datasets={"wiki_single": {}}, methods={"dense": {"encoder": "bge-large-en-v1.5"}})
-    before, known = plan.asset_entry(of(asset="bge-large-en-v1.5")), assets.entries()
+    before, known = plan.asset_entry(of(asset="bge-large-en-v1.5")), catalog.entries()
     assert before["query_prefix"]
     other = known["bge-large-en-v1.5"].model_copy(update={"query_prefix": "query: ", "license": "MIT-0"})
-    monkeypatch.setattr(assets, "entries", lambda: {**known, "bge-large-en-v1.5": other})
+    monkeypatch.setattr(resolver, "entries", lambda: {**known, "bge-large-en-v1.5": other})
     assert plan.asset_entry(of(asset="bge-large-en-v1.5")) == before | {"query_prefix": "query: "}
 
 
@@ -277,9 +278,9 @@ def codes(plan: Plan) -> dict[str, str]:
         "latency": lambda: plan.timing.code("latency")(of(dataset="wiki_single", model="smollm2-135m-instruct")),
         "pipeline": lambda: plan.pipelines.code(of(pipeline="piperag_64")),
         "timed": lambda: plan.pipelines.code(of(pipeline="retro_timed")),
-        "training": lambda: digest.digest("ragauge.training.finetuning", "ragauge.retrieval.embed"),
+        "training": lambda: digest.digest("ragauge.training.finetuning", "ragauge.pipelines.database.embed"),
         "item": lambda: plan.items.code("superposition_table_1"),
-        "page": lambda: code_of("report.page", components=plan.items.metrics()),
+        "page": lambda: code_of("report.page.page", components=plan.items.metrics()),
     }
     forget()
     return {name: code() for name, code in answers.items()}

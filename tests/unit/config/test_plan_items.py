@@ -12,7 +12,7 @@ import synthetic_piperag
 import synthetic_run
 from ragauge import registry
 from ragauge.config.loading import load
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.reads import ANY, COMPARED, SMALLEST, Reads, VariantJob, defaults, every, others, timed
 from ragauge.config.schema import Config, JudgeSettings
 from ragauge.results.runs import Runs

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from endpoints import Reply, says, served, streams
-from ragauge import assets
-from ragauge.assets import hub
+from ragauge.assets import hub, resolver
 from ragauge.config import sources
 from ragauge.config.loading import parse
-from ragauge.config.plan import Plan, manifest
+from ragauge.config.plan.part import manifest
+from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 
 MODEL, DATA = "hf:owners/gated", "results/r/training/t/data/train.jsonl"
@@ -83,7 +83,7 @@ def test_an_archive_that_is_refused_is_told_and_what_is_not_pinned_is_named(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with served(lambda _: Reply(b"")) as endpoint, pytest.raises(UserError, match=r"model.zip: HTTP [45]\d\d"):
-        assets.check_access(f"{endpoint.url}/model.zip")  # which it has not
+        resolver.check_access(f"{endpoint.url}/model.zip")  # which it has not
     monkeypatch.setattr(hub, "file", lambda *_: None)
     sources.check_start(plan, {manifest(MODEL)})
     assert f"not pinned by a hash or a commit: {MODEL}; to pin them" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.cost import gap
 from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 import tiny_models
-from ragauge import assets, datasets
+from ragauge.assets import resolver
+from ragauge.datasets import _examples
 from ragauge.datasets._wiki import GoldPlace, WikiQuestion
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Stretch
+from ragauge.datasets.base.wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
-from ragauge.io.wikipedia import Article, Section
-from ragauge.metrics import normalise
-from ragauge.prompts import Prompt, Source, build_prompt, cut_middle
+from ragauge.methods.prompts import Prompt, Source, build_prompt, cut_middle
+from ragauge.metrics.base import normalise
 
 SAMPLES = {"narrativeqa": 14, "qasper": 5, "multifieldqa_en": 4, "hotpotqa": 8, "musique": 4}
 LENGTHS = {"narrativeqa": 128, "qasper": 128, "multifieldqa_en": 64, "hotpotqa": 32, "musique": 32}
@@ -32,15 +35,15 @@ def write(folder: Path, *records: Any) -> Path:
 
 @pytest.mark.parametrize("task", SAMPLES)
 def test_samples(task: str, shared_data: Path) -> None:
-    examples = datasets.load(f"longbench_{task}", data=shared_data / "longbench" / f"{task}.jsonl.gz")
+    examples = loader.load(f"longbench_{task}", data=shared_data / "longbench" / f"{task}.jsonl.gz")
     assert len(examples) == SAMPLES[task]
     assert all(len(e.documents) == 1 and e.gold == (0,) and e.answers for e in examples)
-    assert datasets.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
+    assert loader.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
 
 
 def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> None:
     path = write(tmp_path, record(_id=None), record(_id=None, context="It was he."), record())
-    keys = [e.key for e in datasets.load("longbench_qasper", data=path)]
+    keys = [e.key for e in loader.load("longbench_qasper", data=path)]
     assert len(set(keys)) == 3
     assert keys[2] == "x1"
 
@@ -48,13 +51,13 @@ def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["input", "context", "answers"])
 def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=f"data.jsonl:1: field '{name}' must be"):
-        datasets.load("longbench_musique", data=write(tmp_path, record(**{name: 3})))
+        loader.load("longbench_musique", data=write(tmp_path, record(**{name: 3})))
 
 
 @pytest.mark.parametrize("value", [0, "3500", True])
 def test_a_length_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(UserError, match="max_length must be a positive integer"):
-        datasets.make("longbench_qasper", max_length=value)
+        loader.make("longbench_qasper", max_length=value)
 
 
 # ---- prompts
@@ -77,7 +80,7 @@ def shown(prompt: Prompt) -> str:
 
 @pytest.mark.parametrize("name", [*(f"longbench_{task}" for task in SAMPLES), "wiki_long"])
 def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
-    official = datasets.make(name).preamble
+    official = loader.make(name).preamble
     turn = [{"role": "user", "content": official.replace("{context}", TEXT).replace("{input}", "who is it")}]
     expected = tiny_models.byte_tokenizer().apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
     assert shown(prompt_of(official)) == expected
@@ -86,7 +89,7 @@ def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
 
 def test_qasper_rules_are_said_twice() -> None:
     for rule in ("as concisely as you can", 'write "unanswerable"', 'answer "yes", "no", or "unanswerable"'):
-        assert datasets.make("longbench_qasper").preamble.count(rule) == 2
+        assert loader.make("longbench_qasper").preamble.count(rule) == 2
 
 
 def test_a_prompt_beyond_the_context_loses_its_middle() -> None:
@@ -133,10 +136,10 @@ def test_an_article_is_its_sections_below_their_headings() -> None:
 
 def test_every_gold_section_holds_an_answer(tmp_path: Path) -> None:
     try:
-        assets.resolve("wikipedia-sample")
+        resolver.resolve("wikipedia-sample")
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
-    examples = datasets.load("wiki_long")
+    examples = loader.load("wiki_long")
     assert len(examples) >= 120
     for example in examples:
         [section] = example.gold_stretches
@@ -182,16 +185,16 @@ def long_record(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
-    [example] = datasets.load("wiki_long", data=write(tmp_path, long_record()))
-    assert example.gold_stretches == (datasets.Stretch(0, 3, 9),)
-    examples, written = [*datasets.load("longbench_qasper", data=write(tmp_path, record())), example], tmp_path / "e"
-    datasets.write_examples(written, examples)
-    assert datasets.read_examples(written) == examples
+    [example] = loader.load("wiki_long", data=write(tmp_path, long_record()))
+    assert example.gold_stretches == (Stretch(0, 3, 9),)
+    examples, written = [*loader.load("longbench_qasper", data=write(tmp_path, record())), example], tmp_path / "e"
+    _examples.write_examples(written, examples)
+    assert _examples.read_examples(written) == examples
     written.write_text(json.dumps({**json.loads(written.read_text().split("\n")[0]), "documents": [{"text": "x"}]}))
     with pytest.raises(UserError, match="no field 'title'"):
-        datasets.read_examples(written)
+        _examples.read_examples(written)
     unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
-    [without] = datasets.load("wiki_long", data=write(tmp_path, unknown))
+    [without] = loader.load("wiki_long", data=write(tmp_path, unknown))
     assert without.gold_stretches == ()
 
 
@@ -199,12 +202,12 @@ def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
 def test_a_section_outside_of_the_article_is_refused(start: int, stop: int, tmp_path: Path) -> None:
     data = write(tmp_path, long_record(section_start=start, section_stop=stop))
     with pytest.raises(UserError, match=r"data.jsonl:1: Stretch.* lies outside the text of a gold document"):
-        datasets.load("wiki_long", data=data)
+        loader.load("wiki_long", data=data)
 
 
 def test_stretches_move_with_their_documents() -> None:
-    from ragauge.datasets.base import Document, Example, reordered
+    from ragauge.datasets.base.dataset import Document, Example, reordered
 
     documents = tuple(Document("", text) for text in ("one", "two", "three"))
-    example = Example("k", "q", documents, ("a",), (2,), (datasets.Stretch(2, 0, 5),))
-    assert reordered(example, [2, 0, 1]).gold_stretches == (datasets.Stretch(0, 0, 5),)
+    example = Example("k", "q", documents, ("a",), (2,), (Stretch(2, 0, 5),))
+    assert reordered(example, [2, 0, 1]).gold_stretches == (Stretch(0, 0, 5),)

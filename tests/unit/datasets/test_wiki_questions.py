@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from choose_distractors import ENCODER, choose
-from ragauge import assets, datasets
+from ragauge.assets import resolver
 from ragauge.datasets._wiki import (
     DOCUMENTS,
     QUESTIONS,
@@ -20,10 +20,11 @@ from ragauge.datasets._wiki import (
     read_questions,
     records,
 )
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.wikipedia import ArticlePassage, read_passages
 from ragauge.errors import UserError
-from ragauge.io.wikipedia import ArticlePassage, read_passages
-from ragauge.metrics import normalise
-from ragauge.rankers.dense import load_encoder
+from ragauge.methods.rankers.dense import load_encoder
+from ragauge.metrics.base import normalise
 
 COPIED_WORDS = 8  # a run of so many words that a question and its article share would be a copied sentence
 FILES = [QUESTIONS / f"{name}.jsonl" for name in ("wiki_single", "wiki_multi")]
@@ -33,7 +34,7 @@ SINGLE, MULTI = map(read_questions, FILES)
 @pytest.fixture(scope="module")
 def corpus() -> WikiCorpus:
     try:
-        sample = assets.resolve(SAMPLE)
+        sample = resolver.resolve(SAMPLE)
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
     return WikiCorpus(read_passages(sample))
@@ -83,8 +84,8 @@ def test_no_sentence_of_the_sample_is_stored(corpus: WikiCorpus, questions: list
 def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
     corpus: WikiCorpus, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragauge.io.wikipedia.read_passages", lambda _: corpus.passages)  # which takes seconds
-    for record in records(path, assets.resolve(SAMPLE)):
+    monkeypatch.setattr("ragauge.datasets.base.wikipedia.read_passages", lambda _: corpus.passages)  # which takes seconds
+    for record in records(path, resolver.resolve(SAMPLE)):
         texts = [document["text"] for document in record["documents"]]
         assert len(set(texts)) == DOCUMENTS
         answers = [normalise(answer) for answer in record["answers"]]
@@ -94,7 +95,7 @@ def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
 
 def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiCorpus) -> None:
     try:
-        assets.resolve(ENCODER)
+        resolver.resolve(ENCODER)
     except UserError as error:
         pytest.skip(f"needs the encoder: {error}")
     question = MULTI[0]
@@ -114,7 +115,7 @@ def test_distractors_are_those_of_their_passages(corpus: WikiCorpus) -> None:
 
 def test_records_are_made_again_for_other_distractors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(assets, "resolve", lambda name: path)
+    monkeypatch.setattr(resolver, "resolve", lambda name: path)
     path, stored = tmp_path / "q.jsonl", tmp_path / "q.distractors.json"
     path.write_text("{}")
     made = []
@@ -129,7 +130,7 @@ def test_records_are_made_again_for_other_distractors(tmp_path: Path, monkeypatc
 def test_documents_are_shuffled_by_the_seed(name: str) -> None:
     documents = [{"title": "T", "text": f"text {n}", "is_gold": n < 2} for n in range(DOCUMENTS)]
     record = {"id": "a", "question": "what", "answers": ["text"], "documents": documents}
-    first, again, other = (datasets.make(name, seed=seed).parse(record, "f:1") for seed in (0, 0, 1))
+    first, again, other = (loader.make(name, seed=seed).parse(record, "f:1") for seed in (0, 0, 1))
     assert first == again != other
     for example in (first, other):
         assert {example.documents[i].text for i in example.gold} == {"text 0", "text 1"}

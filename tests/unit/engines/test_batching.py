@@ -10,12 +10,15 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge import methods, registry
-from ragauge.engines import LM, Limits, Row, Span, batched_cache
+from ragauge import registry
+from ragauge.engines import batched_cache
 from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
-from ragauge.engines.protocol import SpanEngine
-from ragauge.methods import Answer, Method
-from ragauge.prompts import Prompt
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.engines.spans import Row, Span
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -60,7 +63,7 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
     needed: dict[str, dict[str, Any]] = {"dense": {"encoder": encoder}, "kv_link": tiny_models.LINKS}
     for number, name in enumerate(registry.names("method")):
         for options in [{}, *OPTIONS.get(name, [])]:
-            method = methods.make(name, **options, **needed.get(name, {}))
+            method = making.make(name, **options, **needed.get(name, {}))
             if method.sequential():
                 continue
             prompt = tiny_models.tiny_prompt([5 + (3 * n + number) % 13 for n in range(4)], seed=number)
@@ -107,7 +110,7 @@ def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(monkeypatch: pytes
     monkeypatch.setattr(batched_cache, "MIN_ROW", 512)  # for the request to the finder as for the answer
     lm, shape = tiny_models.tiny_lm(tiny_models.FAMILIES["bloom"]), tiny_models.FAMILIES["openelm"]
     lm.set_finder(tiny_models.tiny_lm(shape))
-    method, prompts = methods.make("free_extraction", volume=6), [tiny_models.tiny_prompt(seed=seed) for seed in (1, 2)]
+    method, prompts = making.make("free_extraction", volume=6), [tiny_models.tiny_prompt(seed=seed) for seed in (1, 2)]
     works = [partial(answered, method, prompt) for prompt in prompts]
     with BatchScheduler(lm, 2) as batch:
         tasks = [batch.submit(work) for work in works]

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from lm_references import row, tokens
-from ragauge.engines import LM, KVCache, Span, random_lm
-from ragauge.engines.cache import merge
+from ragauge.engines.cache import KVCache, merge
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.spans import Span
 from tiny_models import ALIBI, LLAMA
 
 

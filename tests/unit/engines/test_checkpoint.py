@@ -15,8 +15,9 @@ from torch import Tensor
 
 import lm_references as tiny
 from lm_references import edit
-from ragauge.engines import checkpoint, random_lm
+from ragauge.engines import checkpoint
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.loading import random_lm
 from ragauge.errors import UnsupportedError, UserError
 
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")

@@ -10,11 +10,15 @@ import torch
 import torch.nn.functional as F
 
 import tiny_models
-from ragauge.engines import LM, Limits, Row, Span, batching, decoder, random_lm, tuning
+from ragauge.engines import batching, decoder, tuning
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import has_onednn, int8
 from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled, gate, use, using
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.weights import Linear, Norm
 
 COMPILED = Choice(

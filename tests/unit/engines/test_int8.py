@@ -7,7 +7,7 @@ import torch
 
 from lm_references import all_logits
 from ragauge.engines import int8 as int8_layers
-from ragauge.engines import load_lm, random_lm
+from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError
 from ragauge.testing import write_checkpoint

@@ -4,7 +4,10 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge.engines import LM, Extension, Row, ShapeLM, Span
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Extension
+from ragauge.engines.shape_lm import ShapeLM
+from ragauge.engines.spans import Row, Span
 
 ROWS = [(3, 8.0, (0, 8)), (1, 11.5, (0, 8)), (5, 8.0, (0, 6))]  # tokens, first position, past
 

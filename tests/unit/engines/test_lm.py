@@ -10,7 +10,10 @@ import torch
 
 from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Extension, Limits, decoder, passes, random_lm
+from ragauge.engines import decoder, passes
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Extension, Limits
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 

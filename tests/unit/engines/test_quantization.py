@@ -8,7 +8,11 @@ import torch
 from lm_references import row
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.hardware import Precision
-from ragauge.engines import LM, KVCache, Limits, Row, Span, random_lm
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from tiny_models import FAMILIES, LLAMA

@@ -7,7 +7,10 @@ import pytest
 from lm_references import row, tokens
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines import LM, Limits, ShapeLM, random_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.shape_lm import ShapeLM
 from tiny_models import LLAMA, SHAPES
 
 LIMITS = Limits(6, ignore_stop=True)

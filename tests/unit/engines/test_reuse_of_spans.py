@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tiny_models
-from ragauge.engines import LM, KVCache, Row, Span
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.spans import Row, Span
 
 FAMILIES = {
     "llama": replace(tiny_models.LLAMA, rope_scale=1.5, heads=(4, 4, 4), kv_heads=(2, 2, 2), ffn=(48, 48, 48)),

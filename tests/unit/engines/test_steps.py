@@ -7,9 +7,14 @@ import torch
 
 from lm_references import row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Decoder, KVCache, Limits, random_lm, steps
+from ragauge.engines import steps
+from ragauge.engines.cache import KVCache
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
 from ragauge.engines.steps import FixedSteps, StepsByCapacity
-from ragauge.measure import latency
+from ragauge.measure.protocols import latency
 from tiny_models import ALIBI, LLAMA
 
 SHAPES = pytest.mark.parametrize("shape", [LLAMA, ALIBI], ids=["rope", "alibi"])

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from ragauge.engines import LM, Limits, Row, Span, random_lm, store
+from ragauge.engines import store
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
-from ragauge.prompts import unit_steps
+from ragauge.methods.prompts import unit_steps
 from tiny_models import SHAPES
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)

@@ -10,15 +10,19 @@ from torch import Tensor
 
 import lm_references as tiny
 import tiny_models
-from ragauge import methods, registry
+from ragauge import registry
 from ragauge.cost.flop import attention_macs
 from ragauge.cost.roofline import call_bytes, weight_bytes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits, Row, Span, random_lm
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.kernels import Choice, Operation, compiled, using
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.steps import StepsByCapacity
+from ragauge.methods.base import making
 
 WINDOW = 7
 STEPS = Choice("test", {"float32": {Operation.STEP: {"kernel": "compiled"}}})
@@ -113,7 +117,7 @@ CACHED = {"prefix_tree", "context_pilot", "parallel_experts", "long_llmlingua", 
 
 @pytest.mark.parametrize("name", registry.names("method"))
 def test_a_method_runs_on_a_window_or_says_in_one_line_that_it_does_not(name: str, lm: LM) -> None:
-    method = methods.make(name, **(tiny_models.LINKS if name == "kv_link" else {}))
+    method = making.make(name, **(tiny_models.LINKS if name == "kv_link" else {}))
     reason = method.refusal(lm)
     if name in ANY | CACHED:
         assert reason is None
@@ -129,9 +133,9 @@ def test_a_method_runs_on_a_window_or_says_in_one_line_that_it_does_not(name: st
 def test_a_method_that_caches_answers_as_from_plain_prompts(name: str, lm: LM) -> None:
     """Of one document each, whose experts are that prompt."""
     prompt = tiny_models.tiny_prompt([20])
-    method = methods.make(name, **({"beta": "none", "scores": "equal"} if name == "parallel_experts" else {}))
+    method = making.make(name, **({"beta": "none", "scores": "equal"} if name == "parallel_experts" else {}))
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-    assert answer.ids == methods.make("naive").answer(lm, None, prompt, LIMITS).ids
+    assert answer.ids == making.make("naive").answer(lm, None, prompt, LIMITS).ids
 
 
 # ---- costs

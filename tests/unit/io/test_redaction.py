@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import assets, cli
+from ragauge.assets import resolver
+from ragauge.cli import _main
+from ragauge.engines.served.http import JsonServer
 from ragauge.errors import UserError
-from ragauge.io.http import JsonServer
 from ragauge.io.redaction import redacted
 from served_site import Quiet, running
 
@@ -79,7 +80,7 @@ def test_a_fetch_writes_and_shows_no_secret(
         [*run, "--model", f"{place}/file.bin?{query}"],
         ["fetch", f"no such asset {HF_TOKEN}"],
     ]
-    codes = [cli.main(command) for command in commands]
+    codes = [_main.main(command) for command in commands]
     output = "".join(capfd.readouterr())
     assert codes == [0, 2, 2, 0, 2, 2], output
     assert "Traceback" not in output
@@ -92,13 +93,13 @@ def test_a_fetch_writes_and_shows_no_secret(
 
 def test_a_source_with_a_secret_is_no_name_of_a_model() -> None:
     with pytest.raises(UserError, match=r"https://\*\*\*@host/m.gguf.*fetch it once") as error:
-        assets.resolve(f"https://anna:{PASSWORD}@host/m.gguf")
+        resolver.resolve(f"https://anna:{PASSWORD}@host/m.gguf")
     assert PASSWORD not in str(error.value)
 
 
 def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
     """A parameter that is named as a secret is may also choose the file."""
-    paths = [assets.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)]
+    paths = [resolver.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)]
     assert paths[0] != paths[1]
 
 

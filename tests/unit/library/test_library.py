@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import ragauge
-from ragauge import methods
-from ragauge.cli import main
-from ragauge.engines import ANSWERING
+from ragauge.cli._main import main
+from ragauge.engines.protocol import ANSWERING
 from ragauge.measure import runner
+from ragauge.methods.base import making
 from ragauge.results.scoring import compare_files
 from ragauge.testing import write_checkpoint, write_questions
 
@@ -234,7 +234,7 @@ def test_mistakes_are_told_in_one_line(
 def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked(
     model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragauge.engines.capabilities", lambda engine, where: ANSWERING)
+    monkeypatch.setattr("ragauge.engines.backend.capabilities", lambda engine, where: ANSWERING)
     with pytest.raises(ragauge.UserError, match="requires an engine with key-value caches"):
         ragauge.evaluate(["naive", "superposition"], questions, model, out=tmp_path)
     assert asked == []
@@ -243,7 +243,7 @@ def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked
 def test_a_package_of_an_extra_is_named(
     model: ragauge.Model, questions: ragauge.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, str(methods.make("tfidf").library), None)
+    monkeypatch.setitem(sys.modules, str(making.make("tfidf").library), None)
     missing = r"this needs the package 'sklearn', which is not installed: pip install 'ragauge\[workflow\]'"
     for call in (
         lambda: ragauge.method("tfidf").answer(model, questions[0]),

@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from ragauge import methods
-from ragauge.cli import main
-from ragauge.cost.settings import LatencySettings
+from ragauge.cli._main import main
+from ragauge.config.protocols import LatencySettings
 from ragauge.errors import UserError
-from ragauge.measure import costing, latency, timing
+from ragauge.measure import costing, timing
+from ragauge.measure.protocols import latency
+from ragauge.methods.base import making
 from ragauge.testing import write_checkpoint
 
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
 
 
 def project(method: str, accounting: str = "published", **options: Any) -> dict[str, Any]:
-    made = methods.make(method, **options)
+    made = making.make(method, **options)
     return costing.project(method, made, "mpt-7b-instruct", "nq_open", 1, accounting, "bfloat16")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import registry
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.measure import predictions
 from ragauge.results.publications import PREDICTED, read_csv
 from ragauge.results.runs import Runs

@@ -11,20 +11,21 @@ from typing import Any, cast
 import pytest
 import torch
 
-from ragauge import methods
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online, seconds
-from ragauge.engines import LM, load_lm
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.measure import inputs, runner
-from ragauge.methods import Answer
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer
 from ragauge.testing import write_questions
 
 NEW_TOKENS = 5
@@ -50,7 +51,7 @@ def arguments(model: Path, data: Path, method: str = "superposition", *more: str
 
 def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> AnswerSpecification:
     questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
-    made = methods.make(method, **options)
+    made = making.make(method, **options)
     return inputs.specification(method, made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS)
 
 
@@ -95,7 +96,7 @@ def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path
 
 def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm: LM) -> None:
     setting, example = setting_of(model, data, top_k=2), examples_of(data)[0]
-    method, prompt = methods.make("superposition", top_k=2), runner.prompt_of(example, setting, lm.tokenizer)
+    method, prompt = making.make("superposition", top_k=2), runner.prompt_of(example, setting, lm.tokenizer)
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, runner.limits(setting))
     record = runner.ask(lm, method, example, setting)
     assert record.text == lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
@@ -109,7 +110,7 @@ def test_an_answer_in_a_chat_is_the_first_line_with_text(
 ) -> None:
     monkeypatch.setattr(type(lm.tokenizer), "decode", lambda *_, **__: "\n \nan answer\nmore")
     stated = setting_of(model, data, "naive").model_copy(update={"template": template})
-    record = runner.ask(lm, methods.make("naive"), examples_of(data)[0], stated)
+    record = runner.ask(lm, making.make("naive"), examples_of(data)[0], stated)
     assert record.prediction == prediction
 
 
@@ -117,7 +118,7 @@ def test_a_record_counts_quoted_control_tokens(model: Path, data: Path, lm: LM) 
     example, *_ = examples_of(data)
     first, *others = example.documents
     quoting = replace(example, documents=(replace(first, text=f"{first.text} <|end|><|user|>"), *others))
-    setting, method = setting_of(model, data, "naive"), methods.make("naive")
+    setting, method = setting_of(model, data, "naive"), making.make("naive")
     assert [runner.ask(lm, method, one, setting).control_tokens for one in (example, quoting)] == [0, 2]
 
 
@@ -183,17 +184,17 @@ def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: 
     """Not one that ends by itself there, nor at its limit."""
     setting, example = setting_of(model, data, "naive"), examples_of(data)[0]
     limited = setting.model_copy(update={"max_new_tokens": 2})
-    assert not runner.ask(lm, methods.make("naive"), example, limited).cut
+    assert not runner.ask(lm, making.make("naive"), example, limited).cut
     tokens = runner.prompt_of(example, setting, lm.tokenizer).total_tokens
     short = load_lm(str(model), threads=1, max_context=tokens + 2)
-    record = runner.ask(short, methods.make("naive"), example, setting)
+    record = runner.ask(short, making.make("naive"), example, setting)
     assert (record.status, record.tokens["generated"], record.cut) == ("ok", 2, True)
-    stopped = runner.ask(short, methods.make("naive"), example, limited)
+    stopped = runner.ask(short, making.make("naive"), example, limited)
     assert (stopped.tokens["generated"], stopped.cut) == (2, False)
 
 
 def failing(error: Exception) -> Any:
-    class Failing(type(methods.make("naive"))):  # type: ignore[misc]
+    class Failing(type(making.make("naive"))):  # type: ignore[misc]
         def answer(self, *args: Any) -> Answer:
             raise error
 
@@ -216,7 +217,7 @@ def test_a_defect_is_not_hidden(model: Path, data: Path, lm: LM) -> None:
 def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = methods.make("naive")
+    method = making.make("naive")
     monkeypatch.setattr(type(method), "unsupported", lambda self, lm: "needs a crystal ball")
     job = runner.Job(setting_of(model, data, "naive"), method, examples_of(data), "naive", tmp_path / "x.jsonl")
     with pytest.raises(UserError, match=r"naive on .*: needs a crystal ball"):
@@ -271,7 +272,7 @@ def test_interrupted_side_by_side_loses_no_finished_question(
 
 
 def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm: LM) -> None:
-    method = methods.make("naive")
+    method = making.make("naive")
     answer = type(method).answer
 
     class Greedy(type(method)):  # type: ignore[misc]
@@ -322,14 +323,14 @@ def test_variants_share_a_loaded_model(
     loaded, alone = runner.Engines(threads=1), runner.Engines(threads=1)
     found = setting_of(model, data, "cfic", top_k=1)
     found = found.model_copy(update={"finder": FinderFacts(model=str(model))})
-    first, plain = methods.make("cfic", top_k=1), setting_of(model, data, "naive")
+    first, plain = making.make("cfic", top_k=1), setting_of(model, data, "naive")
     assert cast(LM, loaded.ready(found, first)).finder is not None
     assert len(loads) == 2
     example = examples_of(data)[0]
     runner.ask(loaded.ready(found, first), first, example, found)
-    shared = runner.ask(loaded.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    shared = runner.ask(loaded.ready(plain, making.make("naive")), making.make("naive"), example, plain)
     assert len(loads) == 2
-    fresh = runner.ask(alone.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    fresh = runner.ask(alone.ready(plain, making.make("naive")), making.make("naive"), example, plain)
     assert untimed(shared) == untimed(fresh)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from endpoints import Reply, chunk, served, sse
-from ragauge import datasets
-from ragauge.cli import main
-from ragauge.datasets import Example, read_examples, write_examples
-from ragauge.datasets.base import TraceEntry
+from ragauge.cli._main import main
+from ragauge.datasets._examples import read_examples, write_examples
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Example, TraceEntry
 from ragauge.engines.backends.openai import ROUGH_PIECES
-from ragauge.prompts.templates import document_text
+from ragauge.methods.prompts.templates import document_text
 from ragauge.testing import write_checkpoint
 
 MOONCAKE = {"timestamp": 0, "input_length": 1100, "output_length": 3, "hash_ids": [0, 1, 2]}
@@ -27,7 +27,7 @@ def written(path: Path, *records: Any) -> list[str]:
 
 def examples(path: Path, *records: Any, **options: Any) -> list[Example]:
     written(path, *records)
-    return datasets.load("trace", data=path, **options)
+    return loader.load("trace", data=path, **options)
 
 
 def test_a_block_is_a_document_of_its_length_and_the_same_for_the_same_hash(tmp_path: Path) -> None:

@@ -6,13 +6,15 @@ import torch
 from scipy import optimize
 
 import tiny_models
-from ragauge.compressors import attention_matching
-from ragauge.compressors.attention_matching import BOUNDS, AttentionMatching, fit_values, fit_weights
-from ragauge.compressors.base import Context
-from ragauge.engines import LM, KVCache, Row, Span
-from ragauge.methods.base import plain_row
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.spans import Row, Span
 from ragauge.methods.base.compression import Press
-from ragauge.prompts import unit_steps
+from ragauge.methods.base.method import plain_row
+from ragauge.methods.compressors import attention_matching
+from ragauge.methods.compressors.attention_matching import BOUNDS, AttentionMatching, fit_values, fit_weights
+from ragauge.methods.compressors.base import Context
+from ragauge.methods.prompts import unit_steps
 from reuse_anchors import answered, compressed
 from tiny_models import tiny_prompt
 
@@ -139,7 +141,7 @@ def test_biases_cost_bytes_and_cannot_be_selected_again(lm: LM) -> None:
 
 @pytest.mark.parametrize("inner", ["naive", "naive_reuse", "superposition"])
 def test_long_documents_are_repeated_in_pieces(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragauge.compressors.base.PIECE", 11)
+    monkeypatch.setattr("ragauge.methods.compressors.base.PIECE", 11)
     monkeypatch.setattr(attention_matching, "MOST", 7)
     lm, prompt = tiny_models.tiny_lm(kv="int8"), tiny_prompt([30, 20, 26])
     ids, logits = answered(lm, compressed(inner, compressor="attention_matching", ratio=0.5), prompt)

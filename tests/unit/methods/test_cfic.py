@@ -10,13 +10,13 @@ import torch
 import tiny_models
 from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
 from preloaded import Preloaded
-from ragauge import methods
 from ragauge.cost.flop import call_macs
-from ragauge.engines import LM
+from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Response
 from ragauge.errors import UserError
-from ragauge.methods.base import plain_row
+from ragauge.methods.base import making
 from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
+from ragauge.methods.base.method import plain_row
 from ragauge.methods.cfic import CFIC
 
 VARIANTS: list[dict[str, Any]] = [
@@ -42,7 +42,7 @@ def lm(request: pytest.FixtureRequest) -> LM:
     "finder_shape", [tiny_models.LLAMA, replace(tiny_models.LLAMA, ffn=(96, 96))], ids=["alike", "wider"]
 )
 def test_another_model_can_find_the_evidence(name: str, options: dict[str, Any], finder_shape: Any) -> None:
-    prompt, method, limits = prompt_of(), methods.make(name, **options), LIMITS
+    prompt, method, limits = prompt_of(), making.make(name, **options), LIMITS
     shape = replace(finder_shape, max_context=4096, eos=(1,))
     alone, finder = (tiny_models.tiny_lm(shape, seed=7) for _ in range(2))
     lm = long_lm()
@@ -81,7 +81,7 @@ def test_a_finder_is_asked_in_its_own_template() -> None:
         read.append(finder.tokenizer.decode(rows[0].ids)),
         extend(cache, rows, **o),
     )[1]
-    method = methods.make("cfic")
+    method = making.make("cfic")
     method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     asked = "".join(read)
     assert asked.startswith("<s>A chat between a curious user and an artificial intelligence assistant.")
@@ -102,7 +102,7 @@ def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any
 
 
 def test_without_both_it_is_free_extraction(lm: LM) -> None:
-    prompt, free = prompt_of(), methods.make("free_extraction", volume=24)
+    prompt, free = prompt_of(), making.make("free_extraction", volume=24)
     expected = free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
     answer = answered("cfic", prompt, lm, prefix=False, skip=False, d=24)
     assert (answer.evidence, answer.ids) == (expected.evidence, expected.ids)

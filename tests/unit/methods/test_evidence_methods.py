@@ -9,20 +9,22 @@ import pytest
 
 import tiny_models
 from house_article import ARTICLE, INSTRUCTION, LIMITS, answered, check_verbatim, long_lm, prompt_of
-from ragauge import methods, metrics
-from ragauge.cli import main
-from ragauge.engines import ANSWERING, LM, ShapeLM
+from ragauge.cli._main import main
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import ANSWERING
+from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
-from ragauge.methods.base import grounding
-from ragauge.prompts import Source
+from ragauge.methods.base import grounding, making, method
+from ragauge.methods.prompts import Source
+from ragauge.metrics import base as metrics
 from ragauge.testing import write_checkpoint
 
 BM25 = {"ranker": "bm25"}
 
 
-def texts(answer: methods.Answer) -> list[str]:
+def texts(answer: method.Answer) -> list[str]:
     return [piece.text for piece in answer.evidence or ()]
 
 
@@ -54,7 +56,7 @@ def test_a_question_that_shares_no_word_gets_the_documents_beginning() -> None:
 
 
 def test_chunks_are_embedded_before_the_question_is_known(encoder: str) -> None:
-    lm, method, prompt = long_lm(), methods.make("chunks", encoder=encoder), prompt_of()
+    lm, method, prompt = long_lm(), making.make("chunks", encoder=encoder), prompt_of()
     with lm.tracing() as trace:
         state = method.prepare(lm, prompt)
         prepared = len(trace)
@@ -102,7 +104,7 @@ def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(cont
     class Plain(LM):
         capabilities = ANSWERING
 
-    cached, method, prompt = long_lm(context=context), methods.make("free_extraction", volume=40), prompt_of()
+    cached, method, prompt = long_lm(context=context), making.make("free_extraction", volume=40), prompt_of()
     plain = Plain(cached.decoder, cached.tokenizer)
     assert method.refusal(plain) is None
     with plain.tracing() as trace:
@@ -143,7 +145,7 @@ def test_a_context_without_room_for_an_article_is_refused() -> None:
         answered("full_article", prompt_of(), long_lm(context=50))
     shaped = ShapeLM(replace(tiny_models.LLAMA, max_context=100))
     with pytest.raises(UserError, match="to cut them needs their text"):
-        methods.make("full_article").answer(shaped, None, prompt_of(), LIMITS)
+        making.make("full_article").answer(shaped, None, prompt_of(), LIMITS)
 
 
 def test_the_oracle_reads_the_gold_stretches_alone() -> None:
@@ -170,8 +172,8 @@ def test_a_document_without_a_sentence_is_refused(name: str) -> None:
 def test_models_that_cannot_ground_are_refused(name: str) -> None:
     lm = long_lm()
     lm.tokenizer = None
-    assert "tokenizer" in (methods.make(name).refusal(lm) or "")
-    assert name == "chunks" or "end-of-text" in (methods.make(name).refusal(tiny_models.tiny_lm()) or "")
+    assert "tokenizer" in (making.make(name).refusal(lm) or "")
+    assert name == "chunks" or "end-of-text" in (making.make(name).refusal(tiny_models.tiny_lm()) or "")
 
 
 # ---- records

@@ -4,22 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import compressors, datasets, methods
-from ragauge.compressors.base import Context
 from ragauge.config.loading import load
 from ragauge.config.schema import Config
-from ragauge.engines import Span
+from ragauge.datasets.base import loader
+from ragauge.engines.spans import Span
 from ragauge.errors import UserError
-from ragauge.items.reuse._family import KNOBS
-from ragauge.methods.base import plain_row
+from ragauge.methods import compressors
+from ragauge.methods.base import making
 from ragauge.methods.base.compression import Press
+from ragauge.methods.base.method import plain_row
+from ragauge.methods.compressors.base import Context
+from ragauge.report.items.reuse._family import KNOBS
 from ragauge.results.runs import defaults as default_options
 from ragauge.testing import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
 
 
 def keys(path: Path, fold: str) -> list[str]:
-    return [example.key for example in datasets.load("nq_open", data=path, fold=fold)]
+    return [example.key for example in loader.load("nq_open", data=path, fold=fold)]
 
 
 def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path: Path) -> None:
@@ -71,5 +73,5 @@ def test_documents_beyond_the_context_are_one_line() -> None:
     lm, prompt = tiny_lm(LLAMA), tiny_prompt([LLAMA.max_context + 1, 5])
     for name in ("naive_reuse", "epic", "cache_blend", "prophet_kv", "prompt_cache"):
         with pytest.raises(UserError, match="the model's context is") as caught:
-            methods.make(name).prepare(lm, prompt)
+            making.make(name).prepare(lm, prompt)
         assert "\n" not in str(caught.value)

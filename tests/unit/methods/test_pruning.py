@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
-from ragauge import methods
 from ragauge.cost.flop import call_macs
 from ragauge.cost.trace import Trace
-from ragauge.engines import LM, load_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.methods import sentence_pruning
-from ragauge.prompts import Prompt
-from ragauge.rankers.cross_encoder import CrossEncoder
+from ragauge.methods.base import making, method
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.testing import write_checkpoint
 from tiny_models import cross_encoder, encoder
 
@@ -47,7 +48,7 @@ def shown(prompt: Prompt, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tu
         "read_plain",
         lambda _e, _p, documents, _l: texts.extend(d if isinstance(d, str) else own[tuple(d)] for d in documents) or [],
     )
-    method = methods.make("sentence_pruning", **options)
+    method = making.make("sentence_pruning", **options)
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     return answer.kept, "".join(texts)
 
@@ -63,7 +64,7 @@ def test_a_threshold_of_0_is_the_ranked_prompt(
     if name == "reranker":
         scores = CrossEncoder(Path(rankers[name]["reranker"][5:])).scores(prompt.question, prompt.document_texts)
         order = tuple(np.argsort(-scores, kind="stable").tolist()[:2])
-        ids = methods.read_plain(long_lm(), prompt, [prompt.documents[i] for i in order], LIMITS)
+        ids = method.read_plain(long_lm(), prompt, [prompt.documents[i] for i in order], LIMITS)
         assert (pruned.kept, pruned.ids) == (order, ids)
         return
     options = {"idf": "lucene"} if name == "bm25" else {"encoder": rankers[name]["encoder"]}
@@ -106,7 +107,7 @@ def test_a_cross_encoders_probability_decides(
 def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(
     name: str, rankers: dict[str, dict[str, Any]]
 ) -> None:
-    lm, method, prompt = long_lm(), methods.make("sentence_pruning", **rankers[name]), prompt_of(*DOCUMENTS)
+    lm, method, prompt = long_lm(), making.make("sentence_pruning", **rankers[name]), prompt_of(*DOCUMENTS)
     with lm.tracing() as trace:
         method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     ranks = [(call.offline, bool(call.macs)) for call in trace if call.stage == "rank"]
@@ -141,9 +142,9 @@ def reader(sources: dict[str, str]) -> LM:
     return load_lm(sources["same"])
 
 
-def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[methods.Answer, Trace, int]:
+def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[method.Answer, Trace, int]:
     """The answer of long_llmlingua, its trace, and the most bytes of keys and values."""
-    method = methods.make("long_llmlingua", **options)
+    method = making.make("long_llmlingua", **options)
     with lm.tracing() as trace:
         return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS), trace, lm.peak_cache_bytes
 

@@ -14,22 +14,26 @@ from torch import Tensor
 
 import lm_references
 import tiny_models
-from ragauge import methods
-from ragauge.compressors import base
-from ragauge.compressors.base import Context
-from ragauge.compressors.expected_attention import ExpectedAttention
 from ragauge.cost.flop import call_macs
-from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span, decoder
-from ragauge.engines.protocol import SERVED
+from ragauge.engines import decoder
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import SERVED, Limits
+from ragauge.engines.shape_lm import ShapeLM
+from ragauge.engines.spans import Span
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
-from ragauge.items.reuse import _family as reuse_family
-from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import cache_clip, long_llmlingua
-from ragauge.methods.base import plain_row
+from ragauge.methods.base import making
+from ragauge.methods.base.method import plain_row
+from ragauge.methods.compressors import base
+from ragauge.methods.compressors.base import Context
+from ragauge.methods.compressors.expected_attention import ExpectedAttention
 from ragauge.methods.context_pilot import annotated
 from ragauge.methods.parallel_experts import _divergence
-from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.report.items.reuse import _family as reuse_family
+from ragauge.report.items.reuse import table as reuse_table
 from reuse_anchors import (
     ANCHORS,
     AWARE,
@@ -161,7 +165,7 @@ def test_windows_are_read_alone_and_seen_together(plain_lm: LM, indent: str, sha
 def test_ape_merges_two_attentions(lm: LM) -> None:
     """A layer's output is that of the documents' and that of all other keys' attention, merged by their sums."""
     prompt, temperature, scale = tiny_prompt(), 0.7, 1.3
-    method = methods.make("ape", temperature=temperature, scale=scale)
+    method = making.make("ape", temperature=temperature, scale=scale)
     state = method.prepare(lm, prompt)
     cache, seen, attend = state.reading.cache, [], decoder.tempered_attention
     start, stop = state.spans[0].start, state.spans[-1].stop
@@ -296,7 +300,7 @@ def test_naive_reuse_is_block_attention_and_turbo_rag(layout: str, marks: tuple[
 
 @pytest.mark.parametrize("options", [{}, {**LINKED, "first_link": 258}, {**LINKED, "begin": 88}])
 def test_links_that_a_model_lacks_are_one_line(llama: LM, options: dict[str, Any]) -> None:
-    method = methods.make("kv_link", **options)
+    method = making.make("kv_link", **options)
     if reason := method.unsupported(llama):
         assert "token ids up to" in reason
         return
@@ -312,7 +316,7 @@ def traced(lm: LM, asked: Variant, prompt: Prompt, decode: bool = False) -> tupl
         rows.append(asked_rows)
         return whole(cache, asked_rows, **options)
 
-    method = methods.make(asked[0], **asked[1])
+    method = making.make(asked[0], **asked[1])
     with pytest.MonkeyPatch.context() as patch, lm.tracing() as trace:
         patch.setattr(lm, "extend", extend)
         method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
@@ -323,7 +327,7 @@ def traced(lm: LM, asked: Variant, prompt: Prompt, decode: bool = False) -> tupl
 def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None:
     """The tokens of layers 2 on are those whose layer 1 differs the most between the plain prompt and alone."""
     prompt = tiny_prompt()
-    state = methods.make("naive_reuse").prepare(lm, prompt)
+    state = making.make("naive_reuse").prepare(lm, prompt)
     alone = state.assembled(prompt, LIMITS).cache
     whole = lm.new_cache(alone.length)
     lm.extend(whole, [plain_row([t for s in (prompt.preamble, *prompt.documents) for t in s])], stage="x")
@@ -342,8 +346,8 @@ def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None
 def test_parts_are_combined_as_if_each_were_alone(lm: LM) -> None:
     """CacheBlend over documents behind a begin of text; and the temperature over documents that are all read again."""
     prompt, whole = tiny_prompt(), {"prefix": True, "recompute": 0.2}
-    apart = methods.make("epic", tokens=0).prepare(lm, prompt)
-    blend = methods.make("cache_blend", criterion="key", recompute=0.2)
+    apart = making.make("epic", tokens=0).prepare(lm, prompt)
+    blend = making.make("cache_blend", criterion="key", recompute=0.2)
     assert answered(lm, parts(**whole), prompt)[0] == blend.answer(lm, apart, prompt, LIMITS).ids
     cache, context = lm.new_cache(99), prompt.plain(prompt.documents)[: -len(prompt.ending)]
     lm.extend(cache, [plain_row(context)], stage="x")
@@ -415,7 +419,7 @@ def test_windows_longer_than_the_documents_are_one() -> None:
 def test_an_auxiliary_with_a_sliding_window_is_refused() -> None:
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     lm.set_finder(tiny_models.tiny_lm(replace(FAMILIES["llama"], windows=(4, 0, 0))))
-    assert "sliding window of 4 tokens" in (methods.make("cache_clip").refusal(lm) or "")
+    assert "sliding window of 4 tokens" in (making.make("cache_clip").refusal(lm) or "")
 
 
 def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
@@ -439,7 +443,7 @@ def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
 @pytest.mark.parametrize("beta", ["paper", "released", "none"])
 def test_the_surest_expert_names_the_next_token(plain_lm: LM, beta: str) -> None:
     prompt, gamma = tiny_prompt(), 0.5
-    method = methods.make("parallel_experts", beta=beta, gamma=gamma)
+    method = making.make("parallel_experts", beta=beta, gamma=gamma)
     answer = method.answer(plain_lm, method.prepare(plain_lm, prompt), prompt, LIMITS)
     prior = torch.tensor(answer.saliency)
     found: list[int] = []
@@ -474,7 +478,7 @@ def test_retrieval_scores_are_priors(scores: str, tmp_path: Any) -> None:
     lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt()
     prompt = replace(prompt, question=prompt.document_texts[1])
     encoder = "minilm" if scores in ("bm25", "equal") else f"path:{tiny_models.encoder(tmp_path)}"
-    method = methods.make("parallel_experts", scores=scores, encoder=encoder)
+    method = making.make("parallel_experts", scores=scores, encoder=encoder)
     assert method.assets() == (() if encoder == "minilm" else (encoder,))
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     assert all(0 < r <= 1 for r in answer.saliency)
@@ -540,7 +544,7 @@ def test_documents_read_apart_leave_snapkv_a_shorter_window(plain_lm: LM, inner:
     """The question, or the task behind its copies, as docs/methods.md states it."""
     prompt = tiny_prompt([30, 20, 26])
     name, options = compressed(inner, compressor="snapkv")
-    around = methods.make(name, **options)
+    around = making.make(name, **options)
     state = around.prepare(plain_lm, prompt)
     around.answer(plain_lm, state, prompt, LIMITS)
     assert {len(q[0]) for q in state[0].compressor.window.queries.values()} == {window}
@@ -549,7 +553,7 @@ def test_documents_read_apart_leave_snapkv_a_shorter_window(plain_lm: LM, inner:
 @pytest.mark.parametrize("budget", ["own", "all", "layer", "head"])
 def test_kvzip_keeps_what_repeating_attends_to(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention over the 4 first tokens, a piece and its repetition; all heads, a layer's or each keep 9 of 30."""
-    monkeypatch.setattr("ragauge.compressors.base.PIECE", 20)
+    monkeypatch.setattr("ragauge.methods.compressors.base.PIECE", 20)
     lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([30])
     ids = prompt.documents[0]
     encode = lambda text: lm.tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
@@ -607,7 +611,7 @@ def test_expected_attention_is_that_of_a_gaussian() -> None:
 )
 def test_what_cannot_be_compressed_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        methods.make("compressed", **options)
+        making.make("compressed", **options)
 
 
 # ---- LongLLMLingua
@@ -630,7 +634,7 @@ def restricted(lm: LM, prompt: Prompt) -> list[int]:
 
 @pytest.mark.parametrize("reorder", [False, True])
 def test_nothing_compressed_is_the_ranked_prompt(llama: LM, reorder: bool) -> None:
-    prompt, method = tiny_prompt(), methods.make("long_llmlingua", rate=1.0, reorder=reorder)
+    prompt, method = tiny_prompt(), making.make("long_llmlingua", rate=1.0, reorder=reorder)
     answer = method.answer(llama, None, prompt, LIMITS)
     surprise = [float(nll(llama, d, restricted(llama, prompt)).mean()) for d in prompt.documents]
     assert [-s for s in answer.saliency] == pytest.approx(surprise, abs=1e-4)
@@ -645,7 +649,7 @@ def test_tokens_that_the_question_makes_likelier_are_kept(llama: LM, monkeypatch
     monkeypatch.setattr(long_llmlingua, "EXTRA", -30)
     prompt, asked = tiny_prompt([20, 30, 24], seed=2), []
     monkeypatch.setattr(long_llmlingua, "read_plain", lambda _e, _p, documents, _l: asked.append(list(documents)) or [])
-    answer = methods.make("long_llmlingua", rate=0.6, dynamic=0.2).answer(llama, None, prompt, LIMITS)
+    answer = making.make("long_llmlingua", rate=0.6, dynamic=0.2).answer(llama, None, prompt, LIMITS)
     question, begin = restricted(llama, prompt), prompt.preamble[:1]
     target = 0.6 * (17 + 74) - 17
     kept, budget = [], target - 30
@@ -684,21 +688,21 @@ def read_online(lm: LM, method: Any, prompt: Prompt) -> list[int]:
 
 
 def test_prefixes_are_found_again(lm: LM) -> None:
-    prompt, method = tiny_prompt(), methods.make("prefix_tree")
+    prompt, method = tiny_prompt(), making.make("prefix_tree")
     asked = [of(prompt, 0, 1, 2), of(prompt, 0, 1, 3), of(prompt, 1, 0), of(prompt, 0, 1, 2), of(prompt, 0)]
     assert [read_online(lm, method, p) for p in asked] == [[9, 14, 5], [11], [14, 9], [], []]
-    assert read_online(lm, methods.make("prefix_tree"), asked[0]) == [9, 14, 5]
+    assert read_online(lm, making.make("prefix_tree"), asked[0]) == [9, 14, 5]
 
 
 def test_documents_are_put_where_they_are_found(llama: LM) -> None:
-    prompt, method = tiny_prompt(), methods.make("prefix_tree", reorder=True)
+    prompt, method = tiny_prompt(), making.make("prefix_tree", reorder=True)
     asked = [of(prompt, 0, 1), of(prompt, 2, 1), of(prompt, 3, 1, 0), of(prompt, 1, 2)]
     assert [read_online(llama, method, p) for p in asked] == [[9, 14], [5, 14], [11], []]
 
 
 @pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
 def test_on_a_server_the_order_alone_remains(llama: LM, name: str) -> None:
-    prompt, local = tiny_prompt([4] * 6), methods.make(name, reorder=True)
+    prompt, local = tiny_prompt([4] * 6), making.make(name, reorder=True)
     served, orders = local.adapted_to(SERVED), list[tuple[int, ...]]()
     assert (local.refusal(llama), served.required()) == (None, frozenset())
     for _, places in zip(range(12), permutations(range(6), 4), strict=False):
@@ -718,7 +722,7 @@ def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: 
     token.length = 1
     found = set()
     for asked in (0, 1, 3):
-        method = methods.make("prefix_tree", policy=policy, store_gb=25 * token.bytes / 1e9)
+        method = making.make("prefix_tree", policy=policy, store_gb=25 * token.bytes / 1e9)
         for i in (0, 0, 0, 1, 3):
             read_online(llama, method, of(prompt, i))
         found |= set() if read_online(llama, method, of(prompt, asked)) else {asked}
@@ -728,7 +732,7 @@ def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: 
 def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> None:
     prompt, token = tiny_prompt([10, 10, 10]), llama.new_cache(1)
     token.length = 1
-    method = methods.make("prefix_tree", store_gb=25 * token.bytes / 1e9)
+    method = making.make("prefix_tree", store_gb=25 * token.bytes / 1e9)
     assert [read_online(llama, method, prompt) for _ in range(2)] == [[10, 10, 10], [10]]
 
 
@@ -748,7 +752,7 @@ REQUESTS = [  # documents as retrieved, and as the released code (EfficientConte
 
 def test_the_context_index_orders_as_the_released_code_does(llama: LM) -> None:
     """The tokens read anew, and the answers, are those of the prefix tree in that order."""
-    documents, pilot, tree = tiny_prompt([4] * 8), methods.make("context_pilot"), methods.make("prefix_tree")
+    documents, pilot, tree = tiny_prompt([4] * 8), making.make("context_pilot"), making.make("prefix_tree")
     for asked, expected in REQUESTS:
         prompt, order = of(documents, *map("ABCDEFGH".index, asked)), tuple(map(asked.index, expected))
         with llama.tracing() as trace:
@@ -796,7 +800,7 @@ def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: fl
 
 
 def test_a_wrapper_depends_on_what_it_wraps() -> None:
-    options = methods.options("compressed", inner="superposition")
+    options = making.options("compressed", inner="superposition")
     parts = ("methods.compressed", "methods.superposition", "compressors.snapkv")
-    assert methods.modules("compressed", options) == [f"ragauge.{part}" for part in parts]
-    assert methods.modules("naive", {}) == ["ragauge.methods.naive"]
+    assert making.modules("compressed", options) == [f"ragauge.{part}" for part in parts]
+    assert making.modules("naive", {}) == ["ragauge.methods.naive"]

@@ -12,14 +12,15 @@ import torch
 
 import tiny_models
 from prompt_graphs import chain, generations, mask
-from ragauge import methods, registry
-from ragauge.engines import LM, Limits
+from ragauge import registry
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
-from ragauge.methods import Answer, Method
-from ragauge.methods.base import plain_row
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer, Method, plain_row
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import split_paths
-from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 from reuse_anchors import answered, variant
 from tiny_models import dense, tiny_prompt
 
@@ -49,7 +50,7 @@ def make(name: str, encoder: str = "", **options: Any) -> Method:
         "kv_link": tiny_models.LINKS,
         "free_extraction": {"volume": 9},  # random weights end no evidence before it is that long
     }
-    return methods.make(name, **options, **needed.get(name, {}))
+    return making.make(name, **options, **needed.get(name, {}))
 
 
 def fresh(lm: LM, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:
@@ -520,7 +521,7 @@ def test_without_caching_nothing_of_a_ranker_is_offline(name: str, llama: LM, en
 
 
 def test_dense_scores_are_dot_products_of_embeddings(llama: LM, encoder: str, prompt: Prompt) -> None:
-    from ragauge.rankers.dense import load_encoder
+    from ragauge.methods.rankers.dense import load_encoder
 
     model = load_encoder(encoder)
     expected = model.encode(prompt.document_texts) @ model.encode([prompt.question])[0]

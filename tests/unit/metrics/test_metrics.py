@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ragauge import metrics, registry
+from ragauge import registry
 from ragauge.io.jsonl import read_jsonl
+from ragauge.metrics import base as metrics
 
 TEXT = st.text("ab theAN.,'-\u2028é1\n", max_size=20)
 ANSWERS = st.lists(TEXT, min_size=1, max_size=4)

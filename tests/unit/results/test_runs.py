@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import methods
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io import records
+from ragauge.methods.base import making
 from ragauge.results.runs import Runs, Variant, known_names
 from synthetic_run import MODEL, write_variant
 
@@ -47,7 +47,7 @@ def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path: Path) 
     config = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"cfic": {}}}, "t")
     (variant,) = Runs(tmp_path, config).variants
     assert variant.missing == "no records"
-    assert variant.options == vars(methods.make("cfic"))
+    assert variant.options == vars(making.make("cfic"))
 
 
 def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from ragauge.config.loading import parse
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.items import frontier
-from ragauge.rendering.footer import footer
-from ragauge.report import numbers
-from ragauge.report.problems import problems
+from ragauge.report.figures.footer import footer
+from ragauge.report.items import frontier
+from ragauge.report.page import numbers
+from ragauge.report.page.problems import problems
 from ragauge.results.runs import ELSEWHERE, Runs
 from synthetic_run import MODEL, write_variant
 

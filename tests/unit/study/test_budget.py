@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from ragauge.cli import main
 from ragauge.cli._deadline import Deadline
+from ragauge.cli._main import main
 from ragauge.cli._parser import command_parser
 from ragauge.config import loading
 from ragauge.errors import UserError

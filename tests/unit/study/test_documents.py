@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.datasets import Document
+from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
-from ragauge.retrieval.near_duplicates import originals
+from ragauge.pipelines.database.near_duplicates import originals
 from ragauge.study import documents, formats, passages
 from ragauge.study.documents import SourceDocuments
 from ragauge.study.questions import StudyQuestion

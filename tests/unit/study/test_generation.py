@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Chat, RecordedChat
+from ragauge.methods.evidence.chat import Chat, RecordedChat
 from ragauge.study import generation
 from ragauge.study.generation import generate
 from ragauge.study.passages import Passage

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import yaml
 
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config import loading
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
-from ragauge.items import study_retrieval
-from ragauge.rankers.cross_encoder import CrossEncoder
-from ragauge.rankers.dense import Encoder
+from ragauge.methods.rankers.cross_encoder import CrossEncoder
+from ragauge.methods.rankers.dense import Encoder
+from ragauge.report.items import study_retrieval
 from ragauge.results.runs import Runs
 from ragauge.study import retrieval
 from ragauge.study.passages import Passage

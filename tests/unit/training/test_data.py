@@ -10,18 +10,20 @@ import pytest
 
 import tiny_models
 from endpoints import Reply, says, served
-from ragauge.cli import main
-from ragauge.datasets import Document as Passage
-from ragauge.datasets import Example, write_examples
-from ragauge.engines import Limits, Row
+from ragauge.cli._main import main
+from ragauge.datasets._examples import write_examples
+from ragauge.datasets.base.dataset import Document as Passage
+from ragauge.datasets.base.dataset import Example
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row
 from ragauge.errors import UserError
-from ragauge.evidence import sft
-from ragauge.evidence.chat import Endpoint, EndpointChat, EndpointError, LocalChat
-from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC
-from ragauge.prompts import build_prompt, unit_steps
-from ragauge.prompts.templates import token_ids, wrapper
+from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.chat import Endpoint, EndpointChat, EndpointError, LocalChat
+from ragauge.methods.evidence.request import REQUESTS
+from ragauge.methods.evidence.sft import SpanQuestion, TrainingDocument
+from ragauge.methods.prompts import build_prompt, unit_steps
+from ragauge.methods.prompts.templates import token_ids, wrapper
 from ragauge.training import data
 from ragauge.training.data import near_duplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings, write_corpus

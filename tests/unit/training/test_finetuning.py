@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from preloaded import Preloaded
-from ragauge.cli import main
-from ragauge.engines import Row, load_lm
+from ragauge.cli._main import main
+from ragauge.engines.loading import load_lm
+from ragauge.engines.spans import Row
 from ragauge.errors import UserError
-from ragauge.evidence.sft import Encoded
-from ragauge.prompts import unit_steps
+from ragauge.methods.evidence.sft import Encoded
+from ragauge.methods.prompts import unit_steps
 from ragauge.testing import write_checkpoint
 from ragauge.training import finetuning
 from ragauge.training.finetuning import FineTuning, pack, response_loss, separate

@@ -6,10 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge import datasets, methods, registry
+from ragauge import datasets, registry
 from ragauge.config.plan.part import Labels, PlanPart, any_of, code_of, manifest
 from ragauge.config.schema import Answers
-from ragauge.methods import Method
+from ragauge.datasets.base.dataset import Dataset
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Method
 from ragauge.training.settings import ENDPOINT
 
 
@@ -19,8 +21,8 @@ class DataPlan(PlanPart):
     def sources(self) -> Iterator[str]:
         yield from (asset for label in self.config.datasets for asset in self.kind(label).assets)
 
-    def kind(self, dataset: str) -> type[datasets.Dataset]:
-        return registry.component("dataset", self.config.datasets[dataset].dataset, datasets.Dataset)
+    def kind(self, dataset: str) -> type[Dataset]:
+        return registry.component("dataset", self.config.datasets[dataset].dataset, Dataset)
 
     def file(self, labels: Labels) -> str | list[str]:
         """The official file that the configuration names; for a data set made from assets the package's questions."""
@@ -97,7 +99,7 @@ class AnswerPlan(PlanPart):
     def modules(self, variants: Iterable[str]) -> list[str]:
         """The full names of the modules of the methods of variants."""
         entries = (self.config.methods[name] for name in variants)
-        return [module for entry in entries for module in methods.modules(entry.method, entry.options)]
+        return [module for entry in entries for module in making.modules(entry.method, entry.options)]
 
 
 class JudgementPlan(PlanPart):

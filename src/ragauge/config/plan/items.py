@@ -5,14 +5,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge import methods, registry
+from ragauge import registry
 from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.part import PlanPart, code_of
 from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, kind_of, of_kind
 from ragauge.config.schema import Answers, Protocol
+from ragauge.methods.base import making
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
-ITEMS = "ragauge.items"  # the package whose folders are papers
+ITEMS = "ragauge.report.items"  # the package whose folders are papers
 
 
 class ItemPlan(PlanPart):
@@ -69,7 +70,7 @@ class ItemPlan(PlanPart):
 
     def code(self, item: str) -> str:
         """The digest of the code that renders an item."""
-        return code_of("rendering.writing", components=[registry.module_name("item", item), *self.metrics()])
+        return code_of("report.figures.writing", components=[registry.module_name("item", item), *self.metrics()])
 
     def metrics(self) -> list[str]:
         """The modules of metrics: they are loaded by name, so no import shows them."""
@@ -93,7 +94,7 @@ class ItemPlan(PlanPart):
         """Every answer job as an item chooses from it."""
         options, changed = dict[str, dict[str, Any]](), dict[str, list[str]]()
         for name, variant in self.config.methods.items():
-            options[name], defaults = variant.options, methods.options(variant.method)
+            options[name], defaults = variant.options, making.options(variant.method)
             changed[name] = [option for option, value in options[name].items() if value != defaults[option]]
         kinds = {label: self._kind(label) for label in self.config.datasets}
         timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}

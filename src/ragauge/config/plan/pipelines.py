@@ -3,13 +3,14 @@
 from functools import cached_property
 from pathlib import Path
 
-from ragauge import assets, registry
+from ragauge import registry
+from ragauge.assets import resolver
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of, code_of
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import facts_of, modules_of, specify
 from ragauge.io.files import text_sha256
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import facts_of, modules_of, specify
 
 
 class PipelinePlan(PlanPart):
@@ -52,7 +53,7 @@ class PipelinePlan(PlanPart):
         entry = self._pipeline(labels)
         indexes = self.config.databases[self.config.pipeline_database(entry)].indexes
         index_type = indexes[entry.index].type if entry.asks_index else None
-        return code_of("generation.pipeline", components=modules_of(entry, index_type))
+        return code_of("pipelines.pipeline", components=modules_of(entry, index_type))
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, of which texts, and how many."""
@@ -93,7 +94,7 @@ class PipelinePlan(PlanPart):
 
     def retrofit_code(self, labels: Labels) -> str:
         """Digest of the code that trains a mode: its file is found by name, so no import shows it."""
-        return code_of("training.fit", components=[registry.module_name("mode", labels.mode)])
+        return code_of("pipelines.fit", components=[registry.module_name("mode", labels.mode)])
 
     @cached_property
     def exports(self) -> dict[str, PipelineSettings]:
@@ -111,7 +112,7 @@ class PipelinePlan(PlanPart):
         decoder = self.model_manifest(self.config.pipeline_model(entry))
         if not entry.mode_class.own_model:
             return [decoder, *filter(None, [self._adapters(entry)])]
-        own = assets.is_retro(self._model(entry).source)
+        own = resolver.is_retro(self._model(entry).source)
         weights = [entry.weights] if entry.weights else [decoder] if own else []
         return [self.paths.gathered.format(database=self.config.pipeline_database(entry)), *weights]
 
@@ -122,7 +123,7 @@ class PipelinePlan(PlanPart):
         if not entry.mode_class.own_model:
             adapters = [f"--adapters={path}" for path in filter(None, [self._adapters(entry)])]
             return [*given, f"--model={model.source}", *adapters]
-        made = f"--model={model.source}" if assets.is_retro(model.source) else f"--seed={self.config.seed}"
+        made = f"--model={model.source}" if resolver.is_retro(model.source) else f"--seed={self.config.seed}"
         weights = f"--weights={entry.weights}" if entry.weights else made
         folder = self.paths.database.format(database=self.config.pipeline_database(entry))
         return [*given, weights, f"--database={folder}"]
@@ -144,7 +145,7 @@ class PipelinePlan(PlanPart):
             trained = f"{database}-{entry.index}-{entry.retrofit_minutes}" if entry.retrofit_minutes else "untrained"
             return f"{entry.mode}/{label}/{trained}"
         model = self.config.models[label]
-        name = label if assets.is_retro(model.source) else "random"
+        name = label if resolver.is_retro(model.source) else "random"
         if entry.weights:
             name = f"{Path(entry.weights).name}-{text_sha256(entry.weights)[:8]}"  # other folders have such files
         return f"{entry.mode}/{database}/" + "-".join([name, *(o.partition("=")[2] for o in _dtype_option(model))])

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from ragauge import registry
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, code_of, manifest
-from ragauge.retrieval import sizes
-from ragauge.retrieval.corpus import is_asset
-from ragauge.retrieval.indexes import IndexRecipe
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.database.corpus import is_asset
+from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.retrieval import sizes
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
 LOADING_MINUTES = 120  # of a comparison of stale queries, for what it reads, and for the text at which time is over
 FEW_VECTORS = 100_000  # an index of them is trained in seconds
@@ -66,7 +66,7 @@ class RetrievalPlan(PlanPart):
 
     def index_code(self, labels: Labels) -> str:
         """Of an index's steps; its type is found by name, so no import leads to it."""
-        return code_of("retrieval.index", components=[registry.module_name("index", self._index(labels).type)])
+        return code_of("pipelines.retrieval.index", components=[registry.module_name("index", self._index(labels).type)])
 
     def train_threads(self, labels: Labels) -> int:
         """All cores for many vectors; for few, one, beside other jobs. An unknown number counts as many."""

@@ -7,7 +7,7 @@ from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.retrieval.sizes import index_mb
+from ragauge.pipelines.retrieval.sizes import index_mb
 
 CREDENTIALS = ("server_cert", "server_key", "tls_ca", "token_file")
 MIN_MINUTES = 2880

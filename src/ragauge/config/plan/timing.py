@@ -7,8 +7,8 @@ from typing import Any
 from ragauge import registry
 from ragauge.config.plan.answers import AnswerPlan
 from ragauge.config.plan.part import Labels, PlanPart, code_of
+from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings
 from ragauge.config.schema import Config, ModelEntry, Protocol
-from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 from ragauge.cost.tokens import load
 
 NOT_MEASURED: Any = {  # keys of a model
@@ -63,7 +63,7 @@ class TimingPlan(PlanPart):
             model = self.config.models[labels.model]
             methods = self._answers.modules(self._section(protocol, labels).methods)
             engine = registry.module_name("engine", model.engine)
-            return code_of(f"measure.{'served' if model.served else protocol}", components=[*methods, engine])
+            return code_of(f"measure.protocols.{'served' if model.served else protocol}", components=[*methods, engine])
 
         return of_job
 

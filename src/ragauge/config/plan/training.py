@@ -14,7 +14,7 @@ from ragauge.cost.machine import gpu_state
 from ragauge.cost.roofline import A100, product_seconds
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.retrieval.corpus import is_asset
+from ragauge.pipelines.database.corpus import is_asset
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 LIBRARIES_MB = 4000  # of the libraries, the documents and activations of a small model

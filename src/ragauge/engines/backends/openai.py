@@ -21,11 +21,11 @@ from typing import Any
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Limits, Response, Traced
+from ragauge.engines.served.completions import Completion, count, read_completion, text_of
+from ragauge.engines.served.http import EndpointError, JsonServer
+from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
-from ragauge.io.completions import Completion, count, read_completion, text_of
-from ragauge.io.http import EndpointError, JsonServer
 from ragauge.io.records import ServedResponse
-from ragauge.io.streams import StreamClient
 
 PREFIX = "openai:"  # of sources
 CAPABILITIES: Capabilities = SERVED
@@ -272,10 +272,10 @@ def load(
 
 
 def _splitter(source: str) -> Callable[[str], list[str]]:
-    from ragauge import assets
+    from ragauge.assets import resolver
     from ragauge.assets.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(assets.resolve(source))
+    tokenizer = load_tokenizer(resolver.resolve(source))
     if not tokenizer.is_fast:
         raise UserError(f"tokenizer {source!r}: does not say which characters a token stands for")
 

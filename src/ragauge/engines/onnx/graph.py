@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ragauge.engines.decoder import Decoder
+from ragauge.engines.onnx.graphs import write_graph
 from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Graph, Slots, attend, causal
 from ragauge.engines.rope import alibi_bias
 from ragauge.errors import UnsupportedError
-from ragauge.io.graphs import write_graph
 
 CACHED_AT = "cached_positions"  # of slots; an input where the family's attention needs them (ALiBi)
 

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.assets import store
+from ragauge.engines.onnx.graphs import open_session
 from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError
-from ragauge.io.graphs import open_session
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from ragauge.compressors.base import Budget, Compressor, Context
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capability, Extension, Limits, Response, Row, Span, SpanEngine
-from ragauge.methods.base import generate, plain_row
+from ragauge.methods.base.method import generate, plain_row
 from ragauge.methods.base.wrapper import EngineAround
-from ragauge.prompts import unit_steps
+from ragauge.methods.compressors.base import Budget, Compressor, Context
+from ragauge.methods.prompts import unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
-    from ragauge.methods.base import Compress
+    from ragauge.methods.base.method import Compress
 
 
 @runtime_checkable

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.engines.protocol import ANSWERING, Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.evidence import skip
-from ragauge.evidence.prefix import EvidenceContext
-from ragauge.evidence.request import REQUESTS, EvidenceRequest, Wording
-from ragauge.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
-from ragauge.methods.base import SPANS, Answer, Evidence, Method, generate, plain_row, read_plain
-from ragauge.prompts import Prompt, Source, cut_middle
+from ragauge.methods.base.method import SPANS, Answer, Evidence, Method, generate, plain_row, read_plain
+from ragauge.methods.evidence import skip
+from ragauge.methods.evidence.prefix import EvidenceContext
+from ragauge.methods.evidence.request import REQUESTS, EvidenceRequest, Wording
+from ragauge.methods.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
+from ragauge.methods.prompts import Prompt, Source, cut_middle
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache

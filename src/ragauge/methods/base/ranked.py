@@ -13,10 +13,10 @@ from pydantic import Field
 
 from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, read_plain, traced
+from ragauge.methods.base.method import SPANS, Answer, Method, read_plain, traced
 from ragauge.methods.base.reading import Reading, read_preamble
-from ragauge.prompts import PREAMBLE, Prompt, Segment, unit_steps
-from ragauge.prompts.templates import query_text
+from ragauge.methods.prompts import PREAMBLE, Prompt, Segment, unit_steps
+from ragauge.methods.prompts.templates import query_text
 
 INITIAL_DOCUMENT_TOKENS = 1024  # capacity of the cache of documents that were ranked first; it grows
 
@@ -94,7 +94,7 @@ class ProjectedContriever(Ranked):
 
 def embed(engine: Engine, encoder: str, texts: Sequence[str], *, query: bool = False, offline: bool) -> np.ndarray:
     """Embed texts by an encoder, an asset's name or source, as a traced call: (text, dim)."""
-    from ragauge.rankers.dense import load_encoder
+    from ragauge.methods.rankers.dense import load_encoder
 
     model = load_encoder(encoder)
     with traced(engine, "rank", macs=model.encoding_macs(texts, query=query), offline=offline):

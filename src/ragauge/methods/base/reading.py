@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from ragauge.engines.protocol import ExtendOptions, Extension, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import generate
-from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.base.method import generate
+from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache

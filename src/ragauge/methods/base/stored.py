@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Extension, Limits, Row, Span, SpanEngine
-from ragauge.methods.base import FULL_ATTENTION, Answer, Method, generate, plain_row, traced
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method, generate, plain_row, traced
+from ragauge.methods.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
-    from ragauge.methods.base import Compress
+    from ragauge.methods.base.method import Compress
 
 CHECKED = 1  # the layer whose keys or values are compared
 

@@ -14,8 +14,8 @@ from pydantic import Field
 from ragauge.cost.flop import call_macs
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capabilities, Capability, Limits, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row, read_plain
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import SPANS, Answer, Method, generate, plain_row, read_plain
+from ragauge.methods.prompts import Prompt
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache

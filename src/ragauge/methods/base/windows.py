@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Literal
 
 from ragauge.engines.protocol import Limits, Span, SpanEngine
-from ragauge.methods.base import FULL_ATTENTION, Answer, Method
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
-from ragauge.prompts import PREAMBLE, Name, Prompt, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, Name, Prompt, Segment, unit_steps
 
 Paths = list[tuple[int, ...]]
 """The documents of each parallel path."""

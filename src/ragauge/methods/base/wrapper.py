@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from ragauge.engines.protocol import Capabilities, Limits, Response, SpanEngine, read_and_generate
 from ragauge.errors import UserError
-from ragauge.methods.base import Answer, Method
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Wrapper(Method):
     @cached_property
     def wrapped(self) -> Method:
         """The wrapped method."""
-        from ragauge import methods
+        from ragauge.methods.base import making
 
-        return methods.make(self.inner, **self.inner_options)
+        return making.make(self.inner, **self.inner_options)
 
     def checked(self, where: str = "") -> Self:
-        from ragauge import methods
+        from ragauge.methods.base import making
 
-        wrapped = methods.make(self.inner, f"{where}.inner", **self.inner_options)
+        wrapped = making.make(self.inner, f"{where}.inner", **self.inner_options)
         if isinstance(wrapped, type(self)):
             raise UserError(f"{where}.inner: {self.inner!r} is this method itself")
         return replace(self, inner_options=asdict(wrapped))

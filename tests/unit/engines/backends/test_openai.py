@@ -11,18 +11,19 @@ import pytest
 
 from endpoints import Reply, streams
 from endpoints import served as serving
-from ragauge import engines, methods
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config.schema import ModelEntry, Served
 from ragauge.cost.trace import Call
+from ragauge.engines import backend
 from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine
 from ragauge.engines.protocol import SERVED, EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure import runner
-from ragauge.prompts import build_prompt
+from ragauge.methods.base import making
+from ragauge.methods.prompts import build_prompt
 from ragauge.testing import write_checkpoint
 
 KEY = "sk-very-secret"
@@ -48,8 +49,8 @@ def at(url: str, **served: Any) -> ServedEngine:
     """The engine for a server."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OPENAI_BASE_URL", url)
-        engine = engines.load("openai:m", "openai", served=served)
-    assert engine.capabilities == engines.capabilities("openai")
+        engine = backend.load("openai:m", "openai", served=served)
+    assert engine.capabilities == backend.capabilities("openai")
     return engine
 
 
@@ -172,7 +173,7 @@ def test_an_address_that_holds_a_password_is_refused_and_not_shown() -> None:
 def test_without_an_address_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MINE_BASE_URL", raising=False)
     with pytest.raises(UserError, match="MINE_BASE_URL: is not set; openai:m needs a server"):
-        engines.load("openai:m", "openai", served={"environment": "MINE"})
+        backend.load("openai:m", "openai", served={"environment": "MINE"})
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache", "cfic", "long_llmlingua"])
@@ -246,7 +247,7 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
         with serving([streams("x")] * 3) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             loaded = runner.Engines(served=entry.served)
-            for method in (methods.make("naive"), methods.make("top", top_k=5), methods.make("naive")):
+            for method in (making.make("naive"), making.make("top", top_k=5), making.make("naive")):
                 about = {"method": "m", "dataset": "d", "model": "openai:m", "template": "chat"}
                 stated = AnswerSpecification(**about, options=asdict(method), engine=entry.engine_facts)
                 loaded.ready(stated, method).respond(asked(loaded.of(stated)), Limits(5))
@@ -259,10 +260,10 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
 
 def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
     sources = [("A", "Ants run."), ("B", "Bees fly. Cats sit."), ("C", "Cats sleep.")]
-    pruning = methods.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
-    tree = methods.make("prefix_tree", reorder=True).adapted_to(SERVED)
+    pruning = making.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
+    tree = making.make("prefix_tree", reorder=True).adapted_to(SERVED)
     with serving([streams("x")] * 5) as server:
-        engine, pilot = at(server.url), methods.make("context_pilot", annotate=True).adapted_to(SERVED)
+        engine, pilot = at(server.url), making.make("context_pilot", annotate=True).adapted_to(SERVED)
         orders = (pilot, sources), (pilot, sources[::-1]), (pruning, sources), (tree, sources), (tree, sources[::-1])
         for method, given in orders:
             prompt = build_prompt("Do bees fly", given, instruction="Say.", template="chat", tokenizer=engine.tokenizer)

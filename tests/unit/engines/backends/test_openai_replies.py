@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from endpoints import Reply, chunk, served, sse, streams
-from ragauge import engines, metrics
-from ragauge.cli import main
+from ragauge.cli._main import main
+from ragauge.engines import backend
 from ragauge.engines.backends.openai import ASSISTANT, USER, ServedEngine
 from ragauge.engines.protocol import EngineLostError, Limits, Response
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint
 from ragauge.io import records
+from ragauge.methods.evidence.chat import Endpoint
+from ragauge.metrics import base as metrics
 from served_site import Quiet, running
 
 CHAT = f"{USER}Who?{ASSISTANT}"
@@ -30,7 +31,7 @@ def text_chunks(*pieces: str, finish: str = "stop") -> Reply:
 
 def ask(url: str, monkeypatch: pytest.MonkeyPatch, prompt: str = CHAT, **served: Any) -> tuple[ServedEngine, Response]:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
-    engine = engines.load("openai:m", "openai", served={"attempts": 1, **served})
+    engine = backend.load("openai:m", "openai", served={"attempts": 1, **served})
     with engine.tracing():
         return engine, engine.respond(prompt, Limits(5))
 
@@ -204,7 +205,7 @@ def test_a_refusal_for_another_reason_changes_no_later_request(monkeypatch: pyte
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     with served([refusal, refusal, streams("Greta Holm")]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        engine = engines.load("openai:m", "openai")
+        engine = backend.load("openai:m", "openai")
         with pytest.raises(UserError, match="is too large"):
             engine.respond("Who?", Limits(5))
         engine.respond("Who?", Limits(5))

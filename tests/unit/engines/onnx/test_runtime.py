@@ -8,23 +8,23 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge.cli import main
-from ragauge.engines import load_lm
+from ragauge.cli._main import main
+from ragauge.engines.loading import load_lm
 from ragauge.engines.onnx.graph import export_decoder
+from ragauge.engines.onnx.graphs import CUDA, open_session
 from ragauge.engines.onnx.runtime import Slots, check_origin
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate
-from ragauge.generation.modes import Checkpoint
-from ragauge.generation.modes._joint import JointDecoder
-from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
-from ragauge.generation.modes._retro import RetroLM, random_network
-from ragauge.generation.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
-from ragauge.generation.modes.joint import JointAttention
-from ragauge.generation.reader import NeighbourModel
-from ragauge.generation.sizes import Sizes
-from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
-from ragauge.generation.windows import Windows
-from ragauge.io.graphs import CUDA, open_session
+from ragauge.pipelines.decoding import generate
+from ragauge.pipelines.modes import Checkpoint
+from ragauge.pipelines.modes._joint import JointDecoder
+from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+from ragauge.pipelines.modes._retro import RetroLM, random_network
+from ragauge.pipelines.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
+from ragauge.pipelines.modes.joint import JointAttention
+from ragauge.pipelines.reader import NeighbourModel
+from ragauge.pipelines.sizes import Sizes
+from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.pipelines.windows import Windows
 from ragauge.testing import write_checkpoint
 from retro_parts import ExactRetriever, tokens
 
