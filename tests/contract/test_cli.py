@@ -179,8 +179,8 @@ def test_score_prints_one_json_object_last(tmp_path: Path, capsys: pytest.Captur
 def test_skipped_questions_are_left_out_of_what_is_asked(
     tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ragauge.datasets._examples import read_examples as read
     from ragauge.datasets.base import loader
+    from ragauge.datasets.base.examples import read_examples as read
 
     official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
     entries, out = {"rest": {"dataset": "musique", "data": str(official), "skip": 2}}, tmp_path / "rest.jsonl"
@@ -200,7 +200,7 @@ def test_skipped_questions_are_left_out_of_what_is_asked(
 )
 def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(arguments: list[str], verbs: list[str]) -> None:
     code = (
-        "import sys\nfrom ragauge.cli import main\n"
+        "import sys\nfrom ragauge.cli._main import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
         "print('\\n' + ' '.join(sys.modules))"
     )
@@ -212,7 +212,7 @@ def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(arguments:
 
 def test_of_libraries_only_warnings_are_printed() -> None:
     code = (
-        "import logging\nfrom ragauge.cli import main\nmain(['list', 'methods'])\n"
+        "import logging\nfrom ragauge.cli._main import main\nmain(['list', 'methods'])\n"
         "talkative = logging.getLogger('bm25s')\ntalkative.setLevel(logging.DEBUG)\n"
         "talkative.debug('an index')\ntalkative.warning('a doubt')\n"
         "logging.getLogger('ragauge.io.records').info('ours')"

@@ -175,7 +175,7 @@ import ragauge.cli, ragauge.measure.runner, ragauge.results.scoring
 # One process for all commands.
 MAIN = """
 import contextlib, io, json
-from ragauge.cli import main
+from ragauge.cli._main import main
 for command in json.loads(sys.argv[1]):
     out, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):

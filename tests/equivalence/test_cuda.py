@@ -34,7 +34,6 @@ from ragauge.engines.store import DocumentStore
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Answer
 from ragauge.methods.prompts import unit_steps
-from ragauge.pipelines import fit
 from ragauge.pipelines.database.embed import EncoderChoice
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes import Checkpoint, _retro
@@ -42,7 +41,7 @@ from ragauge.pipelines.modes._cross_attention import _mapped
 from ragauge.pipelines.modes._joint import Adapters
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.testing import write_questions
-from ragauge.training import finetuning
+from ragauge.training import finetuning, fit
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import OF_ALL_LENGTHS, TINY, ExactRetriever, cross_weights, specified, tokens
 from sft_material import built, settings

@@ -21,8 +21,8 @@ import damage
 from archives import tarred, zipped
 from damage import Damage, Reader, damaged, damaged_document, damaged_lines, survives
 from ragauge.assets import archive, store
-from ragauge.datasets import _examples
 from ragauge.datasets.base import loader
+from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
@@ -122,8 +122,8 @@ def test_data_sets(name: str, tmp_path: Path) -> None:
 @reader
 def written_questions(folder: Path) -> Reader:
     path = folder / "written.jsonl"
-    _examples.write_examples(path, loader.load("nq_open", data=write_questions(folder / "nq.jsonl")))
-    return Reader(path, partial(_examples.read_examples, path), damaged_lines, files=60)
+    write_examples(path, loader.load("nq_open", data=write_questions(folder / "nq.jsonl")))
+    return Reader(path, partial(read_examples, path), damaged_lines, files=60)
 
 
 EXPORT = (

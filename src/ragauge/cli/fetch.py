@@ -46,7 +46,7 @@ def _fetch_asset(args: argparse.Namespace) -> None:
 
 
 def _fetch_questions(args: argparse.Namespace) -> None:
-    from ragauge.datasets._examples import write_examples
+    from ragauge.datasets.base.examples import write_examples
 
     if args.out is None:
         raise UserError("--out: required with --dataset, a FILE.jsonl for the questions")

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _inquiries(of: str, examples: Path | None) -> Callable[[Record], list[Inquiry]]:
-    from ragauge.datasets._examples import read_examples
+    from ragauge.datasets.base.examples import read_examples
 
     passages = {e.key: [d.text for d in e.documents] for e in (read_examples(examples) if examples else ())}
 

@@ -359,9 +359,9 @@ def _train(args: argparse.Namespace) -> None:
     from ragauge.assets import resolver
     from ragauge.io.digest import digest
     from ragauge.pipelines.database.database import Database
-    from ragauge.pipelines.fit import RetroFit, RetrofitMaterial
     from ragauge.pipelines.service.client import Client
     from ragauge.pipelines.service.process import running
+    from ragauge.training.fit import RetroFit, RetrofitMaterial
 
     settings = checked_options(RetrofitSettings, options.given(args, RetrofitSettings))
     args.model = check_source(args.model, "--model")
@@ -372,7 +372,7 @@ def _train(args: argparse.Namespace) -> None:
     database.check_tokenizer(lm.tokenizer, args.model)
     sha256 = resolver.describe(args.model)["sha256"]
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}
-    about["code"] = digest("ragauge.pipelines.fit", registry.module_name("mode", settings.mode))
+    about["code"] = digest("ragauge.training.fit", registry.module_name("mode", settings.mode))
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
         client = opened.enter_context(Client(address, **options.access(args)))

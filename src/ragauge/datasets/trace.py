@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets._examples import trace_entry
 from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example
+from ragauge.datasets.base.examples import trace_entry
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, number, objects
 

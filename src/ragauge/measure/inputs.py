@@ -12,9 +12,9 @@ from ragauge.assets.pins import Pin
 from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.config.schema import ModelEntry, specify
-from ragauge.datasets._examples import read_examples
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Dataset, Example
+from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification

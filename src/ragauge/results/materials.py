@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets._examples import read_examples
 from ragauge.datasets.base.dataset import Document
+from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.methods.evidence.human_judgements import HumanJudgement, read_human_judgements

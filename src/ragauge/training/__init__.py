@@ -1,4 +1,4 @@
-"""Fine-tuning of CFIC's evidence finder: its data, its loop over transformers' Trainer, its checkpoints.
+"""Trainings over transformers' Trainer and DeepSpeed: CFIC's fine-tuning and RETRO-fit, their data and checkpoints.
 
-RETRO-fit, the training of PipeRAG's decoders, belongs to `pipelines`.
+What is trained is defined elsewhere: evidence in `methods`, decoders that read neighbours in `pipelines`.
 """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ragauge.assets import resolver
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
-from ragauge.datasets._examples import read_examples
+from ragauge.datasets.base.examples import read_examples
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.io.digest import digest

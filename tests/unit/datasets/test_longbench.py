@@ -8,10 +8,10 @@ import pytest
 
 import tiny_models
 from ragauge.assets import resolver
-from ragauge.datasets import _examples
 from ragauge.datasets._wiki import GoldPlace, WikiQuestion
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Stretch
+from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.datasets.base.wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
@@ -188,11 +188,11 @@ def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
     [example] = loader.load("wiki_long", data=write(tmp_path, long_record()))
     assert example.gold_stretches == (Stretch(0, 3, 9),)
     examples, written = [*loader.load("longbench_qasper", data=write(tmp_path, record())), example], tmp_path / "e"
-    _examples.write_examples(written, examples)
-    assert _examples.read_examples(written) == examples
+    write_examples(written, examples)
+    assert read_examples(written) == examples
     written.write_text(json.dumps({**json.loads(written.read_text().split("\n")[0]), "documents": [{"text": "x"}]}))
     with pytest.raises(UserError, match="no field 'title'"):
-        _examples.read_examples(written)
+        read_examples(written)
     unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
     [without] = loader.load("wiki_long", data=write(tmp_path, unknown))
     assert without.gold_stretches == ()

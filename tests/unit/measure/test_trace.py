@@ -8,9 +8,9 @@ import pytest
 
 from endpoints import Reply, chunk, served, sse
 from ragauge.cli._main import main
-from ragauge.datasets._examples import read_examples, write_examples
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Example, TraceEntry
+from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.engines.backends.openai import ROUGH_PIECES
 from ragauge.methods.prompts.templates import document_text
 from ragauge.testing import write_checkpoint

@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 
 import tiny_models
 from ragauge.errors import UserError
-from ragauge.pipelines import fit
-from ragauge.pipelines.fit import RetroFit, RetrofitMaterial
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import RetrievalOptions
 from ragauge.pipelines.windows import Windows
+from ragauge.training import fit
+from ragauge.training.fit import RetroFit, RetrofitMaterial
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, logits_of, tokens
 

@@ -11,9 +11,9 @@ import pytest
 import tiny_models
 from endpoints import Reply, says, served
 from ragauge.cli._main import main
-from ragauge.datasets._examples import write_examples
 from ragauge.datasets.base.dataset import Document as Passage
 from ragauge.datasets.base.dataset import Example
+from ragauge.datasets.base.examples import write_examples
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row
 from ragauge.errors import UserError

@@ -42,7 +42,7 @@ class DataPlan(PlanPart):
 
     def code(self, labels: Labels) -> str:
         dataset = registry.module_name("dataset", self.config.datasets[labels.dataset].dataset)
-        return code_of("datasets._examples", components=[dataset])
+        return code_of("datasets.base.examples", components=[dataset])
 
 
 class AnswerPlan(PlanPart):

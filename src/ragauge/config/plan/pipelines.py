@@ -94,7 +94,7 @@ class PipelinePlan(PlanPart):
 
     def retrofit_code(self, labels: Labels) -> str:
         """Digest of the code that trains a mode: its file is found by name, so no import shows it."""
-        return code_of("pipelines.fit", components=[registry.module_name("mode", labels.mode)])
+        return code_of("training.fit", components=[registry.module_name("mode", labels.mode)])
 
     @cached_property
     def exports(self) -> dict[str, PipelineSettings]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ragauge import registry
-from ragauge.datasets._examples import read_examples, write_examples
 from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example, Fold, Stretch, check
+from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.errors import UserError, unknown
 
 __all__ = ["SEARCH_RESULTS", "Dataset", "Document", "Example", "Stretch", "check", "load", "make"]

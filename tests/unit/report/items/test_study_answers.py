@@ -11,10 +11,9 @@ import pytest
 from endpoints import says, served
 from ragauge.cli._main import main
 from ragauge.config import loading
-from ragauge.datasets import _examples
-from ragauge.datasets._examples import write_examples
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Document, Example
+from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.metrics import base as metrics
 from ragauge.report.items import study_answers
 from ragauge.results.measures import quality, scored
@@ -51,7 +50,7 @@ def test_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
     [example] = loader.load("study", data=tmp_path / "q.jsonl")
     assert example.answers == ()
     write_examples(tmp_path / "written.jsonl", [example])
-    assert _examples.read_examples(tmp_path / "written.jsonl") == [example]
+    assert read_examples(tmp_path / "written.jsonl") == [example]
 
 
 def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None) -> Runs:
